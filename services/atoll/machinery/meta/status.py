@@ -1,0 +1,207 @@
+"""Errors as Kubernetes tells them: one class a reason, one encoding to a `v1` Status.
+
+Handlers raise these; the pipeline alone turns them into replies; the client rebuilds the same class from
+the reason it reads. Codes, reasons and message patterns are Kubernetes' (clients branch on them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from atoll.machinery.meta.objects import Object
+
+
+class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of `details.causes`; the JSON key of its type is `reason`."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`details` of a Status. `kind` carries the resource name, except for Invalid where it is the kind."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[Cause, ...] = ()
+    retry_after_s: int = 0
+
+
+class ApiError(Exception):
+    """An answer other than success. Subclasses fix code and reason."""
+
+    code = 500
+    reason = "InternalError"
+
+    def __init__(
+        self, message: str, details: Details | None = None, *, code: int | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details or Details()
+        if code is not None:
+            self.code = code
+        if reason is not None:
+            self.reason = reason
+        #: `metadata.continue` of the Status: the inconsistent continuation after an expired list.
+        self.continue_token = ""
+
+    def status(self) -> Object:
+        """The Status object, `status: Failure`."""
+        details: Object = {}
+        for name in ("name", "group", "kind", "uid"):
+            if value := getattr(self.details, name):
+                details[name] = value
+        if self.details.causes:
+            details["causes"] = [msgspec.to_builtins(cause) for cause in self.details.causes]
+        if self.details.retry_after_s:
+            details["retryAfterSeconds"] = self.details.retry_after_s
+        metadata: Object = {"continue": self.continue_token} if self.continue_token else {}
+        status: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        status["details"] = details
+        status["code"] = self.code
+        return status
+
+
+class BadRequest(ApiError):
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code, reason = 401, "Unauthorized"
+
+    def __init__(self, message: str = "Unauthorized") -> None:
+        super().__init__(message)
+
+
+class Forbidden(ApiError):
+    code, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    code, reason = 404, "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    code, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    code, reason = 406, "NotAcceptable"
+
+
+class AlreadyExists(ApiError):
+    code, reason = 409, "AlreadyExists"
+
+
+class Conflict(ApiError):
+    code, reason = 409, "Conflict"
+
+
+class Expired(ApiError):
+    code, reason = 410, "Expired"
+
+
+class RequestEntityTooLarge(ApiError):
+    code, reason = 413, "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(ApiError):
+    code, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    code, reason = 422, "Invalid"
+
+
+class TooManyRequests(ApiError):
+    code, reason = 429, "TooManyRequests"
+
+
+class InternalError(ApiError):
+    code, reason = 500, "InternalError"
+
+
+class ServerTimeout(ApiError):
+    code, reason = 500, "ServerTimeout"
+
+
+class ServiceUnavailable(ApiError):
+    code, reason = 503, "ServiceUnavailable"
+
+
+class Timeout(ApiError):
+    code, reason = 504, "Timeout"
+
+
+class InsufficientStorage(ApiError):
+    code, reason = 507, "InsufficientStorage"
+
+
+_BY_REASON: dict[str, type[ApiError]] = {
+    cls.reason: cls
+    for cls in (
+        BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, AlreadyExists, Conflict,
+        Expired, RequestEntityTooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError,
+        ServerTimeout, ServiceUnavailable, Timeout, InsufficientStorage,
+    )
+}  # fmt: skip
+
+
+def from_status(status: Object) -> ApiError:
+    """Rebuild the error a server sent; an unknown reason gives a plain ApiError with its code."""
+    raw = status.get("details") or {}
+    causes = tuple(
+        Cause(c.get("reason", ""), c.get("message", ""), c.get("field", "")) for c in raw.get("causes") or ()
+    )
+    details = Details(
+        name=raw.get("name", ""),
+        group=raw.get("group", ""),
+        kind=raw.get("kind", ""),
+        uid=raw.get("uid", ""),
+        causes=causes,
+        retry_after_s=raw.get("retryAfterSeconds", 0),
+    )
+    reason, message = status.get("reason", ""), status.get("message", "")
+    cls = _BY_REASON.get(reason, ApiError)
+    error = cls.__new__(cls)
+    ApiError.__init__(error, message, details, code=status.get("code", 500), reason=reason)
+    error.continue_token = (status.get("metadata") or {}).get("continue", "")
+    return error
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One problem with one field of an object.
+
+    `type` is the cause's reason (FieldValueInvalid, FieldValueRequired, ...); `detail` is the text behind the
+    field, e.g. `Invalid value: "x": must be a label`.
+    """
+
+    type: str
+    field: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.detail}"
+
+
+def invalid(group_kind: str, name: str, errors: Sequence[FieldError]) -> Invalid:
+    """422 with every error as a cause. `group_kind` is `Kind.group`, or `Kind` for the core group."""
+    texts = [str(error) for error in errors]
+    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    kind, _, group = group_kind.partition(".")
+    causes = tuple(Cause(error.type, error.detail, error.field) for error in errors)
+    return Invalid(f'{group_kind} "{name}" is invalid: {text}', Details(name, group, kind, causes=causes))

@@ -1,0 +1,348 @@
+"""What a shard's store promises, as types: mutations in, revisions out; snapshots, pages, cursors, a log.
+
+The pipeline and every controller talk to these; `lmdb_store` implements them in the writer's process and
+`remote_store` in an API worker (its own read transactions, mutations over a Unix socket). Both run the same
+contract suite. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+
+
+class Operation(enum.IntEnum):
+    """What a log entry did to its object."""
+
+    ADDED = 1
+    MODIFIED = 2
+    DELETED = 3
+    MOVED = 4
+
+
+class Flag(enum.IntFlag):
+    """Facts the writer derives from an object's metadata and keeps in its `versions` row."""
+
+    FINALIZERS = 1
+    SEALED = 2
+    DELETED = 4
+    DELETING = 8  # metadata.deletionTimestamp is set
+    OWNED = 16
+    LABELLED = 32
+    EXPIRES = 64
+
+
+class GateState(enum.IntEnum):
+    """What a logical cluster admits; derived from its LogicalCluster in the same transaction."""
+
+    CLOSED = 0  # no LogicalCluster: system:masters only
+    INITIALIZING = 1
+    OPEN = 2  # phase Ready or Terminating
+    INACTIVE = 3
+    DELETING = 4
+    MOVING = 5
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """A cluster's gate. `generation` is the revision that set this state, 0 where there is no row."""
+
+    state: GateState = GateState.CLOSED
+    generation: int = 0
+
+
+# --- mutations -------------------------------------------------------------------------------------------
+
+
+class Put(msgspec.Struct, frozen=True, tag=True):
+    """Write an object. `value` is `meta.objects.encode`'s bytes with the hole at `hole` zeroed.
+
+    `expected` is the revision at which the author read the object; 0 means it must not exist.
+    """
+
+    key: ObjectKey
+    value: bytes
+    hole: int
+    expected: int
+
+
+class Delete(msgspec.Struct, frozen=True, tag=True):
+    """Remove an object that stands at revision `expected` (never 0)."""
+
+    key: ObjectKey
+    expected: int
+
+
+class Check(msgspec.Struct, frozen=True, tag=True):
+    """Write nothing, but fail unless the object stands at `expected` (0: is absent). A no-op update is this."""
+
+    key: ObjectKey
+    expected: int
+
+
+class DeletePrefix(msgspec.Struct, frozen=True, tag=True):
+    """Remove up to `limit` (at most 500) objects of a scope that have no finalizer, a log entry each."""
+
+    scope: Scope
+    limit: int = 500
+
+
+Mutation = Put | Delete | Check | DeletePrefix
+
+
+class NamespaceActive(msgspec.Struct, frozen=True, tag=True):
+    """The namespace exists and carries no deletionTimestamp."""
+
+    cluster: str
+    namespace: str
+
+
+class GateUnchanged(msgspec.Struct, frozen=True, tag=True):
+    """The cluster's gate still has the generation that admission saw."""
+
+    cluster: str
+    generation: int
+
+
+class Stands(msgspec.Struct, frozen=True, tag=True):
+    """Another object still stands at this revision (0: is absent). Locks and references use it."""
+
+    key: ObjectKey
+    revision: int
+
+
+Guard = NamespaceActive | GateUnchanged | Stands
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """What a list or a watch covers. Empty cluster: every cluster (wildcard); empty namespace: all."""
+
+    type: ResourceType
+    cluster: str = ""
+    namespace: str = ""
+
+
+# --- what comes back -------------------------------------------------------------------------------------
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One object as it is served: `value` holds its revision, and is opened if the type is sealed."""
+
+    key: ObjectKey
+    revision: int
+    value: bytes
+    flags: int = 0
+
+
+class Position(msgspec.Struct, frozen=True, order=True):
+    """A place in a list: the last item already sent. Continue tokens carry it."""
+
+    cluster: str
+    namespace: str
+    name: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One slice of a list, all at one revision.
+
+    `after` is None on the last slice; `remaining` is the number of items behind the slice in the scope, or
+    -1 where the count is not known cheaply. Order: cluster, namespace, name, bytewise.
+    """
+
+    revision: int
+    values: list[bytes]
+    after: Position | None
+    remaining: int = -1
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One log entry with its images, as watches need it.
+
+    `before` is the record before the write with its own revision in it (None for ADDED); `after` the record
+    written, with `revision` in it; for DELETED `after` is the before-image with the deletion's revision.
+    `previous` is the object's revision before (0: none); `previous_of_type` that of (cluster, type).
+    """
+
+    revision: int
+    operation: Operation
+    key: ObjectKey
+    before: bytes | None
+    after: bytes
+    previous: int = 0
+    previous_of_type: int = 0
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One log entry for the publisher: `value` is the record as stored (sealed bytes stay sealed).
+
+    For DELETED `value` is the before-image as stored. `crc` is CRC-32C of the value with its hole zeroed
+    (of the sealed bytes where sealed).
+    """
+
+    revision: int
+    operation: Operation
+    key: ObjectKey
+    value: bytes
+    sealed: bool
+    crc: int
+    previous: int
+    previous_of_type: int
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """One row of `clusters`: what a cluster holds of a type."""
+
+    type: ResourceType
+    count: int
+    size_bytes: int
+    last: int
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who this store is. `lineage` changes only when acknowledged history was lost; `epoch` at every open."""
+
+    shard: str
+    shard_uid: str
+    lineage: str
+    epoch: int
+
+
+# --- errors: the only six a store raises -----------------------------------------------------------------
+
+
+class StoreError(Exception):
+    """Base of the six."""
+
+
+class Exists(StoreError):
+    """A Put with expected 0 found the object."""
+
+    def __init__(self, key: ObjectKey, revision: int) -> None:
+        super().__init__(key, revision)
+        self.key, self.revision = key, revision
+
+
+class Missing(StoreError):
+    """The object a mutation expected is not there."""
+
+    def __init__(self, key: ObjectKey) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class Conflict(StoreError):
+    """The object stands at another revision than expected."""
+
+    def __init__(self, key: ObjectKey, expected: int, actual: int) -> None:
+        super().__init__(key, expected, actual)
+        self.key, self.expected, self.actual = key, expected, actual
+
+
+class Refused(StoreError):
+    """A guard does not hold."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__(guard)
+        self.guard = guard
+
+
+class Compacted(StoreError):
+    """The revision asked for is no longer (or not on this lineage) in the log. `oldest` is the first that is."""
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        super().__init__(revision, oldest)
+        self.revision, self.oldest = revision, oldest
+
+
+class Full(StoreError):
+    """Disk or page quota is used up; deletes still go."""
+
+
+# --- the seam --------------------------------------------------------------------------------------------
+
+
+class Snapshot(Protocol):
+    """One read transaction. Short: never held across an await."""
+
+    @property
+    def revision(self) -> int:
+        """The last revision committed."""
+
+    def get(self, key: ObjectKey) -> Record | None:
+        """The object as it stands, or None. Verifies its CRC and raises CorruptRecord if it is bad."""
+
+    def revision_of(self, key: ObjectKey) -> int:
+        """Its revision without reading the value; 0 if absent."""
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        """Revision of the last change of a type in a cluster ("" for all); 0 if there never was one."""
+
+    def gate(self, cluster: str) -> Gate: ...
+
+    def usage(self, cluster: str) -> list[Usage]:
+        """What a cluster holds, types with count 0 left out."""
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        """Up to `limit` current objects of a scope behind `after`, in key order."""
+
+    def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
+        """Objects with an ownerReference to this uid."""
+
+    def labelled(self, label: str, value: str) -> list[ObjectKey]:
+        """Objects that carry an indexed system label pair."""
+
+
+class Cursor(Protocol):
+    """A watch: a position in the log. Costs a number and a wake-up registration; close it."""
+
+    @property
+    def position(self) -> int:
+        """Everything at or below was read."""
+
+    def read(self, limit: int = 500) -> list[Change]:
+        """The next changes in scope, in order, none twice; advances. Fewer than `limit` (or none) means that all
+        up to `position` were given. Raises Compacted if compaction passed the position."""
+
+    async def wait(self) -> None:
+        """Return once a commit touched the scope since the last read (at once if one already did)."""
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """One shard's data, as an API worker or the writer itself sees it."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]: ...
+
+    async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
+        """Apply all or nothing, in order, each key at most once; returns when durable.
+
+        Gives one revision a mutation: that of its log entry, 0 for Check, the number deleted for
+        DeletePrefix. Raises one of the six errors; then nothing of this submit was done. Cancelling the
+        caller does not undo a submit that was queued.
+        """
+
+    def page(
+        self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
+    ) -> Page:
+        """A slice of a list at revision `at` (0: now). `limit` 0 means bounded by size_bytes alone.
+
+        Raises Compacted for a revision inside a void, below the log, or past the list window.
+        """
+
+    def cursor(self, scope: Scope, revision: int) -> Cursor:
+        """Watch a scope from behind `revision`. Raises Compacted."""
+
+    def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
+        """Log entries above a revision, all types, in order. Raises Compacted."""
+
+    async def committed(self, revision: int) -> int:
+        """Wait until the last committed revision is above `revision`; give it."""

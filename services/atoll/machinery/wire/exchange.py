@@ -1,0 +1,83 @@
+"""The call shape between HTTP and everything above it: one request in, one reply out.
+
+`wire.server` makes an Exchange for each request and calls the handler; the pipeline answers through it. No
+class above this layer sees a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+Headers = Sequence[tuple[str, str]]
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """The other end of a connection. `certificate` is the DER of a verified client certificate, or None."""
+
+    address: str
+    port: int
+    certificate: bytes | None = None
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """One parsed request. `target` is the raw request target, parsed further exactly once by the pipeline.
+
+    `headers` maps lower-case names to values in order of arrival; a body above the server's limit never gets
+    here (413 was sent). `body` is complete.
+    """
+
+    method: str
+    target: bytes
+    headers: Mapping[str, list[str]]
+    body: bytes
+    peer: Peer
+
+    def header(self, name: str, default: str = "") -> str:
+        """First value of a header (lower-case name), or default."""
+        values = self.headers.get(name)
+        return values[0] if values else default
+
+
+class Exchange(Protocol):
+    """One request and the way to answer it. Exactly one of `reply` or `start`...`finish`/`abort` is called."""
+
+    request: HttpRequest
+
+    @property
+    def closed(self) -> bool:
+        """The client is gone; writes are dropped."""
+
+    def reply(self, status: int, headers: Headers, body: bytes | Sequence[bytes] = b"") -> None:
+        """Send a whole response. Content-Length is set here; a sequence of bytes is joined on the wire."""
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Send the head at once and stream the body (chunked)."""
+
+    def write(self, data: bytes) -> None:
+        """Queue body bytes; all writes of one loop turn leave as one chunk."""
+
+    async def drain(self) -> None:
+        """Wait until the client read enough for more to be sent. Raises ConnectionResetError if it is gone, and
+        cuts a client that reads nothing for the server's stall limit (60 s)."""
+
+    def finish(self) -> None:
+        """End a streamed body properly."""
+
+    def abort(self) -> None:
+        """Cut the connection without the last chunk: what was sent so far must not be taken for the whole."""
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back once when the client goes before the reply ended."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the rest of this exchange as a task owned by the server (cancelled when the client goes)."""
+
+
+class Handler(Protocol):
+    """What a server serves. May answer synchronously, or `spawn` a coroutine that does."""
+
+    def __call__(self, exchange: Exchange) -> None: ...
