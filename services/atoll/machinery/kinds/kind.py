@@ -85,6 +85,10 @@ def _no_errors_on_update(obj: Object, old: Object) -> list[FieldError]:
     return []
 
 
+def _not_held(obj: Object) -> bool:
+    return False
+
+
 def _no_warnings(obj: Object) -> list[str]:
     return []
 
@@ -138,7 +142,13 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     prepare_update: Callable[[Object, Object], None] = _nothing_on_update
     validate: Callable[[Object], list[FieldError]] = _no_errors
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
+    #: What more holds for a write through /status (it may not approve a certificate request, for one).
+    validate_status: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
     warnings: Callable[[Object], list[str]] = _no_warnings
+    #: Changes an object whose deletion begins and that something still holds (phase, conditions, finalizers).
+    begin_deletion: Callable[[Object], None] = _nothing
+    #: Whether something beside metadata.finalizers holds a deleted object (a Namespace's spec.finalizers).
+    held: Callable[[Object], bool] = _not_held
     #: A fixed warning for every request to this version (deprecation).
     deprecation: str = ""
     #: Stored form to this version and back; None where the stored form is this version's own.

@@ -79,7 +79,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 
 class Check(msgspec.Struct, frozen=True, tag=True):
-    """Write nothing, but fail unless the object stands at `expected` (0: is absent). A no-op update is this."""
+    """Write nothing, but fail unless the object stands at `expected` (0: is absent). A no-op is this."""
 
     key: ObjectKey
     expected: int
@@ -96,21 +96,24 @@ Mutation = Put | Delete | Check | DeletePrefix
 
 
 class NamespaceActive(msgspec.Struct, frozen=True, tag=True):
-    """The namespace exists and carries no deletionTimestamp."""
+    """The namespace exists and carries no deletionTimestamp, after the mutations of this submit."""
 
     cluster: str
     namespace: str
 
 
 class GateUnchanged(msgspec.Struct, frozen=True, tag=True):
-    """The cluster's gate still has the generation that admission saw."""
+    """The cluster's gate still has the generation that admission saw, before the mutations of this submit."""
 
     cluster: str
     generation: int
 
 
 class Stands(msgspec.Struct, frozen=True, tag=True):
-    """Another object still stands at this revision (0: is absent). Locks and references use it."""
+    """An object still stands at this revision (0: is absent) before the mutations of this submit.
+
+    Locks and references use it.
+    """
 
     key: ObjectKey
     revision: int
@@ -252,7 +255,7 @@ class Refused(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is no longer (or not on this lineage) in the log. `oldest` is the first that is."""
+    """The revision asked for is not in the log (any more, or on this lineage). `oldest` is the first."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(revision, oldest)
@@ -261,6 +264,17 @@ class Compacted(StoreError):
 
 class Full(StoreError):
     """Disk or page quota is used up; deletes still go."""
+
+
+class CorruptRecord(Exception):
+    """A stored record fails its checksum or does not open. Damage of one object, not an answer to a request.
+
+    Not one of the six: no retry and no other request helps; the store has raised its alarm already.
+    """
+
+    def __init__(self, key: ObjectKey, reason: str) -> None:
+        super().__init__(key, reason)
+        self.key, self.reason = key, reason
 
 
 # --- the seam --------------------------------------------------------------------------------------------
@@ -305,8 +319,8 @@ class Cursor(Protocol):
         """Everything at or below was read."""
 
     def read(self, limit: int = 500) -> list[Change]:
-        """The next changes in scope, in order, none twice; advances. Fewer than `limit` (or none) means that all
-        up to `position` were given. Raises Compacted if compaction passed the position."""
+        """The next changes in scope, in order, none twice; advances. Fewer than `limit` (or none) means that
+        all up to `position` were given. Raises Compacted if compaction passed the position."""
 
     async def wait(self) -> None:
         """Return once a commit touched the scope since the last read (at once if one already did)."""
@@ -331,7 +345,13 @@ class Store(Protocol):
         """
 
     def page(
-        self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
+        self,
+        scope: Scope,
+        *,
+        at: int = 0,
+        after: Position | None = None,
+        limit: int = 0,
+        size_bytes: int = 1 << 20,
     ) -> Page:
         """A slice of a list at revision `at` (0: now). `limit` 0 means bounded by size_bytes alone.
 

@@ -43,7 +43,8 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 class Exchange(Protocol):
-    """One request and the way to answer it. Exactly one of `reply` or `start`...`finish`/`abort` is called."""
+    """One request and the way to answer it. Exactly one of `reply` or `start`...`finish`/`abort` is
+    called."""
 
     request: HttpRequest
 
@@ -61,8 +62,8 @@ class Exchange(Protocol):
         """Queue body bytes; all writes of one loop turn leave as one chunk."""
 
     async def drain(self) -> None:
-        """Wait until the client read enough for more to be sent. Raises ConnectionResetError if it is gone, and
-        cuts a client that reads nothing for the server's stall limit (60 s)."""
+        """Wait until the client read enough for more to be sent. Raises ConnectionResetError if it is gone,
+        and cuts a client that reads nothing for the server's stall limit (60 s)."""
 
     def finish(self) -> None:
         """End a streamed body properly."""
@@ -73,6 +74,10 @@ class Exchange(Protocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back once when the client goes before the reply ended."""
 
+    def on_drain(self, callback: Callable[[], None]) -> None:
+        """Call back once when the server begins to drain, or at once if it has begun: a stream ends itself
+        then, as one whose connection is still open at the deadline is cut."""
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run the rest of this exchange as a task owned by the server (cancelled when the client goes)."""
 
@@ -80,4 +85,4 @@ class Exchange(Protocol):
 class Handler(Protocol):
     """What a server serves. May answer synchronously, or `spawn` a coroutine that does."""
 
-    def __call__(self, exchange: Exchange) -> None: ...
+    def __call__(self, exchange: Exchange, /) -> None: ...

@@ -1,0 +1,68 @@
+"""Aggregated ClusterRoles: rules are the union of the roles their selectors find.
+
+Watches: ClusterRoles. Writes: `rules` of those with an aggregationRule. Converges because the union is taken from
+state, in name order, and an equal one is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.selectors import compile_label_selector
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.storage.contract import LogEntry, Scope
+
+CLUSTER_ROLES = ResourceType("rbac.authorization.k8s.io", "clusterroles")
+
+
+class ClusterRoleAggregation:
+    """Key: cluster."""
+
+    name = "clusterroleaggregation"
+    workers = 1
+
+    def __init__(self, loopback: Loopback, kind: Kind) -> None:
+        self._loopback, self._kind = loopback, kind
+
+    def watches(self, type: ResourceType) -> bool:
+        return type == CLUSTER_ROLES
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        yield entry.key.cluster
+
+    def all_keys(self) -> Iterable[Hashable]:
+        return {role["metadata"]["annotations"]["kcp.io/cluster"] for role in self._loopback.each(Scope(CLUSTER_ROLES))}
+
+    async def reconcile(self, cluster: str) -> float | None:
+        roles = list(self._loopback.each(Scope(CLUSTER_ROLES, cluster)))
+        for role in roles:
+            rule = role.get("aggregationRule")
+            if not rule:
+                continue
+            rules = union(role, roles)
+            if rules != (role.get("rules") or []):
+                await self._write(cluster, {**role, "rules": rules})
+        return None
+
+    async def _write(self, cluster: str, role: Object) -> None:
+        try:
+            await self._loopback.update(Target(self._kind, cluster, "", role["metadata"]["name"]), role)
+        except (Conflict, NotFound):
+            return
+
+
+def union(role: Object, roles: list[Object]) -> list[Object]:
+    """The rules of every role that the aggregation selects, in name order, none twice."""
+    selectors = [compile_label_selector(each) for each in role["aggregationRule"].get("clusterRoleSelectors") or []]
+    rules: list[Object] = []
+    for other in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
+        if other["metadata"]["name"] == role["metadata"]["name"]:
+            continue
+        labels = other["metadata"].get("labels") or {}
+        if any(selector.matches(labels) for selector in selectors):
+            rules.extend(rule for rule in other.get("rules") or [] if rule not in rules)
+    return rules

@@ -1,0 +1,81 @@
+"""Emptying a namespace, a cluster or a kind: prefix deletes first, finalizers' owners asked for the rest.
+
+Used by every controller whose object goes only when its content is gone. Bounded work a call; what remains is
+counted, so that status can be honest.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.storage.contract import DeletePrefix, Position, Scope
+
+BATCH, PAGE = 500, 200
+#: Objects of one scope looked at in a call; the caller comes again for more.
+MAX_HELD = 2000
+
+
+class Remaining(msgspec.Struct):
+    """What an emptying left behind: objects and finalizers by name, for conditions."""
+
+    objects: dict[str, int] = {}
+    finalizers: dict[str, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.objects
+
+    def told(self) -> str:
+        """What remains, in Kubernetes' words."""
+        objects = (f"{name} has {count} resource instances" for name, count in sorted(self.objects.items()))
+        held = (f"{name} in {count} resource instances" for name, count in sorted(self.finalizers.items()))
+        text = "Some resources are remaining: " + ", ".join(objects)
+        if self.finalizers:
+            text += "; Some content in the logical cluster has finalizers remaining: " + ", ".join(held)
+        return text
+
+    def note(self, type: ResourceType, obj: Object) -> None:
+        name = type.group_resource
+        self.objects[name] = self.objects.get(name, 0) + 1
+        for finalizer in obj["metadata"].get("finalizers") or []:
+            self.finalizers[finalizer] = self.finalizers.get(finalizer, 0) + 1
+
+
+async def clear(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
+    """Delete what a scope holds; notes what finalizers keep.
+
+    Objects without finalizers go in batches, a log entry each; the others are asked to go once.
+    """
+    while (await loopback.store.submit([DeletePrefix(scope, BATCH)]))[0] >= BATCH:
+        continue
+    await ask_held(loopback, scope, remaining)
+
+
+async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
+    """Ask what finalizers hold to go, once each, and note it."""
+    after: Position | None = None
+    seen = 0
+    while seen < MAX_HELD:
+        with loopback.store.snapshot() as snapshot:
+            records = snapshot.scan(scope, after, PAGE)
+            kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
+        for record in records:
+            obj = decode(record.value)
+            remaining.note(scope.type, obj)
+            if kind is not None and not obj["metadata"].get("deletionTimestamp"):
+                await loopback.delete(_target(kind, scope.cluster, obj), DeleteOptions(policy="Background"))
+        seen += len(records)
+        if len(records) < PAGE:
+            return
+        last = records[-1].key
+        after = Position(last.cluster, last.namespace, last.name)
+
+
+def _target(kind: Kind, cluster: str, obj: Object) -> Target:
+    metadata = obj["metadata"]
+    return Target(kind, cluster, metadata.get("namespace", ""), metadata["name"])

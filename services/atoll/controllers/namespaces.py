@@ -1,0 +1,125 @@
+"""Namespace deletion: content first, then the finalizer, then the Namespace itself.
+
+Watches: Namespaces, and deletions inside a namespace (one may be what a terminating namespace waits for). Writes:
+deletions of content, conditions, `spec.finalizers`. Converges because a terminating namespace admits nothing new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.controllers.content import Remaining, clear
+from atoll.machinery.apiserver.admission.namespaces import NAMESPACES
+from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.conditions import Condition, set_status_condition
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta import times
+from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
+
+FINALIZER = "kubernetes"
+#: Content that finalizers hold is looked at again after this time, beside the wake-up by its deletion.
+AGAIN_S = 5.0
+
+
+class NamespaceController:
+    """Key: (cluster, namespace name)."""
+
+    name = "namespace"
+    workers = 4
+
+    def __init__(self, loopback: Loopback, kind: Kind) -> None:
+        self._loopback, self._kind = loopback, kind
+
+    def watches(self, type: ResourceType) -> bool:
+        return True
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == NAMESPACES:
+            if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
+                yield key.cluster, key.name
+        elif key.namespace and entry.operation is Operation.DELETED and self._is_going(key):
+            yield key.cluster, key.namespace
+
+    def _is_going(self, key: ObjectKey) -> bool:
+        with self._loopback.store.snapshot() as snapshot:
+            record = snapshot.get(ObjectKey(NAMESPACES, key.cluster, "", key.namespace))
+        return record is not None and bool(record.flags & Flag.DELETING)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for namespace in self._loopback.each(Scope(NAMESPACES)):
+            if namespace["metadata"].get("deletionTimestamp"):
+                yield namespace["metadata"]["annotations"]["kcp.io/cluster"], namespace["metadata"]["name"]
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        namespace = self._loopback.get(NAMESPACES, cluster, "", name)
+        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
+            return None
+        remaining = Remaining()
+        with self._loopback.store.snapshot() as snapshot:
+            types = [usage.type for usage in snapshot.usage(cluster)]
+        for type in types:
+            await clear(self._loopback, Scope(type, cluster, name), remaining)
+        await self._tell(cluster, namespace, remaining)
+        if not remaining.is_empty:
+            return AGAIN_S
+        await self._release(cluster, name)
+        return None
+
+    async def _tell(self, cluster: str, namespace: Object, remaining: Remaining) -> None:
+        """Say in conditions what is still there. Nothing is written when a namespace goes at once."""
+        status = namespace.get("status") or {}
+        if remaining.is_empty and not status.get("conditions"):
+            return
+        conditions = status.get("conditions") or []
+        for condition in _conditions(remaining):
+            conditions = set_status_condition(conditions, condition, times.now())
+        changed = {**namespace, "status": {**status, "conditions": conditions}}
+        target = Target(self._kind, cluster, "", namespace["metadata"]["name"], "status")
+        try:
+            await self._loopback.update(target, changed)
+        except (Conflict, NotFound):
+            return
+
+    async def _release(self, cluster: str, name: str) -> None:
+        """Take our finalizer; the object goes with it unless someone else holds it."""
+        namespace = self._loopback.get(NAMESPACES, cluster, "", name)
+        if namespace is None:
+            return
+        spec = namespace.get("spec") or {}
+        left = [each for each in spec.get("finalizers") or [] if each != FINALIZER]
+        changed = {**namespace, "spec": {**spec, "finalizers": left}}
+        try:
+            await self._loopback.update(Target(self._kind, cluster, "", name, "finalize"), changed)
+        except NotFound:
+            return
+
+
+def _counted(found: dict[str, int], what: str) -> str:
+    return ", ".join(f"{name} {what.format(count)}" for name, count in sorted(found.items()))
+
+
+def _conditions(remaining: Remaining) -> list[Condition]:
+    """The five conditions of a terminating namespace, in Kubernetes' words."""
+    left = "Some resources are remaining: " + _counted(remaining.objects, "has {} resource instances")
+    held = "Some content in the namespace has finalizers remaining: " + _counted(
+        remaining.finalizers, "in {} resource instances"
+    )
+    some, finalizers = not remaining.is_empty, bool(remaining.finalizers)
+    return [
+        Condition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered",
+                  "All resources successfully discovered"),
+        Condition("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions",
+                  "All legacy kube types successfully parsed"),
+        Condition("NamespaceDeletionContentFailure", "False", "ContentDeleted",
+                  "All content successfully deleted, may be waiting on finalization"),
+        Condition("NamespaceContentRemaining", str(some), "SomeResourcesRemain" if some else "ContentRemoved",
+                  left if some else "All content successfully removed"),
+        Condition("NamespaceFinalizersRemaining", str(finalizers),
+                  "SomeFinalizersRemain" if finalizers else "ContentHasNoFinalizers",
+                  held if finalizers else "All content-preserving finalizers finished"),
+    ]  # fmt: skip

@@ -1,0 +1,239 @@
+"""Workspaces: a logical cluster for each, its state mirrored, and both gone together.
+
+Watches: Workspaces, LogicalClusters. Writes: on scheduling one batch with the whole new cluster and the Workspace's
+own state, so that a reader sees either nothing or a workspace in the furthest state its type allows; later the
+mirror of phase and conditions; on deletion the LogicalCluster first, the finalizer last.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Hashable, Iterable
+
+import structlog
+
+from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver.catalog import Catalogs
+from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.kcp import shapes, workspace
+from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, resolve
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import hashes, times
+from atoll.machinery.meta.conditions import Condition, set_condition
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.selectors import compile_label_selector
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage import contract
+
+log = structlog.get_logger()
+
+UNSCHEDULABLE = "experimental.core.kcp.io/unschedulable"
+NO_SHARDS = "No available shards to schedule the workspace"
+ATTEMPTS = 4
+
+
+class WorkspaceController:
+    """Key: (parent cluster, workspace name)."""
+
+    name = "workspace"
+    workers = 16
+
+    def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
+        self._loopback, self._facts, self._shard = loopback, facts, shard
+        self._type = facts.identities.workspaces
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {self._type, shapes.LOGICAL_CLUSTERS, self._facts.identities.shard_objects}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.key.type == self._type:
+            yield entry.key.cluster, entry.key.name
+        elif entry.key.type == shapes.LOGICAL_CLUSTERS:
+            owner = (decode(entry.value).get("spec") or {}).get("owner")
+            # The batch that made a cluster wrote its Workspace too; later changes are mirrored.
+            if owner and entry.operation is not Operation.ADDED:
+                yield owner["cluster"], owner["name"]
+        else:
+            yield from self._unscheduled()
+
+    def _unscheduled(self) -> Iterable[Hashable]:
+        for obj in self._loopback.each(Scope(self._type)):
+            if not (obj.get("spec") or {}).get("cluster"):
+                yield obj["metadata"]["annotations"][shapes.CLUSTER], obj["metadata"]["name"]
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for obj in self._loopback.each(Scope(self._type)):
+            yield obj["metadata"]["annotations"][shapes.CLUSTER], obj["metadata"]["name"]
+
+    # --- what to do ---
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        parent, name = key
+        obj = self._loopback.get(self._type, parent, "", name)
+        if obj is None or (obj.get("spec") or {}).get("mount"):
+            return None
+        cluster = (obj.get("spec") or {}).get("cluster") or ""
+        if obj["metadata"].get("deletionTimestamp"):
+            await self._delete(parent, obj, cluster)
+        elif not cluster:
+            await self._schedule(parent, obj)
+        else:
+            await self._mirror(parent, obj, cluster)
+        return None
+
+    # --- scheduling ---
+
+    async def _schedule(self, parent: str, obj: Object) -> None:
+        if not self._shard_fits(obj):
+            await self._refuse(parent, obj, Condition(workspace.SCHEDULED, "False", "Unschedulable", NO_SHARDS, "Error"))
+            return
+        for _ in range(ATTEMPTS):
+            batch = self._loopback.batch()
+            try:
+                plan = self._plan(batch, parent, obj)
+            except TypeRefused as error:
+                await self._refuse(parent, obj, Condition(workspace.SCHEDULED, "False", "Unknown", str(error), "Error"))
+                return
+            self._fill(batch, parent, obj, plan)
+            try:
+                await batch.submit()
+            except contract.Exists:
+                # The random name is taken: draw another.
+                continue
+            except (contract.Conflict, contract.Missing, contract.Refused):
+                # The Workspace changed meanwhile: its own entry brings it here again.
+                return
+            return
+        raise RuntimeError("no free cluster name was found")
+
+    def _plan(self, batch: Batch, parent: str, obj: Object) -> workspace.Plan:
+        home = batch.get(ObjectKey(shapes.LOGICAL_CLUSTERS, parent, "", shapes.SINGLETON))
+        if home is None:
+            raise TypeRefused("the parent workspace is gone")
+        parent_object = decode(home.value)
+        annotations = parent_object["metadata"].get("annotations") or {}
+        reference = obj["spec"].get("type") or {}
+        requested = TypeReference(reference["name"], reference.get("path") or "") if reference else None
+
+        def lookup(path: str, name: str) -> object:
+            return self._facts.workspace_type(batch, path, name)
+
+        resolution: Resolution = resolve(requested, parent_object, lookup)  # type: ignore[arg-type]
+        return workspace.Plan(
+            workspace=obj,
+            parent_cluster=parent,
+            path=f"{annotations.get(shapes.PATH) or parent}:{obj['metadata']['name']}",
+            cluster=hashes.random_cluster_name(),
+            resolution=resolution,
+            shard=self._shard,
+            find_export=lambda path, name: self._facts.export(batch, path, name),
+            now=times.now(),
+            new_uid=lambda: str(uuid.uuid4()),
+            required_groups=(obj["metadata"].get("annotations") or {}).get(shapes.REQUIRED_GROUPS, ""),
+        )
+
+    def _fill(self, batch: Batch, parent: str, obj: Object, plan: workspace.Plan) -> None:
+        """Add the new cluster's objects, then the Workspace as it stands with them."""
+        manifests = workspace.build(plan)
+        kinds = _kinds(self._loopback.core.catalogs)
+        for manifest in manifests:
+            metadata = manifest.object["metadata"]
+            target = Target(kinds(manifest.type), manifest.cluster, metadata.get("namespace", ""), metadata["name"])
+            batch.create(target, manifest.object)
+        settled = workspace.settle(obj, manifests[0].object, self._shard, plan.now)
+        batch.update(self._target(batch, parent, obj), settled, whole=True)
+        revision = int(obj["metadata"]["resourceVersion"])
+        # Somebody may have scheduled or changed it since it was read.
+        batch.guard(Stands(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
+
+    def _shard_fits(self, obj: Object) -> bool:
+        """Whether this shard takes new workspaces, and the one's selector selects it."""
+        stored = self._loopback.get(self._facts.identities.shard_objects, ROOT, "", self._shard.name)
+        metadata = stored["metadata"] if stored is not None else {}
+        if UNSCHEDULABLE in (metadata.get("annotations") or {}):
+            return False
+        selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
+        return selector is None or compile_label_selector(selector).matches(metadata.get("labels") or {})
+
+    async def _refuse(self, parent: str, obj: Object, condition: Condition) -> None:
+        status = obj.get("status") or {}
+        conditions = set_condition(status.get("conditions") or [], condition, times.now())
+        if conditions != status.get("conditions"):
+            changed = {**obj, "status": {**status, "phase": status.get("phase", "Scheduling"), "conditions": conditions}}
+            await self._update(parent, obj, changed)
+
+    # --- afterwards ---
+
+    async def _mirror(self, parent: str, obj: Object, cluster: str) -> None:
+        found = self._loopback.get(shapes.LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
+        if found is None:
+            # Deleted directly: the owner follows.
+            await self._loopback.delete(self._target_of(parent, obj), DeleteOptions())
+            return
+        changed = workspace.settle(obj, found, self._shard, times.now())
+        if changed != obj:
+            await self._update(parent, obj, changed)
+
+    async def _delete(self, parent: str, obj: Object, cluster: str) -> None:
+        found = self._loopback.get(shapes.LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON) if cluster else None
+        owner = (found.get("spec") or {}).get("owner") or {} if found is not None else {}
+        if found is None or owner.get("uid") != obj["metadata"]["uid"]:
+            await self._release(parent, obj)
+            return
+        if not found["metadata"].get("deletionTimestamp"):
+            kind = _kinds(self._loopback.core.catalogs)(shapes.LOGICAL_CLUSTERS)
+            await self._loopback.delete(Target(kind, cluster, "", shapes.SINGLETON), DeleteOptions())
+            return
+        changed = _mirrored_deletion(obj, found)
+        if changed != obj:
+            await self._update(parent, obj, changed)
+
+    async def _release(self, parent: str, obj: Object) -> None:
+        metadata = dict(obj["metadata"])
+        metadata["finalizers"] = [each for each in metadata.get("finalizers") or [] if each != shapes.OWNER_FINALIZER]
+        await self._update(parent, obj, {**obj, "metadata": metadata})
+
+    async def _update(self, parent: str, obj: Object, changed: Object) -> None:
+        try:
+            await self._loopback.update(self._target_of(parent, obj), changed, whole=True)
+        except (Conflict, NotFound):
+            # Its newer state has an entry in the log, which brings this key back.
+            return
+
+    def _target_of(self, parent: str, obj: Object) -> Target:
+        with self._loopback.store.snapshot() as snapshot:
+            return self._target(snapshot, parent, obj)
+
+    def _target(self, view: object, parent: str, obj: Object) -> Target:
+        kind = self._loopback.core.catalogs.of(view, parent).of_type(self._type)  # type: ignore[arg-type]
+        if kind is None:
+            raise RuntimeError("the parent does not serve workspaces any more")
+        return Target(kind, parent, "", obj["metadata"]["name"])
+
+
+def _kinds(catalogs: Catalogs) -> Callable[[ResourceType], Kind]:
+    """Kinds that every cluster serves, by type."""
+
+    def find(type: ResourceType) -> Kind:
+        kind = catalogs.base.of_type(type)
+        assert kind is not None, type
+        return kind
+
+    return find
+
+
+def _mirrored_deletion(obj: Object, cluster: Object) -> Object:
+    """The Workspace with phase and progress of the LogicalCluster that is being deleted."""
+    theirs = cluster.get("status") or {}
+    status = dict(obj.get("status") or {})
+    status["phase"] = theirs.get("phase", status.get("phase", ""))
+    progress = [c for c in theirs.get("conditions") or [] if c["type"] == "WorkspaceContentDeleted"]
+    kept = [c for c in status.get("conditions") or [] if c["type"] != "WorkspaceContentDeleted"]
+    status["conditions"] = sorted([*kept, *progress], key=lambda c: (c["type"] != "Ready", c["type"]))
+    labels = {**(obj["metadata"].get("labels") or {}), shapes.PHASE: status["phase"]}
+    return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "status": status}

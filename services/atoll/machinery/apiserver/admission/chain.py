@@ -1,0 +1,66 @@
+"""The admission chain: an ordered list of plug-ins, mutating ones first.
+
+`rest.write` calls it for every create and update, `rest.delete` for deletions, whichever door the request came
+through; there is no write without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from atoll.machinery.apiserver.call import Call, View
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.storage.contract import Guard
+
+
+class Review(msgspec.Struct, kw_only=True):
+    """One write under review. `obj` is None for deletions, `old` for creations.
+
+    `operation` is create, update or delete. Plug-ins may change `obj` in place (mutate only) and append guards.
+    """
+
+    call: Call
+    operation: str
+    obj: Object | None
+    old: Object | None
+    view: View
+    subresource: str = ""
+    dry_run: bool = False
+    guards: list[Guard] = []
+
+    @property
+    def group_resource(self) -> tuple[str, str]:
+        return self.call.kind.group, self.call.kind.plural
+
+
+class Plugin(Protocol):
+    """One admission plug-in. Methods raise ApiError to refuse."""
+
+    def mutate(self, review: Review) -> None: ...
+
+    def validate(self, review: Review) -> None: ...
+
+
+class Admission:
+    """The chain. Order is meaning: earlier plug-ins see less of what later ones add."""
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        self._plugins = tuple(plugins)
+
+    def mutate(self, review: Review) -> None:
+        for plugin in self._plugins:
+            plugin.mutate(review)
+
+    def validate(self, review: Review) -> None:
+        for plugin in self._plugins:
+            plugin.validate(review)
+
+
+class Validator:
+    """Base of plug-ins that only validate."""
+
+    def mutate(self, review: Review) -> None:
+        """Nothing to change."""

@@ -1,0 +1,43 @@
+"""Namespace lifecycle: nothing is created in a namespace that is missing or going, and some never go.
+
+The check before the write gives the right message; the guard in the write's transaction gives the truth.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.status import Details, NotFound
+from atoll.machinery.storage.contract import GateState
+
+NAMESPACES = ResourceType("", "namespaces")
+PROTECTED = ("default", "kube-system", "kube-public")
+
+
+class NamespaceLifecycle(Validator):
+    """Refuses creations in missing or terminating namespaces and deletion of the protected ones."""
+
+    def validate(self, review: Review) -> None:
+        if review.operation == "create" and review.call.kind.namespaced:
+            self._create(review)
+        if review.operation == "delete" and review.call.kind.type == NAMESPACES:
+            self._delete(review)
+
+    def _create(self, review: Review) -> None:
+        call = review.call
+        namespace = call.info.namespace
+        record = review.view.get(ObjectKey(NAMESPACES, call.cluster, "", namespace))
+        name = review.obj["metadata"].get("name", "") if review.obj else ""
+        if record is None:
+            raise NotFound(f'namespaces "{namespace}" not found', Details(namespace, kind="namespaces"))
+        if b'"deletionTimestamp"' in record.value and decode(record.value)["metadata"].get("deletionTimestamp"):
+            raise errors.namespace_terminating(call.kind, name, namespace)
+
+    def _delete(self, review: Review) -> None:
+        call = review.call
+        name = call.info.name
+        going = review.view.gate(call.cluster).state in {GateState.DELETING, GateState.CLOSED}
+        if name in PROTECTED and not going:
+            raise errors.forbidden(call.kind, name, "this namespace may not be deleted")

@@ -1,0 +1,34 @@
+"""RBAC escalation: nobody grants what they do not hold, unless they may `escalate` or `bind`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+
+GROUP = "rbac.authorization.k8s.io"
+ROLES = ("roles", "clusterroles")
+BINDINGS = ("rolebindings", "clusterrolebindings")
+
+
+class EscalationCheck(Protocol):
+    """What judges a role or a binding write; raises Forbidden."""
+
+    def check_role(self, review: Review) -> None: ...
+
+    def check_binding(self, review: Review) -> None: ...
+
+
+class RoleEscalation(Validator):
+    """Runs the escalation and bind checks on every RBAC write."""
+
+    def __init__(self, check: EscalationCheck) -> None:
+        self._check = check
+
+    def validate(self, review: Review) -> None:
+        if review.call.kind.group != GROUP or review.operation == "delete":
+            return
+        if review.call.kind.plural in ROLES:
+            self._check.check_role(review)
+        elif review.call.kind.plural in BINDINGS:
+            self._check.check_binding(review)

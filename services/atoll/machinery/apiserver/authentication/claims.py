@@ -1,0 +1,128 @@
+"""What a service account token says: Kubernetes' claims with kcp's clusterName, bound and legacy form.
+
+`issuing` writes them, `service_accounts` reads them after the signature held, `routing` reads the cluster
+before. Reading is strict: a token that is not exactly of one of the two forms is none.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.apiserver.authentication.jwt import TokenError
+from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
+from atoll.machinery.meta.names import is_cluster_name
+
+#: Issuer of tokens kept in Secrets, whatever issuer is configured.
+LEGACY_ISSUER = "kubernetes/serviceaccount"
+_LEGACY = "kubernetes.io/serviceaccount/"
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """An object a token names."""
+
+    name: str
+    uid: str = ""
+
+
+class Bound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The claim `kubernetes.io`."""
+
+    cluster_name: str = msgspec.field(name="clusterName")
+    namespace: str
+    serviceaccount: Reference
+    secret: Reference | None = None
+    pod: Reference | None = None
+    node: Reference | None = None
+
+
+class BoundClaims(msgspec.Struct, frozen=True):
+    """Claims of a token from a TokenRequest. Times are Unix seconds."""
+
+    iss: str
+    sub: str
+    aud: tuple[str, ...]
+    iat: int
+    nbf: int
+    exp: int
+    jti: str
+    kubernetes: Bound = msgspec.field(name="kubernetes.io")
+
+
+class LegacyClaims(msgspec.Struct, frozen=True):
+    """Claims of a token that a Secret of type kubernetes.io/service-account-token keeps; it never expires."""
+
+    iss: str
+    sub: str
+    namespace: str = msgspec.field(name=_LEGACY + "namespace")
+    secret: str = msgspec.field(name=_LEGACY + "secret.name")
+    account: str = msgspec.field(name=_LEGACY + "service-account.name")
+    uid: str = msgspec.field(name=_LEGACY + "service-account.uid")
+    cluster: str = msgspec.field(name=_LEGACY + "clusterName")
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Both forms, read. `expires` 0 means never; `secret` is None where the token is bound to the account
+    alone; `legacy` tokens must equal what their Secret keeps and have no audience."""
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    secret: Reference | None = None
+    audiences: tuple[str, ...] = ()
+    not_before: int = 0
+    expires: int = 0
+    token_id: str = ""
+    legacy: bool = False
+
+    @property
+    def user_name(self) -> str:
+        return f"{SERVICE_ACCOUNT_PREFIX}{self.namespace}:{self.name}"
+
+
+class _Issuer(msgspec.Struct, frozen=True):
+    iss: str = ""
+
+
+_issuer_decoder = msgspec.json.Decoder(_Issuer)
+_bound_decoder = msgspec.json.Decoder(BoundClaims)
+_legacy_decoder = msgspec.json.Decoder(LegacyClaims)
+
+
+def issuer_of(claims: bytes) -> str:
+    """The issuer a payload names, "" where it names none."""
+    try:
+        return _issuer_decoder.decode(claims).iss
+    except msgspec.DecodeError:
+        return ""
+
+
+def read(claims: bytes) -> Subject:
+    """The subject of verified claims. Raises TokenError for claims of neither form, or that contradict
+    themselves."""
+    try:
+        subject, sub = _legacy(claims) if issuer_of(claims) == LEGACY_ISSUER else _bound(claims)
+    except msgspec.DecodeError as error:
+        raise TokenError("unusable claims") from error
+    if sub != subject.user_name or not is_cluster_name(subject.cluster) or not subject.uid:
+        raise TokenError("claims contradict themselves")
+    return subject
+
+
+def _bound(claims: bytes) -> tuple[Subject, str]:
+    found = _bound_decoder.decode(claims)
+    bound = found.kubernetes
+    if bound.pod is not None or bound.node is not None:
+        raise TokenError("bound to an object that does not exist here")
+    account = bound.serviceaccount
+    subject = Subject(
+        bound.cluster_name, bound.namespace, account.name, account.uid, bound.secret, found.aud, found.nbf,
+        found.exp, found.jti,
+    )  # fmt: skip
+    return subject, found.sub
+
+
+def _legacy(claims: bytes) -> tuple[Subject, str]:
+    found = _legacy_decoder.decode(claims)
+    secret = Reference(found.secret)
+    return Subject(found.cluster, found.namespace, found.account, found.uid, secret, legacy=True), found.sub

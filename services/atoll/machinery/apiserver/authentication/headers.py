@@ -1,0 +1,86 @@
+"""Identity headers: who may send them, and what they say.
+
+A proxy with a certificate of the request-header CA says with X-Remote-* headers for whom it asks (kcp's
+front proxy does). From anybody else such a header is an attempt, in whatever spelling, and refuses the
+request; a trusted proxy's request is refused too if a spelling got through it that only looks like one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
+
+import msgspec
+
+from atoll.machinery.apiserver.authentication.tokens import authenticated
+from atoll.machinery.meta.status import Unauthorized
+from atoll.machinery.meta.user import User
+
+Headers = Mapping[str, list[str]]
+
+#: Refused from others even where the headers in use were renamed: something behind us may know them.
+_DEFAULT_FAMILY = "x-remote-"
+
+
+class HeaderNames(msgspec.Struct, frozen=True):
+    """Names of the identity headers, lower case; `extra` is a prefix."""
+
+    user: str = "x-remote-user"
+    group: str = "x-remote-group"
+    uid: str = "x-remote-uid"
+    extra: str = "x-remote-extra-"
+
+
+def canonical(name: str) -> str:
+    """A header name as a careless program behind us might read it: case, `_` for `-`, percent-encoding."""
+    return unquote(name).lower().replace("_", "-")
+
+
+def in_family(headers: Headers, prefixes: tuple[str, ...]) -> list[str]:
+    """Header names that are, or could be read as, of a family, as they were sent."""
+    found = []
+    for name in headers:
+        plain = name if "_" not in name and "%" not in name else canonical(name)
+        if plain.startswith(prefixes):
+            found.append(name)
+    return found
+
+
+class RequestHeaders:
+    """Reads the identity headers of trusted proxies."""
+
+    def __init__(self, names: HeaderNames | None = None) -> None:
+        self._names = names or HeaderNames()
+        own = (self._names.user, self._names.group, self._names.uid, self._names.extra)
+        self._family = (_DEFAULT_FAMILY, *own)
+
+    def sent(self, headers: Headers) -> list[str]:
+        """The identity headers of a request, in any spelling."""
+        return in_family(headers, self._family)
+
+    def user(self, headers: Headers, sent: Iterable[str]) -> User:
+        """The user a trusted proxy speaks for. Raises Unauthorized unless all is spelled as configured."""
+        names = self._names
+        listed = {
+            token.strip().lower() for value in headers.get("connection", ()) for token in value.split(",")
+        }
+        extra: dict[str, tuple[str, ...]] = {}
+        for name in sent:
+            if name in listed:
+                raise Unauthorized
+            if name.startswith(names.extra):
+                key = unquote(name[len(names.extra) :]).lower()
+                extra[key] = (*extra.get(key, ()), *headers[name])
+            elif name not in (names.user, names.group, names.uid):
+                raise Unauthorized
+        user = self._single(headers, names.user)
+        if not user:
+            raise Unauthorized
+        groups = tuple(group for group in headers.get(names.group, ()) if group)
+        return authenticated(User(user, groups, self._single(headers, names.uid), extra))
+
+    def _single(self, headers: Headers, name: str) -> str:
+        values = headers.get(name, [])
+        if len(values) > 1:
+            raise Unauthorized  # whose is the second?
+        return values[0] if values else ""

@@ -1,0 +1,150 @@
+"""Service account tokens in: signature, times and audience, and whether the account still stands.
+
+The authenticator and TokenReview ask. A verified token is remembered by its hash with what it says; that the
+account (same uid) and the Secret it is bound to still exist is judged at the revisions of the request's own
+snapshot, so a deleted account's token dies with the next request. A token is good in its own cluster; what
+its user counts for elsewhere is `authorization.effective`'s to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from atoll.machinery.apiserver.authentication import claims, jwt
+from atoll.machinery.apiserver.authentication.certificates import CREDENTIAL_ID
+from atoll.machinery.apiserver.authentication.claims import Reference, Subject
+from atoll.machinery.apiserver.authentication.keys import KeySet
+from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME
+from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNTS
+from atoll.machinery.apiserver.authorization.lru import LruCache
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
+from atoll.machinery.meta.status import Unauthorized
+from atoll.machinery.meta.user import AUTHENTICATED, User
+
+ACCOUNTS = ResourceType("", "serviceaccounts", CORE)
+SECRETS = ResourceType("", "secrets", CORE)
+DEFAULT_ISSUER = "https://kcp.default.svc"
+MAX_TOKENS = 8192
+#: A token issued by another shard may be from a little in our future.
+CLOCK_SKEW_S = 10
+
+
+class Issuers(msgspec.Struct, frozen=True):
+    """Who issues tokens we accept (the first is us), and for whom they are meant unless asked otherwise."""
+
+    names: tuple[str, ...] = (DEFAULT_ISSUER,)
+    audiences: tuple[str, ...] = (DEFAULT_ISSUER,)
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    data: dict[str, str] = {}
+
+
+_decoder = msgspec.json.Decoder(_Object)
+
+
+class _Known(msgspec.Struct):
+    """A token whose signature held. `alive_at` are the last revisions at which its objects were found."""
+
+    subject: Subject
+    user: User
+    alive_at: tuple[int, int] = (-1, -1)
+
+
+class ServiceAccountTokens:
+    """A token source for the service accounts of every cluster of this shard."""
+
+    def __init__(self, keys: KeySet, issuers: Issuers, clock: Callable[[], float] = time.time) -> None:
+        self._keys, self._issuers, self._clock = keys, issuers, clock
+        self._known: LruCache[bytes, _Known] = LruCache(MAX_TOKENS)
+
+    def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View) -> User | None:
+        """See TokenSource. None for what is not a token of our issuers."""
+        known = self._known.get(digest)
+        if known is not None:
+            self._check(known, token, audiences, snapshot)
+            return known.user
+        subject = self._verify(token)
+        if subject is None:
+            return None
+        known = _Known(subject, user_of(subject))
+        self._check(known, token, audiences, snapshot)
+        self._known.put(digest, known)
+        return known.user
+
+    def _verify(self, token: str) -> Subject | None:
+        try:
+            issuer = claims.issuer_of(jwt.unverified_claims(token))
+        except jwt.TokenError:
+            return None
+        if issuer not in (*self._issuers.names, claims.LEGACY_ISSUER):
+            return None
+        try:
+            return claims.read(jwt.verify(token, self._keys.verifying))
+        except jwt.TokenError as error:
+            raise Unauthorized from error
+
+    def _check(self, known: _Known, token: str, audiences: Sequence[str], snapshot: View) -> None:
+        subject, now = known.subject, self._clock()
+        if subject.expires and now >= subject.expires:
+            raise Unauthorized
+        if now + CLOCK_SKEW_S < subject.not_before:
+            raise Unauthorized
+        meant_for = self._issuers.audiences if subject.legacy else subject.audiences
+        if set(meant_for).isdisjoint(audiences):
+            raise Unauthorized
+        self._check_alive(known, token, snapshot)
+
+    def _check_alive(self, known: _Known, token: str, snapshot: View) -> None:
+        subject = known.subject
+        secrets = snapshot.last(SECRETS, subject.cluster) if subject.secret is not None else 0
+        now_at = (snapshot.last(ACCOUNTS, subject.cluster), secrets)
+        if known.alive_at == now_at:
+            return
+        account = _get(snapshot, ACCOUNTS, subject, subject.name)
+        if account is None or account.metadata.uid != subject.uid:
+            raise Unauthorized
+        if subject.secret is not None and not _secret_stands(snapshot, subject, subject.secret, token):
+            raise Unauthorized
+        known.alive_at = now_at
+
+
+def _get(snapshot: View, type_: ResourceType, subject: Subject, name: str) -> _Object | None:
+    """An object in the token's namespace that is not being deleted."""
+    record = snapshot.get(ObjectKey(type_, subject.cluster, subject.namespace, name))
+    found = _decoder.decode(record.value) if record is not None else None
+    return None if found is None or found.metadata.deletion_timestamp else found
+
+
+def _secret_stands(snapshot: View, subject: Subject, reference: Reference, token: str) -> bool:
+    secret = _get(snapshot, SECRETS, subject, reference.name)
+    if secret is None:
+        return False
+    if subject.legacy:
+        # The Secret is what was handed out; changing or replacing it takes the token back.
+        return secret.data.get("token", "") == base64.b64encode(token.encode()).decode()
+    return secret.metadata.uid == reference.uid
+
+
+def account_groups(namespace: str) -> tuple[str, ...]:
+    """The groups every service account of a namespace is in."""
+    return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}", AUTHENTICATED)
+
+
+def user_of(subject: Subject) -> User:
+    """The user of a token. Groups are fixed: nothing in a token can name one."""
+    extra = {CLUSTER_NAME: (subject.cluster,)}
+    if subject.token_id:
+        extra[CREDENTIAL_ID] = (f"JTI={subject.token_id}",)
+    return User(subject.user_name, account_groups(subject.namespace), subject.uid, extra)

@@ -1,0 +1,129 @@
+"""The question and the answer of authorization.
+
+The pipeline, the access reviews, impersonation and admission make `Attributes`; `chain.Authorizer` answers
+with a `Decision`; audit reads the steps of it. Both are values: the same question about the same stored
+policy has the same answer, which is what lets the authorizer cache by content.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.meta.user import User
+
+_PINNED = "metadata.name="
+
+
+class Attributes(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants to do. A non-resource request has `path` set and `resource` empty.
+
+    `cluster` is a logical cluster name, empty for requests to the shard itself and for wildcard requests.
+    `name` is empty for collections, unless a field selector pins `metadata.name`.
+    """
+
+    user: User
+    verb: str
+    cluster: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        return not self.path
+
+    @property
+    def resource_path(self) -> str:
+        """`pods` or `pods/log`, as RBAC rules and messages name it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+class Outcome(enum.Enum):
+    """What one step of the chain says. All but NEXT end the chain."""
+
+    NEXT = enum.auto()
+    ALLOW = enum.auto()
+    DENY = enum.auto()
+    NO_OPINION = enum.auto()
+
+    @property
+    def word(self) -> str:
+        """kcp's word for it in audit annotations."""
+        return {Outcome.ALLOW: "Allowed", Outcome.DENY: "Denied"}.get(self, "NoOpinion")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step's word, kept for audit. `reason` is never shown to the caller."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The answer. Neither allowed nor denied is "no opinion", which a request meets as 403 too.
+
+    `reason` may be shown to the caller; `steps` say in detail how it came about, for audit only.
+    """
+
+    allowed: bool
+    denied: bool = False
+    reason: str = ""
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def word(self) -> str:
+        return "Allowed" if self.allowed else "Denied" if self.denied else "NoOpinion"
+
+    def annotations(self, domain: str = "request.auth.kcp.io") -> dict[str, str]:
+        """Audit annotations, Kubernetes' two and kcp's two a step.
+
+        kcp's steps call one another, so a step that passed a request on reports what came back to it.
+        """
+        found = {
+            "authorization.k8s.io/decision": "allow" if self.allowed else "forbid",
+            "authorization.k8s.io/reason": self.reason,
+        }
+        for step in self.steps:
+            word, reason = step.outcome.word, step.reason
+            if step.outcome is Outcome.NEXT and reason:
+                word, reason = self.word, f"delegating due to {reason}"
+            found[f"{domain}/{step.name}-decision"] = word
+            found[f"{domain}/{step.name}-reason"] = reason
+        return found
+
+
+def attributes_of(info: RequestInfo, user: User, cluster: str) -> Attributes:
+    """The attributes of a parsed request; `cluster` is the resolved logical cluster ("" for `*` and none)."""
+    if not info.is_resource:
+        return Attributes(user=user, verb=info.verb, cluster=cluster, path=info.path)
+    query = info.query
+    field_selector = query.get("fieldSelector", "") if query else ""
+    name = info.name
+    if field_selector and not name and info.verb in {"list", "watch"}:
+        name = pinned_name(field_selector)
+    return Attributes(
+        user=user, verb=info.verb, cluster=cluster, group=info.group, version=info.version,
+        resource=info.resource, subresource=info.subresource, namespace=info.namespace, name=name,
+        label_selector=query.get("labelSelector", "") if query else "", field_selector=field_selector,
+    )  # fmt: skip
+
+
+def pinned_name(field_selector: str) -> str:
+    """The name that a field selector pins with `metadata.name=`, or "".
+
+    This is what makes rules with resourceNames work for single-object informers. Escaped values are no names.
+    """
+    for term in field_selector.split(","):
+        if term.startswith(_PINNED) and "\\" not in term:
+            return term[len(_PINNED) :].removeprefix("=")
+    return ""

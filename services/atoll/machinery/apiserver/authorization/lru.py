@@ -1,0 +1,53 @@
+"""A dictionary with a bound: what was used longest ago goes first.
+
+Authentication and authorization keep their caches in it. Not thread-safe; each event loop owns its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _one(value: object) -> int:
+    return 1
+
+
+class LruCache(Generic[K, V]):
+    """At most `limit` units of weight (one an entry by default), but always the entry put last."""
+
+    def __init__(self, limit: int, weight: Callable[[V], int] = _one) -> None:
+        self._limit = limit
+        self._weight = weight
+        self._entries: dict[K, V] = {}
+        self._total = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """The value, now the most recently used; None if absent."""
+        value = self._entries.pop(key, None)
+        if value is not None:
+            self._entries[key] = value
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        self.drop(key)
+        self._entries[key] = value
+        self._total += self._weight(value)
+        while self._total > self._limit and len(self._entries) > 1:
+            self.drop(next(iter(self._entries)))
+
+    def drop(self, key: K) -> None:
+        """Forget a key; nothing happens if it is absent."""
+        value = self._entries.pop(key, None)
+        if value is not None:
+            self._total -= self._weight(value)
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._total = 0

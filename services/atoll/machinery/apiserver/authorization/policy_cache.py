@@ -1,0 +1,230 @@
+"""What the chain needs to know of a logical cluster, loaded through a snapshot and shared by content.
+
+The authorizer asks `PolicyCache.state`; nobody else reads RBAC objects on the request path. An entry counts
+only for the stamp it was loaded at. Nothing is kept for a workspace beyond the bound of the cache: an entry
+is two references, and clusters whose RBAC has the same content share one compiled policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from atoll.machinery.apiserver.authorization import rbac_objects as objects
+from atoll.machinery.apiserver.authorization import stamps
+from atoll.machinery.apiserver.authorization.lru import LruCache
+from atoll.machinery.apiserver.authorization.rbac import Policy
+from atoll.machinery.apiserver.authorization.stamps import Stamp
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.contract import Position, Record, Scope
+
+#: Rules, grants and bound resources held at once, over all clusters.
+MAX_WEIGHT = 400_000
+REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
+_PAGE = 500
+#: An entry's own cost, in the same unit: so there are at most some thousand of them, however empty.
+_ENTRY_WEIGHT = 64
+
+T = TypeVar("T")
+
+
+class Export(msgspec.Struct, frozen=True):
+    """Which APIExport provides a bound resource."""
+
+    cluster: str
+    name: str
+
+
+class Bound(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """Bound resources of a cluster, by group and resource, and its own exports that carry a local
+    maximalPermissionPolicy."""
+
+    resources: Mapping[tuple[str, str], Export]
+    policed: frozenset[str]
+
+
+class ClusterState(msgspec.Struct, frozen=True):
+    """One cluster at one stamp. `phase` is None where there is no LogicalCluster.
+
+    `required_groups` is an OR of ANDs, empty where the annotation is absent.
+    """
+
+    stamp: Stamp
+    phase: str | None
+    required_groups: tuple[tuple[str, ...], ...]
+    policy: Policy
+    bound: Bound
+
+    @property
+    def weight(self) -> int:
+        return _ENTRY_WEIGHT + self.policy.weight + len(self.bound.resources)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] = {}
+
+
+class _ClusterStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _LogicalCluster(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    status: _ClusterStatus = _ClusterStatus()
+
+
+class _BoundResource(msgspec.Struct, frozen=True):
+    group: str = ""
+    resource: str = ""
+
+
+class _BindingStatus(msgspec.Struct, frozen=True, rename="camel"):
+    api_export_cluster_name: str = ""
+    bound_resources: tuple[_BoundResource, ...] | None = None
+
+
+class _ExportReference(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    export: _ExportReference = _ExportReference()
+
+
+class _BindingSpec(msgspec.Struct, frozen=True):
+    reference: _Reference = _Reference()
+
+
+class _ApiBinding(msgspec.Struct, frozen=True):
+    spec: _BindingSpec = _BindingSpec()
+    status: _BindingStatus = _BindingStatus()
+
+
+class _PermissionPolicy(msgspec.Struct, frozen=True):
+    local: dict[str, object] | None = None
+
+
+class _ExportSpec(msgspec.Struct, frozen=True, rename="camel"):
+    maximal_permission_policy: _PermissionPolicy | None = None
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _ApiExport(msgspec.Struct, frozen=True):
+    metadata: _Named
+    spec: _ExportSpec = _ExportSpec()
+
+
+_cluster_decoder = msgspec.json.Decoder(_LogicalCluster)
+_binding_decoder = msgspec.json.Decoder(_ApiBinding)
+_export_decoder = msgspec.json.Decoder(_ApiExport)
+
+
+class PolicyCache:
+    """States of recently asked clusters. One an event loop."""
+
+    def __init__(self, max_weight: int = MAX_WEIGHT) -> None:
+        self._states: LruCache[str, ClusterState] = LruCache(max_weight, lambda state: state.weight)
+        self._policies: WeakValueDictionary[bytes, Policy] = WeakValueDictionary()
+        self._bound: WeakValueDictionary[bytes, Bound] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def state(self, snapshot: View, cluster: str, stamp: Stamp) -> ClusterState:
+        """The cluster as the snapshot has it; `stamp` must have been read from the same snapshot."""
+        state = self._states.get(cluster)
+        if state is None or state.stamp != stamp:
+            state = self._load(snapshot, cluster, stamp)
+            self._states.put(cluster, state)
+        return state
+
+    def _load(self, snapshot: View, cluster: str, stamp: Stamp) -> ClusterState:
+        logical = _logical_cluster(snapshot, cluster)
+        return ClusterState(
+            stamp,
+            logical.status.phase if logical is not None else None,
+            _required_groups(logical),
+            self._policy(_source(snapshot, cluster)),
+            self._bindings(snapshot, cluster),
+        )
+
+    def _policy(self, source: objects.Source) -> Policy:
+        digest = _digest(source)
+        policy = self._policies.get(digest)
+        if policy is None:
+            policy = self._policies[digest] = objects.compile_policy(source)
+        return policy
+
+    def _bindings(self, snapshot: View, cluster: str) -> Bound:
+        bindings = _all(snapshot, stamps.API_BINDINGS, cluster, _binding_decoder)
+        exports = _all(snapshot, stamps.API_EXPORTS, cluster, _export_decoder)
+        digest = _digest((bindings, exports))
+        bound = self._bound.get(digest)
+        if bound is None:
+            bound = self._bound[digest] = _compile_bound(bindings, exports)
+        return bound
+
+
+def _digest(content: object) -> bytes:
+    return hashlib.sha256(msgspec.msgpack.encode(content)).digest()
+
+
+def _source(snapshot: View, cluster: str) -> objects.Source:
+    return objects.Source(
+        _all(snapshot, stamps.CLUSTER_ROLES, cluster, objects.role_decoder),
+        _all(snapshot, stamps.CLUSTER_ROLE_BINDINGS, cluster, objects.binding_decoder),
+        _all(snapshot, stamps.ROLES, cluster, objects.role_decoder),
+        _all(snapshot, stamps.ROLE_BINDINGS, cluster, objects.binding_decoder),
+    )
+
+
+def _all(
+    snapshot: View, type_: ResourceType, cluster: str, decoder: msgspec.json.Decoder[T]
+) -> tuple[T, ...]:
+    """Every object of a type in a cluster. An absent cluster is no wildcard: "" gives nothing."""
+    if not cluster or not snapshot.last(type_, cluster):
+        return ()
+    found: list[T] = []
+    after: Position | None = None
+    while True:
+        page: list[Record] = snapshot.scan(Scope(type_, cluster), after, _PAGE)
+        found.extend(decoder.decode(record.value) for record in page)
+        if len(page) < _PAGE:
+            return tuple(found)
+        key = page[-1].key
+        after = Position(key.cluster, key.namespace, key.name)
+
+
+def _logical_cluster(snapshot: View, cluster: str) -> _LogicalCluster | None:
+    record = snapshot.get(ObjectKey(stamps.LOGICAL_CLUSTERS, cluster, "", "cluster")) if cluster else None
+    return _cluster_decoder.decode(record.value) if record is not None else None
+
+
+def _required_groups(logical: _LogicalCluster | None) -> tuple[tuple[str, ...], ...]:
+    text = logical.metadata.annotations.get(REQUIRED_GROUPS) if logical is not None else None
+    if text is None:
+        return ()
+    return tuple(tuple(group.strip() for group in clause.split(",")) for clause in text.split(";"))
+
+
+def _compile_bound(bindings: tuple[_ApiBinding, ...], exports: tuple[_ApiExport, ...]) -> Bound:
+    resources: dict[tuple[str, str], Export] = {}
+    for binding in bindings:
+        export = Export(binding.status.api_export_cluster_name, binding.spec.reference.export.name)
+        for bound in binding.status.bound_resources or ():
+            resources[bound.group, bound.resource] = export
+    policed = frozenset(
+        export.metadata.name
+        for export in exports
+        if export.spec.maximal_permission_policy is not None
+        and export.spec.maximal_permission_policy.local is not None
+    )
+    return Bound(resources, policed)

@@ -1,0 +1,133 @@
+"""From stored RBAC objects to a compiled policy.
+
+`policy_cache` calls `compile_policy` with what a cluster holds. Only the fields that decide anything are read
+(names, rules, subjects, role references), so two clusters with the same RBAC compile to equal input and share
+one policy, whatever the uids and times in their objects are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
+from atoll.machinery.apiserver.authorization.rbac import Grant, Policy, Rule, Subjects
+from atoll.machinery.apiserver.authorization.refusal import quoted
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+
+
+class _Rule(msgspec.Struct, frozen=True, rename="camel"):
+    verbs: tuple[str, ...] | None = None
+    api_groups: tuple[str, ...] | None = None
+    resources: tuple[str, ...] | None = None
+    resource_names: tuple[str, ...] | None = None
+    non_resource_urls: tuple[str, ...] | None = msgspec.field(default=None, name="nonResourceURLs")
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A Role or ClusterRole, reduced to what decides."""
+
+    metadata: _Metadata
+    rules: tuple[_Rule, ...] | None = None
+
+
+class _Subject(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _RoleRef(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class Binding(msgspec.Struct, frozen=True, rename="camel"):
+    """A RoleBinding or ClusterRoleBinding, reduced to what decides."""
+
+    metadata: _Metadata
+    role_ref: _RoleRef
+    subjects: tuple[_Subject, ...] | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """All RBAC of one logical cluster, each list in key order."""
+
+    cluster_roles: tuple[Role, ...] = ()
+    cluster_role_bindings: tuple[Binding, ...] = ()
+    roles: tuple[Role, ...] = ()
+    role_bindings: tuple[Binding, ...] = ()
+
+
+role_decoder = msgspec.json.Decoder(Role)
+binding_decoder = msgspec.json.Decoder(Binding)
+
+
+def rules_from(rules: Iterable[_Rule] | None) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            rule.verbs or (), rule.api_groups or (), rule.resources or (), rule.resource_names or (),
+            rule.non_resource_urls or (),
+        )
+        for rule in rules or ()
+    )  # fmt: skip
+
+
+def compile_policy(source: Source) -> Policy:
+    """Index a cluster's RBAC by subject."""
+    cluster_roles = {role.metadata.name: rules_from(role.rules) for role in source.cluster_roles}
+    roles = {(r.metadata.namespace, r.metadata.name): rules_from(r.rules) for r in source.roles}
+    by_namespace: dict[str, list[Binding]] = defaultdict(list)
+    for binding in source.role_bindings:
+        by_namespace[binding.metadata.namespace].append(binding)
+    grants = sum(len(b.subjects or ()) for b in (*source.cluster_role_bindings, *source.role_bindings))
+    rules = sum(map(len, cluster_roles.values())) + sum(map(len, roles.values()))
+    return Policy(
+        cluster_roles,
+        roles,
+        _index("ClusterRoleBinding", source.cluster_role_bindings),
+        {namespace: _index("RoleBinding", bindings) for namespace, bindings in by_namespace.items()},
+        1 + grants + rules + len(cluster_roles) + len(roles),
+    )
+
+
+def _index(kind: str, bindings: Iterable[Binding]) -> Subjects:
+    users: dict[str, list[Grant]] = defaultdict(list)
+    groups: dict[str, list[Grant]] = defaultdict(list)
+    for binding in bindings:
+        namespace = binding.metadata.namespace
+        for subject in binding.subjects or ():
+            grant = Grant(
+                kind, binding.metadata.name, namespace, binding.role_ref.kind, binding.role_ref.name,
+                _description(subject, namespace),
+            )  # fmt: skip
+            if subject.kind == "Group":
+                groups[subject.name].append(grant)
+            elif user := _user_name(subject, namespace):
+                users[user].append(grant)
+    return Subjects(
+        {name: tuple(grants) for name, grants in users.items()},
+        {name: tuple(grants) for name, grants in groups.items()},
+    )
+
+
+def _user_name(subject: _Subject, namespace: str) -> str:
+    """The user a subject stands for; "" for unknown kinds and accounts of no namespace: they match nobody."""
+    if subject.kind == "User":
+        return subject.name
+    where = subject.namespace or namespace
+    if subject.kind == "ServiceAccount" and where:
+        return f"{SERVICE_ACCOUNT_PREFIX}{where}:{subject.name}"
+    return ""
+
+
+def _description(subject: _Subject, namespace: str) -> str:
+    if subject.kind != "ServiceAccount":
+        return f"{subject.kind} {quoted(subject.name)}"
+    return f"ServiceAccount {quoted(subject.name + '/' + (subject.namespace or namespace))}"

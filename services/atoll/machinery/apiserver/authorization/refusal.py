@@ -1,0 +1,52 @@
+"""How a refusal is told: Kubernetes' 403 messages, letter by letter.
+
+The pipeline, impersonation and reviews call `forbidden`. The text depends on the question alone, never on
+what exists, so an unknown workspace and a forbidden one read the same.
+"""
+
+from __future__ import annotations
+
+import json
+
+from atoll.machinery.apiserver.authorization.attributes import Attributes
+from atoll.machinery.meta.status import Details, Forbidden
+
+#: kcp's words when the workspace itself is closed to the caller, or is not there.
+WORKSPACE_ACCESS_NOT_PERMITTED = "workspace access not permitted"
+#: kcp's words for every other refusal; what exactly was missing goes to audit only.
+ACCESS_DENIED = "access denied"
+
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+def quoted(text: str) -> str:
+    """A text in double quotes, as Go's %q prints it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def quoted_list(texts: tuple[str, ...]) -> str:
+    """A list as Go's %q prints it: quoted, separated by blanks, in brackets."""
+    return "[" + " ".join(quoted(text) for text in texts) + "]"
+
+
+def forbidden(attributes: Attributes, reason: str = "") -> Forbidden:
+    """403 for what the authorizer did not allow."""
+    text = _sentence(attributes).translate(_HTML)
+    if reason:
+        text = f"{text}: {reason}"
+    if not attributes.is_resource:
+        return Forbidden(f"forbidden: {text}")
+    group_resource = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+    name = f" {quoted(attributes.name)}" if attributes.name else ""
+    details = Details(attributes.name, attributes.group, attributes.resource)
+    return Forbidden(f"{group_resource}{name} is forbidden: {text}", details)
+
+
+def _sentence(attributes: Attributes) -> str:
+    who = f"User {quoted(attributes.user.name)} cannot {attributes.verb}"
+    if not attributes.is_resource:
+        return f"{who} path {quoted(attributes.path)}"
+    space = attributes.namespace
+    where = f"in the namespace {quoted(space)}" if space else "at the cluster scope"
+    what = f"resource {quoted(attributes.resource_path)} in API group {quoted(attributes.group)}"
+    return f"{who} {what} {where}"

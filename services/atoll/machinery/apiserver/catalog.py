@@ -1,0 +1,211 @@
+"""Which kinds a logical cluster serves, and in what order of precedence.
+
+Built-in kinds and system CRDs come first and cannot be overridden; then what the cluster's APIBindings bind; then
+its own CRDs. A lower duplicate is hidden, not merged. A catalogue is a value made from content: clusters that
+serve the same share one, and the caches that find it are bounded and keyed by the revisions of what they derive
+from, read in the request's own snapshot, so nothing has to be told of a change.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.storage.contract import Position, Record, Scope
+
+CRDS = ResourceType("apiextensions.k8s.io", "customresourcedefinitions")
+BINDINGS = ResourceType("apis.kcp.io", "apibindings")
+EXPORTS = ResourceType("apis.kcp.io", "apiexports")
+SCHEMAS = ResourceType("apis.kcp.io", "apiresourceschemas")
+
+MAX_CLUSTERS, MAX_CATALOGS = 4096, 512
+PAGE = 500
+
+K, V = TypeVar("K"), TypeVar("V")
+
+
+class Lru(OrderedDict[K, V]):
+    """A bounded mapping that drops what was not used longest."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def find(self, key: K) -> V | None:
+        """The value, marked as used; None if absent."""
+        value = self.get(key)
+        if value is not None:
+            self.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> V:
+        self[key] = value
+        self.move_to_end(key)
+        while len(self) > self._size:
+            self.popitem(last=False)
+        return value
+
+
+class Catalog:
+    """The kinds of one set of APIs. `documents` holds what discovery and OpenAPI made of it, on demand."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self.kinds: dict[tuple[str, str, str], Kind] = {}
+        owners: dict[tuple[str, str], str] = {}
+        for kind in kinds:
+            owner = owners.setdefault((kind.group, kind.plural), kind.identity)
+            if owner == kind.identity:
+                self.kinds.setdefault((kind.group, kind.version, kind.plural), kind)
+        self.versions = frozenset((group, version) for group, version, _ in self.kinds)
+        self.documents: dict[str, object] = {}
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        return self.kinds.get((group, version, plural))
+
+    def of_type(self, type: ResourceType) -> Kind | None:
+        """The kind whose objects are stored under a type, in its stored version where that is served."""
+        found = None
+        for kind in self.kinds.values():
+            if kind.type == type and kind.stored_as is None:
+                if kind.from_stored is None:
+                    return kind
+                found = found or kind
+        return found
+
+    def document(self, name: str, make: Callable[[], V]) -> V:
+        """A document made once from this catalogue and shared by all its clusters."""
+        found = self.documents.get(name)
+        if found is None:
+            found = self.documents[name] = make()
+        return found  # type: ignore[return-value]
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """One resource that a binding binds, as its status says."""
+
+    group: str
+    resource: str
+    schema: str
+    identity: str
+    schema_cluster: str
+    deleting: bool = False
+
+
+class Catalogs:
+    """Finds catalogues. `system` are the built-in kinds and system CRDs, the same everywhere."""
+
+    def __init__(self, system: Sequence[Kind]) -> None:
+        self._system = tuple(system)
+        self.base = Catalog(self._system)
+        self._by_cluster: Lru[str, tuple[int, int, Catalog]] = Lru(MAX_CLUSTERS)
+        self._by_content: Lru[tuple[object, ...], Catalog] = Lru(MAX_CATALOGS)
+        self._by_identity: Lru[tuple[str, str, str, str], tuple[int, Kind]] = Lru(MAX_CATALOGS)
+
+    def of(self, view: View, cluster: str) -> Catalog:
+        """The catalogue of a cluster at the view's revision."""
+        stamp = view.last(BINDINGS, cluster), view.last(CRDS, cluster)
+        found = self._by_cluster.find(cluster)
+        if found is not None and found[:2] == stamp:
+            return found[2]
+        catalog = self._load(view, cluster) if any(stamp) else self.base
+        self._by_cluster.put(cluster, (*stamp, catalog))
+        return catalog
+
+    def _load(self, view: View, cluster: str) -> Catalog:
+        bound = tuple(bound_resources(view, cluster))
+        crds = [record for record in _all(view, Scope(CRDS, cluster)) if _is_served(record.value)]
+        key: tuple[object, ...] = (*bound, *(record.value for record in crds if cluster != ""))
+        found = self._by_content.find(key)
+        if found is not None:
+            return found
+        kinds = [*self._system]
+        for item in bound:
+            kinds.extend(self._bound_kinds(view, item))
+        for record in crds:
+            kinds.extend(kinds_of_crd(decode(record.value), LOCAL))
+        return self._by_content.put(key, Catalog(kinds))
+
+    def _bound_kinds(self, view: View, item: Bound) -> list[Kind]:
+        record = view.get(ObjectKey(SCHEMAS, item.schema_cluster, "", item.schema))
+        if record is None:
+            return []
+        kinds = kinds_of_resource_schema(decode(record.value), item.identity)
+        if not item.deleting:
+            return kinds
+        # A binding that goes away leaves its objects readable and takes creation out of discovery.
+        return [msgspec.structs.replace(k, verbs=tuple(v for v in k.verbs if v != "create")) for k in kinds]
+
+    def by_identity(self, view: View, wanted: tuple[str, str, str], identity: str) -> Kind | None:
+        """The kind behind `<resource>:<identity>` in wildcard requests; `wanted` is group, version, plural."""
+        if identity == CORE:
+            return self.base.find(*wanted)
+        stamp, key = view.last(EXPORTS, ""), (*wanted, identity)
+        found = self._by_identity.find(key)
+        if found is not None and found[0] == stamp:
+            return found[1]
+        for export in _all(view, Scope(EXPORTS)):
+            kind = self._exported(view, export.key.cluster, decode(export.value), wanted, identity)
+            if kind is not None:
+                self._by_identity.put(key, (stamp, kind))
+                return kind
+        return None
+
+    def _exported(
+        self, view: View, cluster: str, export: Object, wanted: tuple[str, str, str], identity: str
+    ) -> Kind | None:
+        if (export.get("status") or {}).get("identityHash") != identity:
+            return None
+        group, version, plural = wanted
+        for resource in export["spec"].get("resources") or []:
+            if (resource.get("group") or "", resource["name"]) != (group, plural):
+                continue
+            bound = Bound(group, plural, resource["schema"], identity, cluster)
+            for kind in self._bound_kinds(view, bound):
+                if kind.version == version:
+                    return kind
+        return None
+
+
+def bound_resources(view: View, cluster: str) -> Iterable[Bound]:
+    """What the cluster's bindings have bound, in name order."""
+    for record in _all(view, Scope(BINDINGS, cluster)):
+        binding = decode(record.value)
+        status: Mapping[str, object] = binding.get("status") or {}
+        home = str(status.get("apiExportClusterName") or "")
+        deleting = bool(binding["metadata"].get("deletionTimestamp"))
+        resources = status.get("boundResources") or []
+        assert isinstance(resources, list)
+        for item in resources:
+            schema = item["schema"]
+            yield Bound(
+                item.get("group") or "", item["resource"], schema["name"], schema["identityHash"], home, deleting
+            )
+
+
+def _is_served(value: bytes) -> bool:
+    """Whether a CRD's names were accepted or it was established before."""
+    if b'"Established"' not in value:
+        return False
+    conditions = (decode(value).get("status") or {}).get("conditions") or []
+    return any(c["type"] in {"Established", "NamesAccepted"} and c["status"] == "True" for c in conditions)
+
+
+def _all(view: View, scope: Scope) -> list[Record]:
+    """Every record of a scope; bounded by what one cluster may hold of configuration kinds."""
+    found: list[Record] = []
+    after = None
+    while True:
+        page = view.scan(scope, after, PAGE)
+        found.extend(page)
+        if len(page) < PAGE:
+            return found
+        last = page[-1].key
+        after = Position(last.cluster, last.namespace, last.name)

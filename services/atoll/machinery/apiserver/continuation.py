@@ -1,0 +1,70 @@
+"""Continue tokens: where a list goes on, bound to the list it came from.
+
+A token names revision, moment of the first page, the list it belongs to (type, cluster, namespace, selector
+hash) and the last item sent. One that does not fit its request is a 400; one whose moment is past the list
+window is a 410 that carries a fresh, inconsistent token (revision 0: go on from the latest state).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+
+import msgspec
+
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.status import BadRequest, Expired
+from atoll.machinery.storage.contract import Position, Scope
+
+_VERSION = "atoll.dev/v1"
+_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+    "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
+    "the results. Continuing with the provided token results in an inconsistent list - objects that were "
+    "created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+class Continuation(msgspec.Struct, frozen=True, array_like=True):
+    """A decoded token. `revision` 0 goes on from the latest state."""
+
+    version: str
+    revision: int
+    moment: int
+    fingerprint: bytes
+    after: Position
+
+
+def fingerprint(scope: Scope, selectors: str) -> bytes:
+    """What a token must have in common with the request it comes back with."""
+    kind: ResourceType = scope.type
+    parts = (kind.group, kind.resource, kind.identity, scope.cluster, scope.namespace, selectors)
+    return hashlib.sha256("\x00".join(parts).encode()).digest()[:12]
+
+
+def issue(revision: int, moment: int, mark: bytes, after: Position) -> str:
+    """Write a token. `moment` in seconds since 1970."""
+    data = msgspec.msgpack.encode(Continuation(_VERSION, revision, moment, mark, after))
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def read(token: str, mark: bytes, window_s: int) -> Continuation:
+    """Read a token. Raises BadRequest for one that is not of this list, Expired past the list window."""
+    try:
+        data = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
+        found = msgspec.msgpack.decode(data, type=Continuation)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise BadRequest("invalid continue token: continue key is not valid: it cannot be decoded") from error
+    if found.version != _VERSION or found.fingerprint != mark:
+        raise BadRequest("invalid continue token: continue key is not valid: it belongs to another list")
+    if found.revision and time.time() - found.moment > window_s:
+        raise expired(found)
+    return found
+
+
+def expired(found: Continuation) -> Expired:
+    """410 with the token that goes on inconsistently from the latest state."""
+    error = Expired(_EXPIRED)
+    error.continue_token = issue(0, 0, found.fingerprint, found.after)
+    return error

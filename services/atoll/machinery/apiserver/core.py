@@ -1,0 +1,100 @@
+"""What every door into the server shares: the store, the catalogues, the admission chain; and how writes commit.
+
+HTTP requests, virtual workspaces and controllers all end in `commit`: plan against a snapshot, submit, plan
+anew when another writer came first. There is no other way to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Admission
+from atoll.machinery.apiserver.call import Call, Plan, Reply, View
+from atoll.machinery.apiserver.catalog import Catalogs
+from atoll.machinery.apiserver.options import WriteOptions, write_options
+from atoll.machinery.apiserver.rest import scale
+from atoll.machinery.apiserver.rest.create import plan_create
+from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
+from atoll.machinery.apiserver.rest.patch import plan_patch
+from atoll.machinery.apiserver.rest.update import plan_update
+from atoll.machinery.apiserver.rest.write import Writing
+from atoll.machinery.meta.status import MethodNotAllowed, Timeout
+from atoll.machinery.storage import contract
+
+#: How often a write without a client's precondition is planned before its conflict is told.
+ATTEMPTS = 6
+SUBMIT_TIMEOUT_S = 34.0
+
+Planner = Callable[[View], Plan]
+
+_OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
+class Core(msgspec.Struct, frozen=True):
+    """One shard's server without its doors."""
+
+    store: contract.Store
+    catalogs: Catalogs
+    admission: Admission
+
+    def planner(self, call: Call) -> Planner:
+        """How a mutating call is planned. Raises MethodNotAllowed for what the kind does not do."""
+        verb, subresource = call.info.verb, call.info.subresource
+        if verb == "delete" and not subresource:
+            options = read_options(call)
+            return lambda view: plan_delete(self.writing(call, view, WriteOptions()), call.info.name, options)
+        write = write_options(call.info.query, call.user_agent, _OPTION_KINDS.get(verb, "UpdateOptions"))
+        if subresource == "scale":
+            plan = scale.plan_scale
+        elif verb in _PLANS and (verb != "create" or not subresource):
+            plan = _PLANS[verb]
+        else:
+            raise MethodNotAllowed(f'{verb} is not supported on resources of kind "{call.kind.group_resource}"')
+        return lambda view: plan(self.writing(call, view, write))
+
+    def writing(self, call: Call, view: View, options: WriteOptions) -> Writing:
+        return Writing(call, view, self.admission, options)
+
+    async def commit(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None = None) -> Reply:
+        """Plan and submit until it is durable; gives the reply.
+
+        A conflict of a blind plan, or a gate that moved, is planned anew; `recheck` authorizes again then. Raises
+        the client's errors, and Timeout past the request deadline (the outcome is then unknown).
+        """
+        name = call.info.name
+        for attempt in range(ATTEMPTS):
+            with self.store.snapshot() as snapshot:
+                if attempt and recheck is not None:
+                    recheck(snapshot)
+                planned = plan(snapshot)
+            if not planned.mutations:
+                return planned.reply(())
+            try:
+                return planned.reply(await self._submit(planned))
+            except contract.Refused as error:
+                if attempt + 1 == ATTEMPTS:
+                    raise errors.from_store(error, call, name) from error
+            except (contract.Conflict, contract.Exists, contract.Missing) as error:
+                if not planned.blind or attempt + 1 == ATTEMPTS:
+                    raise errors.from_store(error, call, name) from error
+            except contract.StoreError as error:
+                raise errors.from_store(error, call, name) from error
+        raise AssertionError("the last attempt either answers or raises")
+
+    async def _submit(self, plan: Plan) -> list[int]:
+        try:
+            async with asyncio.timeout(SUBMIT_TIMEOUT_S):
+                return await self.store.submit(plan.mutations, plan.guards)
+        except TimeoutError as error:
+            raise Timeout("Timeout: request did not complete within requested timeout - outcome unknown") from error
+
+
+_PLANS: dict[str, Callable[[Writing], Plan]] = {
+    "create": plan_create,
+    "update": plan_update,
+    "patch": plan_patch,
+}

@@ -1,0 +1,226 @@
+"""The server's own client: controllers and bootstrap write through it, under a loopback identity.
+
+Same kinds, same planning, same admission as any request; only HTTP is missing. `Batch` collects several writes
+and submits them together, its reads overlaid with what it holds, so that a workspace appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from atoll.machinery.apiserver.admission.namespaces import NAMESPACES
+from atoll.machinery.apiserver.call import Call, Plan
+from atoll.machinery.apiserver.core import Core
+from atoll.machinery.apiserver.options import DeleteOptions, WriteOptions
+from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.apiserver.rest.create import plan_create
+from atoll.machinery.apiserver.rest.delete import plan_delete
+from atoll.machinery.apiserver.rest.update import plan_update
+from atoll.machinery.apiserver.rest.write import Writing
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode, splice
+from atoll.machinery.meta.status import NotFound
+from atoll.machinery.meta import times
+from atoll.machinery.meta.user import MASTERS, User
+from atoll.machinery.storage.contract import (
+    Check,
+    Delete,
+    DeletePrefix,
+    Gate,
+    Guard,
+    Mutation,
+    NamespaceActive,
+    Position,
+    Put,
+    Record,
+    Scope,
+    Store,
+)
+
+LOOPBACK_USER = User("system:apiserver", (MASTERS,))
+MAX_BATCH = 500
+PAGE = 500
+_EMPTY: MappingProxyType[str, str] = MappingProxyType({})
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a loopback write goes: kind, cluster, namespace, name, subresource."""
+
+    kind: Kind
+    cluster: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def make_call(target: Target, verb: str, obj: Object | None, manager: str, *, whole: bool = False) -> Call:
+    """A Call of the loopback identity."""
+    kind = target.kind
+    info = RequestInfo(
+        "LOOPBACK", target.cluster, "", verb, _EMPTY, is_resource=True, group=kind.group, version=kind.version,
+        resource=kind.plural, namespace=target.namespace, name=target.name, subresource=target.subresource,
+    )  # fmt: skip
+    return Call(
+        info=info, user=LOOPBACK_USER, cluster=target.cluster, kind=kind, obj=obj, user_agent=manager,
+        now=times.now(), whole=whole, warnings=[],
+    )  # fmt: skip
+
+
+class Loopback:
+    """Reads and single writes of the system itself. `manager` is the field manager of its writes."""
+
+    def __init__(self, core: Core, manager: str) -> None:
+        self.core, self.manager = core, manager
+        self._options = WriteOptions(False, manager, "Ignore")
+
+    @property
+    def store(self) -> Store:
+        return self.core.store
+
+    def get(self, type: ResourceType, cluster: str, namespace: str, name: str) -> Object | None:
+        """An object as stored, or None."""
+        with self.core.store.snapshot() as snapshot:
+            record = snapshot.get(ObjectKey(type, cluster, namespace, name))
+        return decode(record.value) if record is not None else None
+
+    def each(self, scope: Scope) -> Iterator[Object]:
+        """Every object of a scope, page by page, each page in a snapshot of its own."""
+        after: Position | None = None
+        while True:
+            with self.core.store.snapshot() as snapshot:
+                records = snapshot.scan(scope, after, PAGE)
+            for record in records:
+                yield decode(record.value)
+            if len(records) < PAGE:
+                return
+            last = records[-1].key
+            after = Position(last.cluster, last.namespace, last.name)
+
+    async def create(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
+        """Create an object. Raises AlreadyExists and whatever admission refuses."""
+        call = make_call(target, "create", obj, self.manager, whole=whole)
+        return await self._write(call, plan_create)
+
+    async def update(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
+        """Replace an object or its subresource; obj carries the resourceVersion it was read at.
+
+        `whole` writes status together with the rest.
+        """
+        return await self._write(make_call(target, "update", obj, self.manager, whole=whole), plan_update)
+
+    async def delete(self, target: Target, options: DeleteOptions) -> None:
+        """Delete an object; one that is gone already is fine."""
+        call = make_call(target, "delete", None, self.manager)
+        try:
+            await self.core.commit(
+                call, lambda view: plan_delete(self.core.writing(call, view, self._options), target.name, options)
+            )
+        except NotFound:
+            return
+
+    async def _write(self, call: Call, plan: Callable[[Writing], Plan]) -> Object:
+        reply = await self.core.commit(call, lambda view: plan(self.core.writing(call, view, self._options)))
+        body = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
+        return decode(body)
+
+    def batch(self) -> Batch:
+        """A new batch at the latest state. Use within one loop turn, then await `submit`."""
+        return Batch(self.core, self.manager)
+
+
+class Batch:
+    """Several writes that land together or not at all. Reads see what the batch holds.
+
+    Every write is planned and admitted like a request's. At most 500; each key at most once. Ordinary conflicts
+    surface from `submit` as the store's errors: the caller reconciles again.
+    """
+
+    def __init__(self, core: Core, manager: str) -> None:
+        self._core, self._options = core, WriteOptions(False, manager, "Ignore")
+        self.manager = manager
+        self._mutations: list[Mutation] = []
+        self._guards: list[Guard] = []
+        self._overlay: dict[ObjectKey, Record | None] = {}
+
+    # --- View ---
+
+    @property
+    def revision(self) -> int:
+        with self._core.store.snapshot() as snapshot:
+            return snapshot.revision
+
+    def get(self, key: ObjectKey) -> Record | None:
+        if key in self._overlay:
+            return self._overlay[key]
+        with self._core.store.snapshot() as snapshot:
+            return snapshot.get(key)
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        """Revision of the type's last change; one that no cache knows once the batch itself wrote the type."""
+        with self._core.store.snapshot() as snapshot:
+            found = snapshot.last(type, cluster)
+        own = sum(1 for key in self._overlay if key.type == type and key.cluster == cluster)
+        return found + own
+
+    def gate(self, cluster: str) -> Gate:
+        with self._core.store.snapshot() as snapshot:
+            return snapshot.gate(cluster)
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        with self._core.store.snapshot() as snapshot:
+            records = {record.key: record for record in snapshot.scan(scope, after, limit)}
+        for key, record in self._overlay.items():
+            if key.type == scope.type and key.cluster == scope.cluster and scope.namespace in {"", key.namespace}:
+                records.pop(key, None)
+                if record is not None:
+                    records[key] = record
+        return sorted(records.values(), key=lambda record: record.key)
+
+    # --- writes ---
+
+    def create(self, target: Target, obj: Object, *, whole: bool = True) -> Object:
+        """Add a creation. Gives the object as it will be stored, without a revision."""
+        call = make_call(target, "create", obj, self.manager, whole=whole)
+        return self._add(plan_create(self._core.writing(call, self, self._options)))
+
+    def update(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
+        """Add a replacement of an object (or its subresource) read through this batch; `whole`: status too."""
+        call = make_call(target, "update", obj, self.manager, whole=whole)
+        return self._add(plan_update(self._core.writing(call, self, self._options)))
+
+    def guard(self, *guards: Guard) -> None:
+        """Add what must hold when the batch is applied."""
+        self._guards.extend(guards)
+
+    def _add(self, plan: Plan) -> Object:
+        assert len(self._mutations) < MAX_BATCH, "a batch holds at most 500 mutations"
+        (mutation,) = plan.mutations
+        assert not isinstance(mutation, DeletePrefix)
+        self._mutations.append(mutation)
+        self._guards.extend(guard for guard in plan.guards if not self._holds(guard))
+        if isinstance(mutation, Put):
+            value = splice(mutation.value, mutation.hole, mutation.expected)
+            self._overlay[mutation.key] = Record(mutation.key, mutation.expected, value)
+            return decode(value)
+        if isinstance(mutation, Delete):
+            self._overlay[mutation.key] = None
+        assert isinstance(mutation, Delete | Check)
+        return {}
+
+    def _holds(self, guard: Guard) -> bool:
+        """Whether a guard is there already, or speaks of a namespace that this very batch creates."""
+        if isinstance(guard, NamespaceActive):
+            own = ObjectKey(NAMESPACES, guard.cluster, "", guard.namespace)
+            if self._overlay.get(own) is not None:
+                return True
+        return guard in self._guards
+
+    async def submit(self) -> Sequence[int]:
+        """Apply everything, durably. Raises the store's errors; then nothing was done."""
+        if not self._mutations:
+            return ()
+        return await self._core.store.submit(self._mutations, self._guards)

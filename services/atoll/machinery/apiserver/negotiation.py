@@ -1,0 +1,98 @@
+"""Which form a reply takes: plain JSON, Table, PartialObjectMetadata, YAML, aggregated discovery.
+
+The pipeline asks `choose` with the Accept header; verb handlers and discovery encode what it says. Walks the
+clauses by q, then in order; the first clause whose type and parameters are both served wins, as Kubernetes
+does. Results are cached by header text (bounded), as clients repeat the same few.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from atoll.machinery.meta.status import NotAcceptable
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_SERVED = f"{JSON}, {YAML}"
+_WILDCARDS = ("*/*", "application/*")
+_TRANSFORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_META_VERSIONS = ("v1", "v1beta1")
+MAX_ACCEPT = 4096
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The form of a reply. `transform` is empty, Table, PartialObjectMetadata or PartialObjectMetadataList."""
+
+    media_type: str = JSON
+    transform: str = ""
+    version: str = "v1"
+
+    @property
+    def is_plain(self) -> bool:
+        """Stored bytes may be sent as they are."""
+        return not self.transform and self.media_type == JSON
+
+
+PLAIN = Form()
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """One clause of an Accept header."""
+
+    media_type: str
+    parameters: dict[str, str]
+    quality: float
+
+
+@lru_cache(maxsize=512)
+def clauses(accept: str) -> tuple[Clause, ...]:
+    """The clauses of an Accept header, best first. Raises NotAcceptable for a header beyond reason."""
+    if len(accept) > MAX_ACCEPT:
+        raise NotAcceptable(f"only the following media types are accepted: {_SERVED}")
+    parsed = [_clause(part) for part in accept.split(",") if part.strip()]
+    return tuple(sorted(parsed, key=lambda clause: -clause.quality))
+
+
+def _clause(text: str) -> Clause:
+    media_type, *rest = (part.strip() for part in text.split(";"))
+    parameters: dict[str, str] = {}
+    for part in rest:
+        name, _, value = part.partition("=")
+        parameters[name.strip().lower()] = value.strip().strip('"')
+    try:
+        quality = float(parameters.pop("q", "1"))
+    except ValueError:
+        quality = 0.0
+    return Clause(media_type.lower(), parameters, quality)
+
+
+@lru_cache(maxsize=512)
+def choose(accept: str) -> Form:
+    """The form for an object or a list. Raises NotAcceptable when no clause can be met."""
+    if not accept.strip():
+        return PLAIN
+    for clause in clauses(accept):
+        form = _form(clause)
+        if form is not None and clause.quality > 0:
+            return form
+    raise NotAcceptable(f"only the following media types are accepted: {_SERVED}")
+
+
+def _form(clause: Clause) -> Form | None:
+    if clause.media_type in _WILDCARDS:
+        media_type = JSON
+    elif clause.media_type in {JSON, YAML}:
+        media_type = clause.media_type
+    else:
+        return None
+    transform = clause.parameters.get("as", "")
+    if not transform:
+        # `stream=watch` is the one other parameter clients send; it changes nothing for JSON.
+        return None if "g" in clause.parameters else Form(media_type)
+    if transform not in _TRANSFORMS or clause.parameters.get("g") != "meta.k8s.io":
+        return None
+    version = clause.parameters.get("v", "")
+    return Form(media_type, transform, version) if version in _META_VERSIONS else None

@@ -1,0 +1,71 @@
+"""What is told of each request: one canonical line, Kubernetes' metrics, an audit event.
+
+Labels are bounded: verb, group, version, resource of served kinds, scope, code; never a name of an object or a
+workspace. Children of metrics are kept by their label tuple, as finding them costs more than counting.
+"""
+
+from __future__ import annotations
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from atoll.machinery.apiserver.pipeline import Request
+
+log = structlog.get_logger()
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_LABELS = ("verb", "group", "version", "resource", "subresource", "code")
+SLOW_S = 1.0
+_READS = frozenset({"get", "list", "watch", "head"})
+MAX_SERIES = 5000
+
+
+class RequestMetrics:
+    """apiserver_* metrics of a process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter("apiserver_request_total", "Requests answered.", _LABELS, registry=registry)
+        self._durations = Histogram(
+            "apiserver_request_duration_seconds", "Time from the request to its answer.", _LABELS[:5],
+            buckets=_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.inflight = Gauge(
+            "apiserver_current_inflight_requests", "Requests being served.", ("request_kind",), registry=registry
+        )
+        self.watches = Gauge("apiserver_longrunning_requests", "Open watches.", registry=registry)
+        self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+
+    def count(self, labels: tuple[str, str, str, str, str], code: int, duration_s: float) -> None:
+        """Count one answered request. Past the bound of series, what is new counts under empty labels."""
+        key = (*labels, str(code))
+        children = self._children.get(key)
+        if children is None:
+            if len(self._children) >= MAX_SERIES:
+                labels, key = (labels[0], "", "", "", ""), (labels[0], "", "", "", "", str(code))
+            children = self._requests.labels(*key), self._durations.labels(*labels)
+            self._children[key] = children
+        children[0].inc()
+        children[1].observe(duration_s)
+
+
+class Observing:
+    """The observer of a pipeline."""
+
+    def __init__(self, metrics: RequestMetrics) -> None:
+        self._metrics = metrics
+
+    def streaming(self, request: Request) -> None:
+        """A watch began."""
+        self._metrics.watches.inc()
+
+    def done(self, request: Request, duration_s: float) -> None:
+        """An answer went out."""
+        info = request.info
+        known = request.code not in {403, 404}
+        labels = (info.verb, info.group, info.version, info.resource, info.subresource)
+        self._metrics.count(labels if known else (info.verb, "", "", "", ""), request.code, duration_s)
+        write = log.info if info.verb not in _READS or request.code >= 500 or duration_s > SLOW_S else log.debug
+        write(
+            "request", verb=info.verb, cluster=request.cluster, path=info.path, user=request.user.name,
+            code=request.code, duration_ms=round(duration_s * 1000, 2), audit_id=request.audit_id,
+        )  # fmt: skip

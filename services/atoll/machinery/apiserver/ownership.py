@@ -1,0 +1,42 @@
+"""The merge types of kinds, for field ownership and patches: compiled on first use, shared, bounded."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from atoll.machinery.kinds.kind import Kind, Schema
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.patch.topology import TypeSchema, type_schema
+
+#: A kind without a schema: maps are granular, lists atomic.
+_OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class _ByIdentity:
+    """A schema as a cache key: schemas are shared values, so the same object means the same content."""
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and other.schema is self.schema
+
+
+@lru_cache(maxsize=512)
+def _compiled(key: _ByIdentity) -> TypeSchema:
+    return type_schema(key.schema.source, key.schema.definitions)
+
+
+@lru_cache(maxsize=1)
+def _open() -> TypeSchema:
+    return type_schema(_OPEN, {})
+
+
+def type_schema_of(kind: Kind) -> TypeSchema:
+    """The merge type of a kind's version."""
+    return _compiled(_ByIdentity(kind.schema)) if kind.schema is not None else _open()

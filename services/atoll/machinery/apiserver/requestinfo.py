@@ -1,0 +1,143 @@
+"""From a raw request target to a typed request: the only place where a URL is taken apart.
+
+The pipeline calls `parse` once; authorization, routing, storage and audit all read the result, so they can
+not disagree about what was asked. Segments are split on `/` first and percent-decoded afterwards, one by one
+(names such as `system:foo` arrive as `system%3Afoo`); an encoded slash, NUL or dot segment is refused.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import MappingProxyType
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+
+from atoll.machinery.meta.names import is_workspace_path
+from atoll.machinery.meta.status import BadRequest
+
+MAX_QUERY_FIELDS = 1000
+WILDCARD = "*"
+_NO_QUERY: MappingProxyType[str, str] = MappingProxyType({})
+
+_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_NAMESPACE_SUBRESOURCES = ("status", "finalize")
+_FALSE = ("false", "0")
+
+
+class RequestInfo(msgspec.Struct, frozen=True):
+    """What a request asks for.
+
+    `workspace` is the text behind `/clusters/` (a path, a name, `*`) or empty; `path` the decoded rest, always
+    with a leading slash. For resource requests the fields below it are set; `identity` is the hash behind
+    `resource:`, None where there is no colon.
+    """
+
+    method: str
+    workspace: str
+    path: str
+    verb: str
+    query: MappingProxyType[str, str]
+    is_resource: bool = False
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    identity: str | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    service: str = ""
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.workspace == WILDCARD
+
+
+@lru_cache(maxsize=4096)
+def parse(method: str, target: bytes) -> RequestInfo:
+    """Parse a request target. Raises BadRequest for what no server of ours could mean."""
+    raw_path, _, raw_query = target.partition(b"?")
+    segments = [_decode(raw) for raw in raw_path.split(b"/") if raw]
+    query = _parse_query(raw_query)
+    workspace, segments = _take_workspace(segments)
+    path = "/" + "/".join(segments)
+    if segments and segments[0] == "services":
+        return RequestInfo(method, workspace, path, method.lower(), query, service="/".join(segments[1:2]))
+    return _resource_info(method, workspace, path, segments, query)
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        text = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest("the request path is not valid UTF-8") from error
+    if "/" in text or "\x00" in text or text in {".", ".."}:
+        raise BadRequest(f"invalid path segment {text!r}")
+    return text
+
+
+def _parse_query(raw: bytes) -> MappingProxyType[str, str]:
+    """Query parameters, the first value of each name winning (as in Kubernetes' own conversion)."""
+    if not raw:
+        return _NO_QUERY
+    try:
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS, errors="strict")
+    except ValueError as error:
+        raise BadRequest("the query string cannot be parsed") from error
+    query: dict[str, str] = {}
+    for name, value in pairs:
+        query.setdefault(name, value)
+    return MappingProxyType(query)
+
+
+def _take_workspace(segments: list[str]) -> tuple[str, list[str]]:
+    if not segments or segments[0] != "clusters" or len(segments) < 2:
+        return "", segments
+    workspace = segments[1]
+    if workspace != WILDCARD and not is_workspace_path(workspace):
+        raise BadRequest(f'invalid cluster: "{workspace}" does not match the regex')
+    return workspace, segments[2:]
+
+
+def _resource_info(
+    method: str, workspace: str, path: str, segments: list[str], query: MappingProxyType[str, str]
+) -> RequestInfo:
+    plain = RequestInfo(method, workspace, path, method.lower(), query)
+    if not segments or segments[0] not in {"api", "apis"}:
+        return plain
+    named = 1 if segments[0] == "api" else 2
+    if len(segments) < named + 2:
+        return plain
+    group = "" if named == 1 else segments[1]
+    version, rest = segments[named], segments[named + 1 :]
+    verb = _VERBS.get(method, method.lower())
+    if rest[0] == "watch" and len(rest) > 1:
+        verb, rest = "watch", rest[1:]
+    namespace, rest = _take_namespace(rest)
+    resource, colon, identity = rest[0].partition(":")
+    name = rest[1] if len(rest) > 1 else ""
+    # With the old /watch/ prefix a name selects one object of a collection.
+    return RequestInfo(
+        method, workspace, path, _collection_verb(verb, name, query), query,
+        is_resource=True, group=group, version=version, resource=resource,
+        identity=identity if colon else None, namespace=namespace, name=name,
+        subresource="/".join(rest[2:]),
+    )  # fmt: skip
+
+
+def _take_namespace(rest: list[str]) -> tuple[str, list[str]]:
+    """`namespaces/<n>/<resource>` gives its namespace; `namespaces/<n>` is the Namespace itself, in itself."""
+    if rest[0] != "namespaces" or len(rest) < 2:
+        return "", rest
+    if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+        return rest[1], rest[2:]
+    return rest[1], rest
+
+
+def _collection_verb(verb: str, name: str, query: MappingProxyType[str, str]) -> str:
+    if name:
+        return verb
+    if verb == "get":
+        watch = query.get("watch")
+        return "watch" if watch is not None and watch not in _FALSE else "list"
+    return "deletecollection" if verb == "delete" else verb

@@ -1,0 +1,279 @@
+"""The API of a cluster: from an authorized resource request to its verb.
+
+The pipeline calls `serve`. Reads are answered from the request's snapshot at once; what must wait (a revision to
+come, a write, a stream) goes on as a task of the exchange.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.authorization.attributes import attributes_of
+from atoll.machinery.apiserver.call import Call, Plan, Reply, View
+from atoll.machinery.apiserver.core import Core
+from atoll.machinery.apiserver.negotiation import JSON, choose
+from atoll.machinery.apiserver.options import WriteOptions
+from atoll.machinery.apiserver.pipeline import Authorization, Request, fail
+from atoll.machinery.apiserver.rest import deletecollection, frames, present, scale, watch
+from atoll.machinery.apiserver.rest import list as listing
+from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
+from atoll.machinery.apiserver.rest.get import get, wanted_revision
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import ApiError, MethodNotAllowed, NotFound
+from atoll.machinery.meta import times
+from atoll.machinery.storage.contract import Compacted, Snapshot
+
+log = structlog.get_logger()
+
+REVISION_WAIT_S = 3.0
+_MUTATING = frozenset({"create", "update", "patch", "delete"})
+
+#: Answers a create that stores nothing, or a subresource of its own (reviews, token requests).
+Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply]]
+
+
+class Resources:
+    """Serves every kind. `specials` maps (group, plural, subresource) to what is not an ordinary verb."""
+
+    def __init__(self, core: Core, authorization: Authorization, specials: Mapping[tuple[str, str, str], Special]) -> None:
+        self._core, self._authorization, self._specials = core, authorization, specials
+        self._frames = frames.FrameCache()
+        self.watches: set[watch.Watch] = set()
+
+    def serve(self, request: Request, snapshot: Snapshot) -> None:
+        """Answer an authorized resource request."""
+        call = self._call(request, self._kind(request, snapshot), snapshot)
+        self._check_verb(call)
+        if call.kind.deprecation:
+            call.warnings.append(call.kind.deprecation)
+        special = self._specials.get((call.kind.group, call.kind.plural, call.info.subresource))
+        if special is not None and call.info.verb == "create":
+            self._special(request, call, special, snapshot)
+        elif call.info.verb in _MUTATING:
+            request.exchange.spawn(self._guarded(request, self._write(request, call)))
+        elif call.info.verb == "deletecollection":
+            request.exchange.spawn(self._guarded(request, self._delete_collection(request, call)))
+        else:
+            self._read(request, call, snapshot)
+
+    # --- what is asked for ---
+
+    def _kind(self, request: Request, snapshot: Snapshot) -> Kind:
+        info = request.info
+        wanted = info.group, info.version, info.resource
+        if info.is_wildcard:
+            return self._wildcard_kind(request, snapshot)
+        kind = self._core.catalogs.of(snapshot, request.cluster).find(*wanted)
+        if kind is None or (info.identity is not None and info.identity != kind.identity):
+            raise not_served()
+        return kind
+
+    def _wildcard_kind(self, request: Request, snapshot: Snapshot) -> Kind:
+        info, catalogs = request.info, self._core.catalogs
+        if info.verb not in {"list", "watch"}:
+            raise MethodNotAllowed(f"{info.verb} is not supported in the `*` logical cluster")
+        wanted = info.group, info.version, info.resource
+        if info.identity == "":
+            raise ApiError(f"invalid resource {info.resource}:: missing identity", code=500, reason="InternalError")
+        kind = catalogs.base.find(*wanted)
+        if kind is None and info.identity:
+            kind = catalogs.by_identity(snapshot, wanted, info.identity)
+        if kind is None:
+            raise not_served()
+        return kind
+
+    def _call(self, request: Request, kind: Kind, snapshot: Snapshot) -> Call:
+        http, info = request.http, request.info
+        self._check_place(request, kind)
+
+        def may(verb: str) -> bool:
+            with self._core.store.snapshot() as view:
+                attributes = attributes_of(info, request.user, request.cluster)
+                return self._authorization.authorize(view, replace(attributes, verb=verb)).allowed
+
+        return Call(
+            info=info, user=request.user, cluster=request.cluster, kind=kind,
+            form=choose(http.header("accept")), body=http.body,
+            content_type=http.header("content-type"), user_agent=http.header("user-agent"),
+            now=times.now(), warnings=request.warnings, may=may,
+        )  # fmt: skip
+
+    def _check_place(self, request: Request, kind: Kind) -> None:
+        """Namespaced kinds are written inside a namespace, cluster-scoped ones outside of any."""
+        info = request.info
+        namespaces = not kind.group and kind.plural == "namespaces"
+        if not kind.namespaced and info.namespace and not namespaces:
+            raise not_served()
+        if kind.namespaced and not info.namespace and info.verb not in {"list", "watch", "deletecollection"}:
+            if kind.builtin and info.verb == "create":
+                raise method_not_allowed()
+            raise not_served()
+        if kind.namespaced and not info.namespace and info.verb == "deletecollection":
+            raise method_not_allowed()
+
+    def _check_verb(self, call: Call) -> None:
+        kind, verb = call.kind, call.info.verb
+        if not call.info.subresource:
+            allowed = kind.verbs
+        else:
+            sub = kind.subresource(call.info.subresource)
+            if sub is None:
+                raise not_served()
+            allowed = sub.verbs
+        if verb not in allowed:
+            raise method_not_allowed()
+
+    # --- answers ---
+
+    def _special(self, request: Request, call: Call, special: Special, snapshot: Snapshot) -> None:
+        answer = special(call, snapshot)
+        if isinstance(answer, Reply):
+            request.reply(answer)
+        else:
+            request.exchange.spawn(self._guarded(request, self._later(request, answer)))
+
+    async def _later(self, request: Request, answer: Awaitable[Reply]) -> None:
+        request.reply(await answer)
+
+    async def _guarded(self, request: Request, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            fail(request, error)
+
+    async def _write(self, request: Request, call: Call) -> None:
+        def recheck(view: View) -> None:
+            attributes = attributes_of(request.info, request.user, request.cluster)
+            decision = self._authorization.authorize(view, attributes)  # type: ignore[arg-type]
+            if not decision.allowed:
+                raise errors.forbidden(call.kind, call.info.name, "access was withdrawn")
+
+        request.reply(await self._core.commit(call, self._core.planner(call), recheck))
+
+    def _read(self, request: Request, call: Call, snapshot: Snapshot) -> None:
+        if call.info.verb == "watch":
+            self._watch(request, call, snapshot)
+        elif call.info.query and wanted_revision(call) > snapshot.revision:
+            request.exchange.spawn(self._guarded(request, self._read_later(request, call)))
+        elif call.info.verb == "list":
+            self._list(request, call)
+        elif call.info.subresource == "scale":
+            request.reply(scale.get_scale(call, snapshot))
+        else:
+            request.reply(get(call, snapshot))
+
+    async def _read_later(self, request: Request, call: Call) -> None:
+        """A read of a state that is not there yet: wait a little for it. Raises Timeout."""
+        await self._reach(wanted_revision(call))
+        with self._core.store.snapshot() as snapshot:
+            self._read(request, call, snapshot)
+
+    async def _reach(self, revision: int) -> None:
+        try:
+            async with asyncio.timeout(REVISION_WAIT_S):
+                await self._core.store.committed(revision - 1)
+        except TimeoutError:
+            with self._core.store.snapshot() as snapshot:
+                raise errors.too_large_revision(revision, snapshot.revision) from None
+
+    # --- lists ---
+
+    def _list(self, request: Request, call: Call) -> None:
+        found, first = listing.start(call, self._core.store)
+        if found.done:
+            request.reply(listing.whole(call, found, first))
+        elif call.form.media_type != JSON:
+            request.exchange.spawn(self._guarded(request, self._later(request, listing.collected(call, found, first))))
+        else:
+            request.exchange.spawn(self._guarded(request, self._stream_list(request, call, found, first)))
+
+    async def _stream_list(self, request: Request, call: Call, found: listing.Listing, first: bytes) -> None:
+        request.start(JSON)
+        exchange = request.exchange
+        exchange.write(first)
+        try:
+            for part in listing.rest_of(call, found, first):
+                await exchange.drain()
+                exchange.write(part)
+        except Compacted:
+            # Half a list must not be taken for a whole one.
+            exchange.abort()
+        except ConnectionResetError:
+            log.debug("client left during a list", audit_id=request.audit_id)
+        else:
+            exchange.finish()
+        request.done()
+
+    async def _delete_collection(self, request: Request, call: Call) -> None:
+        options = read_options(call)
+        deleted: list[bytes] = []
+        for namespace, name, value in deletecollection.selected(call, self._core.store):
+            one = _single(call, namespace, name)
+
+            def plan(view: View, one: Call = one, name: str = name) -> Plan:
+                return plan_delete(self._core.writing(one, view, WriteOptions()), name, options)
+
+            try:
+                await self._core.commit(one, plan)
+                deleted.append(present.in_version(call.kind, value))
+            except NotFound:
+                continue
+        with self._core.store.snapshot() as snapshot:
+            revision = snapshot.revision
+        body = b'{"apiVersion":%b,"items":[%b],"kind":%b,"metadata":{"resourceVersion":"%d"}}\n' % (
+            encode_json(call.kind.api_version), b",".join(deleted), encode_json(call.kind.list_kind_name), revision,
+        )  # fmt: skip
+        request.reply(Reply(200, body))
+
+    # --- watches ---
+
+    def _watch(self, request: Request, call: Call, snapshot: Snapshot) -> None:
+        wanted = watch.checked(call)
+        revision = max(wanted.options.resource_version, 0)
+        request.start(JSON)
+        request.exchange.spawn(self._serve_watch(request, call, wanted, revision > snapshot.revision))
+
+    async def _serve_watch(self, request: Request, call: Call, wanted: watch.WatchRequest, future: bool) -> None:
+        exchange = request.exchange
+        serving = watch.Watch(call, self._core.store, wanted, self._frames)
+        self.watches.add(serving)
+        exchange.on_drain(serving.ending.set)
+        try:
+            if future:
+                await self._reach(wanted.options.resource_version)
+            await serving.run(exchange)
+        except ApiError as error:
+            exchange.write(frames.line(frames.ERROR, encode_json(error.status())))
+            exchange.finish()
+        except ConnectionResetError:
+            log.debug("watch left", audit_id=request.audit_id)
+        except Exception as error:
+            log.error("watch failed", audit_id=request.audit_id, exc_info=error)
+            exchange.abort()
+        finally:
+            self.watches.discard(serving)
+            request.done()
+
+
+def _single(call: Call, namespace: str, name: str) -> Call:
+    """The delete of one item of a collection."""
+    info = replace(call.info, verb="delete", namespace=namespace, name=name)
+    return replace(call, info=info)
+
+
+def not_served() -> NotFound:
+    """404 for a resource that the group version does not have."""
+    return NotFound("the server could not find the requested resource")
+
+
+def method_not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("the server does not allow this method on the requested resource")
+

@@ -1,0 +1,137 @@
+"""Request bodies to objects: JSON, YAML and Kubernetes protobuf, with field validation.
+
+Create, update and apply decode through here; what a client may not send is told in Kubernetes' words. Nothing
+here is kept: bodies are bounded by the HTTP server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atoll.machinery.apiserver.call import Call
+from atoll.machinery.apiserver.negotiation import JSON, PROTOBUF, YAML
+from atoll.machinery.kinds import protobuf
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import BadRequest, UnsupportedMediaType
+from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
+
+_ACCEPTED = (JSON, YAML, PROTOBUF)
+
+
+def media_type(content_type: str) -> str:
+    """The media type of a Content-Type header, JSON where absent."""
+    return content_type.partition(";")[0].strip().lower() or JSON
+
+
+def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
+    """415 that lists what is accepted."""
+    known = ", ".join(accepted)
+    return UnsupportedMediaType(
+        f"the body of the request was in an unknown format - accepted media types include: {known}"
+    )
+
+
+def decode_body(call: Call, validation: str) -> Object:
+    """The object of a create or an update, of the call's kind and version, problems judged by `validation`.
+
+    Raises BadRequest, UnsupportedMediaType. Gives a fresh tree that the caller may change.
+    """
+    if call.obj is not None:
+        return _copied(call.obj)
+    obj, duplicates = decode_document(call.body, call.content_type, call.kind, validation != "Ignore")
+    check_kind(call.kind, obj)
+    judge(call, obj, duplicates, validation)
+    return obj
+
+
+def _copied(obj: Object) -> Object:
+    """A copy deep enough for handlers: they replace subtrees below spec and change metadata in place."""
+    from atoll.machinery.meta.objects import decode, encode_json
+
+    return decode(encode_json(obj))
+
+
+def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates: bool) -> tuple[Object, list[str]]:
+    """Bytes to an object and its duplicate fields. Raises BadRequest, UnsupportedMediaType."""
+    media = media_type(content_type)
+    try:
+        if media == JSON:
+            decoded = decode_json(data, find_duplicates=find_duplicates)
+        elif media == YAML:
+            decoded = decode_yaml(data)
+        elif media == PROTOBUF and kind.builtin:
+            return protobuf.decode(data), []
+        else:
+            raise unsupported(_ACCEPTED if kind.builtin else (JSON, YAML))
+    except (DecodeError, protobuf.DecodeProtobufError) as error:
+        raise BadRequest(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {error} ({_start(data)})"
+        ) from error
+    if not isinstance(decoded.value, dict):
+        raise BadRequest(f"the object provided is unrecognized (must be of type {kind.kind}): it is not an object")
+    return decoded.value, decoded.duplicates
+
+
+def _start(data: bytes) -> str:
+    return data[:24].hex() + (" ..." if len(data) > 24 else "")
+
+
+def check_kind(kind: Kind, obj: Object) -> None:
+    """Check apiVersion and kind against the URL's; a built-in kind may leave both out."""
+    api_version, name = obj.get("apiVersion"), obj.get("kind")
+    if not isinstance(name, str) or not name:
+        if not kind.builtin:
+            raise BadRequest("Object 'Kind' is missing in the object provided")
+        obj["kind"] = name = kind.kind
+    if not isinstance(api_version, str) or not api_version:
+        if not kind.builtin:
+            raise BadRequest("Object 'apiVersion' is missing in the object provided")
+        obj["apiVersion"] = api_version = kind.api_version
+    if name != kind.kind:
+        raise BadRequest(f'{name} in version "{api_version}" cannot be handled as a {kind.kind}: kinds differ')
+    if api_version != kind.api_version:
+        raise BadRequest(
+            f"the API version in the data ({api_version}) does not match the expected API version ({kind.api_version})"
+        )
+    if not isinstance(obj.setdefault("metadata", {}), dict):
+        raise BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: metadata is not an object')
+
+
+def judge(call: Call, obj: Object, duplicates: list[str], validation: str) -> None:
+    """Act on unknown and duplicate fields, in document order: refuse (Strict) or warn (Warn)."""
+    problems = field_problems(call.kind, obj, duplicates, validation)
+    if not problems:
+        return
+    if validation == "Strict":
+        kind = call.kind
+        raise BadRequest(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+            f"strict decoding error: {', '.join(problems)}"
+        )
+    call.warnings.extend(problems)
+
+
+def field_problems(kind: Kind, obj: Object, duplicates: list[str], validation: str) -> list[str]:
+    """`unknown field "x"` and `duplicate field "y"` texts in document order; none under Ignore."""
+    if validation == "Ignore" or kind.schema is None:
+        return []
+    unknown = kind.schema.unknown_fields(obj)
+    if not unknown and not duplicates:
+        return []
+    texts = {path: f'unknown field "{path}"' for path in unknown}
+    texts.update({path: f'duplicate field "{path}"' for path in duplicates if not path.startswith("line ")})
+    order = {path: index for index, path in enumerate(_paths(obj, ""))}
+    ordered = [texts[path] for path in sorted(texts, key=lambda path: order.get(path, len(order)))]
+    return [path for path in duplicates if path.startswith("line ")] + ordered
+
+
+def _paths(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, child in value.items():
+            below = f"{path}.{name}" if path else str(name)
+            yield below
+            yield from _paths(child, below)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _paths(child, f"{path}[{index}]")

@@ -1,0 +1,79 @@
+"""POST: a new object, from the client's body to a Plan."""
+
+from __future__ import annotations
+
+import secrets
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.call import Plan
+from atoll.machinery.apiserver.rest.body import decode_body
+from atoll.machinery.apiserver.rest.write import Writing, finish_create, stamp_new, wipe_system_fields
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import AlreadyExists, ApiError, BadRequest, Details, FieldError, invalid
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH, _PREFIX_LENGTH = 5, 58
+GENERATE_ATTEMPTS = 8
+
+
+def plan_create(writing: Writing) -> Plan:
+    """Plan a create. Raises the client's errors; an existing object is told by AlreadyExists.
+
+    A generated name that is taken is drawn anew, up to eight times.
+    """
+    obj = decode_body(writing.call, writing.options.validation)
+    return plan_new(writing, obj)
+
+
+def plan_new(writing: Writing, obj: Object, *, tracked: bool = False) -> Plan:
+    """Plan the creation of a decoded object; PUT and apply on a missing object come here too."""
+    call = writing.call
+    metadata = obj["metadata"]
+    if metadata.get("resourceVersion"):
+        raise ApiError("resourceVersion should not be set on objects to be created", code=500, reason="")
+    check_namespace(writing, obj)
+    if not call.whole:
+        wipe_system_fields(obj)
+    stamp_new(call, obj)
+    _name(writing, obj)
+    if call.kind.has_status and not call.whole:
+        obj.pop("status", None)
+    call.kind.prepare_create(obj)
+    name = metadata["name"]
+    record = writing.view.get(call.key(name))
+    if record is not None:
+        raise errors.already_exists(call.kind, name, decode(record.value))
+    return finish_create(writing, obj, tracked=tracked)
+
+
+def check_namespace(writing: Writing, obj: Object) -> None:
+    """The body's namespace is the URL's, or empty; cluster-scoped kinds have none."""
+    call = writing.call
+    namespace = obj["metadata"].get("namespace") or ""
+    if call.kind.namespaced and namespace and namespace != call.info.namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def _name(writing: Writing, obj: Object) -> None:
+    """Take the given name or draw one for generateName."""
+    metadata = obj["metadata"]
+    if metadata.get("name"):
+        return
+    prefix = metadata.get("generateName")
+    if not prefix:
+        detail = "Required value: name or generateName is required"
+        error = FieldError("FieldValueRequired", "metadata.name", detail)
+        raise invalid(writing.call.kind.group_kind, "", [error])
+    if not isinstance(prefix, str):
+        raise BadRequest("metadata.generateName must be a string")
+    for _ in range(GENERATE_ATTEMPTS):
+        suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+        metadata["name"] = prefix[:_PREFIX_LENGTH] + suffix
+        if writing.view.get(writing.call.key(metadata["name"])) is None:
+            return
+    kind = writing.call.kind
+    raise AlreadyExists(
+        f'{kind.group_resource} "{metadata["name"]}" already exists, the server was not able to generate a unique '
+        "name for the object",
+        Details(metadata["name"], kind.group, kind.plural, retry_after_s=1),
+    )

@@ -1,0 +1,108 @@
+"""Watch events as bytes, encoded once for each (change, form) and shared by every watcher of it.
+
+A watch asks for the frame of a change as its selectors see it; the cache is bounded and holds only frames of
+recent changes, so a thousand watchers of one write cost one encoding.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from atoll.machinery.apiserver import tables
+from atoll.machinery.apiserver.negotiation import Form
+from atoll.machinery.apiserver.rest.present import as_object, in_version
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import Object, encode_json
+
+ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+MAX_CACHED_BYTES = 16 << 20
+
+
+class FrameForm(msgspec.Struct, frozen=True):
+    """How events of one watch look. Equal forms share frames."""
+
+    api_version: str
+    plural: str
+    identity: str
+    form: Form
+    include: str = ""
+
+
+def line(type: str, body: bytes) -> bytes:
+    """One event as a line."""
+    return b'{"type":"%b","object":%b}\n' % (type.encode(), body)
+
+
+def object_encoder(kind: Kind, form: FrameForm) -> Callable[[bytes], bytes]:
+    """Stored record to the JSON of an event's object. Tables here carry no column definitions."""
+    shape = form.form
+    if shape.transform == "Table":
+
+        def as_table(value: bytes) -> bytes:
+            obj = as_object(kind, value)
+            return encode_json(_table(kind, obj, form))
+
+        return as_table
+    if shape.transform:
+        return lambda value: encode_json(tables.partial(as_object(kind, value), shape.version))
+    if kind.from_stored is None:
+        return lambda value: value
+    return lambda value: in_version(kind, value)
+
+
+def _table(kind: Kind, obj: Object, form: FrameForm) -> Object:
+    metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+    found = tables.table(kind, [obj], metadata, form.include, form.form.version)
+    found["columnDefinitions"] = []
+    return found
+
+
+def with_columns(kind: Kind, frame: bytes) -> bytes:
+    """The first event of a Table watch says what the columns are."""
+    definitions = encode_json(tables.column_definitions(kind))
+    return frame.replace(b'"columnDefinitions":[]', b'"columnDefinitions":' + definitions, 1)
+
+
+def bookmark(kind: Kind, form: FrameForm, revision: int, *, initial_end: bool = False) -> bytes:
+    """A BOOKMARK event of the watched type; `initial_end` marks the end of the initial events."""
+    metadata: Object = {"creationTimestamp": None, "resourceVersion": str(revision)}
+    if initial_end:
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+    shape = form.form
+    if shape.transform == "Table":
+        obj = tables.partial({"metadata": metadata}, shape.version)
+        row = {"cells": [], "object": obj}
+        body: Object = {
+            "kind": "Table", "apiVersion": f"meta.k8s.io/{shape.version}",
+            "metadata": {"resourceVersion": str(revision)}, "columnDefinitions": [], "rows": [row],
+        }  # fmt: skip
+    elif shape.transform:
+        body = tables.partial({"metadata": metadata}, shape.version)
+    else:
+        body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    return line(BOOKMARK, encode_json(body))
+
+
+class FrameCache:
+    """Frames of recent changes, oldest dropped first once their bytes exceed the bound."""
+
+    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._frames: OrderedDict[tuple[int, str, FrameForm], bytes] = OrderedDict()
+
+    def frame(self, revision: int, type: str, form: FrameForm, encode: Callable[[], bytes]) -> bytes:
+        """The frame of a change in a form; encoded on first use."""
+        key = (revision, type, form)
+        found = self._frames.get(key)
+        if found is None:
+            found = line(type, encode())
+            self._frames[key] = found
+            self._bytes += len(found)
+            while self._bytes > self._max_bytes and len(self._frames) > 1:
+                _, dropped = self._frames.popitem(last=False)
+                self._bytes -= len(dropped)
+        return found

@@ -1,0 +1,208 @@
+"""LIST: slices of stored bytes, all at one revision, joined and streamed.
+
+The plain form decodes nothing. Selectors, Tables, metadata and other versions decode each item. A list longer
+than one slice is streamed slice by slice, each read in a transaction of its own; the client's pace bounds
+memory. If the state a list reads from passes the list window on the way, the connection is cut without the last
+chunk, so that half a list is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import yaml
+
+from atoll.machinery.apiserver import continuation, errors, tables
+from atoll.machinery.apiserver.call import Call, Reply
+from atoll.machinery.apiserver.negotiation import JSON
+from atoll.machinery.apiserver.options import ListOptions, list_options
+from atoll.machinery.apiserver.rest.present import as_object, in_version
+from atoll.machinery.apiserver.selection import Selection, selection
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.status import NotAcceptable
+from atoll.machinery.storage.contract import Compacted, Page, Position, Scope, Store
+
+LIST_WINDOW_S = 300
+SLICE_BYTES = 1 << 20
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One list request, checked."""
+
+    scope: Scope
+    options: ListOptions
+    chosen: Selection
+    at: int
+    moment: int
+    after: Position | None
+    mark: bytes
+
+
+class Listing:
+    """A list under way: gives slices of encoded items, then knows its metadata."""
+
+    def __init__(self, store: Store, request: Request, item: Callable[[bytes], bytes]) -> None:
+        self._store, self._request, self._item = store, request, item
+        self._after, self._left = request.after, request.options.limit
+        self.revision, self.done = request.at, False
+        self._remaining = -1
+        self._last_sent = Position("", "", "")
+
+    def slice(self) -> list[bytes]:
+        """The next items, encoded; sets `done` with the last. Raises Compacted."""
+        limit = self._left if self._request.chosen.is_everything else 0
+        page = self._store.page(
+            self._request.scope, at=self.revision, after=self._after, limit=limit, size_bytes=SLICE_BYTES
+        )
+        self.revision = page.revision
+        values = page.values if self._request.chosen.is_everything else self._selected(page)
+        if self._request.chosen.is_everything:
+            self._after, self._remaining = page.after, page.remaining
+            self._left -= len(values) if self._left else 0
+        self.done = self._after is None or (self._request.options.limit > 0 and self._left <= 0)
+        return [self._item(value) for value in values]
+
+    def _selected(self, page: Page) -> list[bytes]:
+        chosen, values = self._request.chosen, []
+        self._after = page.after
+        for value in page.values:
+            if self._request.options.limit and self._left <= 0:
+                # One more selected item exists behind the limit: the token goes on after the last one sent.
+                if chosen.matches(value):
+                    self._after = self._last_sent
+                    return values
+            elif chosen.matches(value):
+                values.append(value)
+                self._left -= 1
+                self._last_sent = _position(value)
+        if self._request.options.limit and self._left <= 0 and page.after is not None:
+            self._after = self._last_sent
+        return values
+
+    def metadata(self) -> Object:
+        """`metadata` of the list: resourceVersion, continue, remainingItemCount. Valid once `done`."""
+        found: Object = {"resourceVersion": str(self.revision)}
+        if self._after is not None:
+            moment = self._request.moment or int(time.time())
+            found["continue"] = continuation.issue(self.revision, moment, self._request.mark, self._after)
+            if self._remaining > 0:
+                found["remainingItemCount"] = self._remaining
+        return found
+
+
+class _Where(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Placed(msgspec.Struct):
+    metadata: _Where
+
+
+_placed = msgspec.json.Decoder(_Placed)
+
+
+def _position(value: bytes) -> Position:
+    where = _placed.decode(value).metadata
+    return Position(where.annotations.get("kcp.io/cluster", ""), where.namespace, where.name)
+
+
+def checked(call: Call) -> Request:
+    """Read and check a list's options. Raises BadRequest, Invalid, Expired."""
+    options = list_options(call.info.query, watch=False)
+    chosen = selection(call.kind, options)
+    mark = continuation.fingerprint(call.scope, chosen.canonical)
+    at, moment, after = 0, 0, None
+    if options.continue_token:
+        token = continuation.read(options.continue_token, mark, LIST_WINDOW_S)
+        at, moment, after = token.revision, token.moment, token.after
+    elif options.resource_version > 0 and (options.match == "Exact" or (options.limit and not options.match)):
+        at = options.resource_version
+    return Request(call.scope, options, chosen, at, moment, after, mark)
+
+
+def item_encoder(call: Call) -> Callable[[bytes], bytes]:
+    """How one stored record becomes one item of the list."""
+    kind, form = call.kind, call.form
+    if form.transform == "Table":
+        include = tables.include_object(call.info.query.get("includeObject", ""))
+        return lambda value: encode_json(tables.row(kind, as_object(kind, value), include, form.version))
+    if form.transform == "PartialObjectMetadataList":
+        return lambda value: encode_json(tables.partial(as_object(kind, value), form.version))
+    if form.transform:
+        message = f"you requested {form.transform}, but the requested object is a list ({kind.list_kind_name})"
+        raise NotAcceptable(message)
+    if kind.from_stored is None:
+        return lambda value: value
+    return lambda value: in_version(kind, value)
+
+
+def head(call: Call) -> bytes:
+    """Everything before the items; keys are sorted, so the metadata comes behind them."""
+    form = call.form
+    if form.transform == "Table":
+        lead = {"apiVersion": f"meta.k8s.io/{form.version}", "columnDefinitions": tables.column_definitions(call.kind)}
+        return encode_json({**lead, "kind": "Table"})[:-1] + b',"rows":['
+    if form.transform:
+        return b'{"apiVersion":"meta.k8s.io/%b","items":[' % form.version.encode()
+    return b'{"apiVersion":%b,"items":[' % encode_json(call.kind.api_version)
+
+
+def foot(call: Call, metadata: Object) -> bytes:
+    """Everything behind the items."""
+    form = call.form
+    if form.transform == "Table":
+        return b'],"metadata":' + encode_json(metadata) + b"}\n"
+    kind = form.transform or call.kind.list_kind_name
+    return b'],"kind":%b,"metadata":%b}\n' % (encode_json(kind), encode_json(metadata))
+
+
+def start(call: Call, store: Store) -> tuple[Listing, bytes]:
+    """Read the first slice. Gives the listing and the bytes so far. Raises Expired for a state that is gone."""
+    request = checked(call)
+    listing = Listing(store, request, item_encoder(call))
+    try:
+        items = listing.slice()
+    except Compacted as error:
+        if request.options.continue_token:
+            token = continuation.Continuation("", 0, 0, request.mark, request.after or Position("", "", ""))
+            raise continuation.expired(token) from error
+        raise errors.list_too_old() from error
+    return listing, head(call) + b",".join(items)
+
+
+def whole(call: Call, listing: Listing, first: bytes) -> Reply:
+    """The reply of a list that fitted one slice."""
+    return in_media_type(call, first + foot(call, listing.metadata()))
+
+
+def in_media_type(call: Call, body: bytes) -> Reply:
+    """A JSON list as the media type asked for."""
+    if call.form.media_type == JSON:
+        return Reply(200, body)
+    text = yaml.dump(msgspec.json.decode(body), Dumper=yaml.CSafeDumper, allow_unicode=True)
+    return Reply(200, text.encode(), call.form.media_type)
+
+
+def rest_of(call: Call, listing: Listing, first: bytes) -> Iterator[bytes]:
+    """The bytes behind the first slice, one slice at a time. Raises Compacted between slices."""
+    empty = first.endswith(b"[")
+    while not listing.done:
+        items = listing.slice()
+        if items:
+            yield (b"" if empty else b",") + b",".join(items)
+            empty = False
+    yield foot(call, listing.metadata())
+
+
+async def collected(call: Call, listing: Listing, first: bytes) -> Reply:
+    """A whole list in one reply, for media types that cannot be streamed. Yields to the loop between slices."""
+    parts = [first]
+    for part in rest_of(call, listing, first):
+        parts.append(part)
+        await asyncio.sleep(0)
+    return in_media_type(call, b"".join(parts))

@@ -1,0 +1,201 @@
+"""PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+A patch is applied to the latest object in the request's version and then goes the way of an update; an apply
+that finds nothing goes the way of a create.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.call import Plan
+from atoll.machinery.apiserver.options import boolean
+from atoll.machinery.apiserver.ownership import type_schema_of
+from atoll.machinery.apiserver.rest.body import (
+    check_kind,
+    field_problems,
+    judge,
+    media_type,
+    unsupported,
+)
+from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
+from atoll.machinery.apiserver.rest.update import check_name, plan_replace
+from atoll.machinery.apiserver.rest.write import Stored, Writing, stored, strip_cluster
+from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
+from atoll.machinery.patch.apply import ApplyOptions, apply_patch
+from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
+from atoll.machinery.patch.managers import Manager
+from atoll.machinery.patch.merge_patch import merge_patch
+from atoll.machinery.patch.strategic import strategic_merge
+from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
+
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+_OPTIONS_KIND = "PatchOptions.meta.k8s.io"
+
+
+def accepted(writing: Writing) -> tuple[str, ...]:
+    """Patch types a kind takes; strategic merge needs a built-in kind's merge keys."""
+    types = (JSON_PATCH, MERGE, APPLY)
+    return (JSON_PATCH, MERGE, STRATEGIC, APPLY) if writing.call.kind.builtin else types
+
+
+def plan_patch(writing: Writing) -> Plan:
+    """Plan a PATCH. Raises UnsupportedMediaType, NotFound, Invalid, Conflict, BadRequest."""
+    call = writing.call
+    media = media_type(call.content_type) if call.content_type else ""
+    if media not in accepted(writing):
+        raise _unsupported(writing)
+    if media == APPLY:
+        return plan_apply(writing)
+    if writing.options.force is not None:
+        raise _options_error("force", "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch")
+    old = stored(call, writing.view, call.info.name)
+    if old is None:
+        raise errors.not_found(call.kind, call.info.name)
+    base = decode(encode_json(old.obj))
+    strip_cluster(base)
+    obj = _patched(writing, media, base)
+    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
+        raise BadRequest("the patched document is not an object with metadata")
+    _judge_patched(writing, media, obj)
+    if obj["metadata"].get("name") != call.info.name:
+        check_name(obj, call.info.name)
+    check_kind(call.kind, obj)
+    return plan_replace(writing, obj, old)
+
+
+def _unsupported(writing: Writing) -> UnsupportedMediaType:
+    return unsupported(accepted(writing))
+
+
+def _options_error(field: str, type: str, detail: str) -> Exception:
+    return invalid(_OPTIONS_KIND, "", [FieldError(type, field, detail)])
+
+
+def _patched(writing: Writing, media: str, base: Object) -> Object:
+    call, kind = writing.call, writing.call.kind
+    if media == JSON_PATCH:
+        operations = decode_json_patch(call.body)
+        _judge_operations(writing, operations)
+        return apply_json_patch(base, operations)
+    patch = _patch_document(writing)
+    # A resourceVersion in the patch is a precondition; base carries the stored one.
+    if media == MERGE:
+        return merge_patch(base, patch)
+    definitions = kind.schema.definitions if kind.schema is not None else {}
+    source = kind.schema.source if kind.schema is not None else {}
+    return strategic_merge(base, patch, source, definitions)
+
+
+def _patch_document(writing: Writing) -> Object:
+    try:
+        decoded = decode_json(writing.call.body, find_duplicates=writing.options.validation != "Ignore")
+    except DecodeError as error:
+        raise BadRequest(f"error decoding patch: {error}") from error
+    if not isinstance(decoded.value, dict):
+        raise BadRequest("error decoding patch: the patch is not an object")
+    if decoded.duplicates:
+        texts = [f'duplicate field "{path}"' for path in decoded.duplicates]
+        if writing.options.validation == "Strict":
+            raise _strict(writing, decoded.value, texts)
+        writing.call.warnings.extend(texts)
+    return decoded.value
+
+
+def _judge_operations(writing: Writing, operations: list[Object]) -> None:
+    unknown = [f'json patch unknown field "{path}"' for path in unknown_operation_fields(operations)]
+    if unknown and writing.options.validation == "Strict":
+        raise BadRequest(f"strict decoding error: {', '.join(unknown)}")
+    if writing.options.validation == "Warn":
+        writing.call.warnings.extend(unknown)
+
+
+def _judge_patched(writing: Writing, media: str, obj: Object) -> None:
+    problems = field_problems(writing.call.kind, obj, [], writing.options.validation)
+    if problems and writing.options.validation == "Strict":
+        raise _strict(writing, obj, problems)
+    writing.call.warnings.extend(problems)
+
+
+def _strict(writing: Writing, obj: Object, problems: list[str]) -> Exception:
+    detail = f"Invalid value: {encode_json(encode_json(obj).decode()).decode()}: strict decoding error: {', '.join(problems)}"
+    error = FieldError("FieldValueInvalid", "patch", detail)
+    return invalid(writing.call.kind.group_kind, writing.call.info.name, [error])
+
+
+def plan_apply(writing: Writing) -> Plan:
+    """Plan a server-side apply; creates what is missing, given permission."""
+    call, kind = writing.call, writing.call.kind
+    patch = _applied_document(writing)
+    old = stored(call, writing.view, call.info.name)
+    if old is None:
+        if call.info.subresource:
+            raise errors.not_found(kind, call.info.name)
+        if not call.may("create"):
+            raise errors.forbidden(kind, call.info.name, f'User "{call.user.name}" cannot create it by an apply')
+        if patch["metadata"].get("uid"):
+            uid = patch["metadata"]["uid"]
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise errors.conflict(kind, call.info.name, text)
+    live = _live(old)
+    who = Manager(writing.options.manager, "Apply", kind.api_version, call.info.subresource)
+    options = ApplyOptions(force=bool(writing.options.force), now=call.now)
+    if kind.schema is not None and not kind.builtin:
+        kind.schema.prune(patch)
+    merged = apply_patch(live, patch, who, type_schema_of(kind), options)
+    if old is None:
+        merged["metadata"].pop("resourceVersion", None)
+        return plan_new(writing, merged, tracked=True)
+    for name in ("uid", "resourceVersion"):
+        if patch["metadata"].get(name):
+            merged["metadata"][name] = patch["metadata"][name]
+    return plan_replace(writing, merged, old, tracked=True)
+
+
+def _live(old: Stored | None) -> Object | None:
+    if old is None:
+        return None
+    live = decode(encode_json(old.obj))
+    strip_cluster(live)
+    return live
+
+
+def _applied_document(writing: Writing) -> Object:
+    call = writing.call
+    if not call.info.query.get("fieldManager"):
+        raise _options_error("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+    boolean(call.info.query, "force")
+    try:
+        decoded = decode_yaml(call.body)
+    except DecodeError as error:
+        raise BadRequest(f"error decoding YAML: {error}") from error
+    patch = decoded.value
+    if not isinstance(patch, dict):
+        raise BadRequest("error decoding YAML: the patch is not an object")
+    given, expected = patch.get("apiVersion"), call.kind.api_version
+    if given != expected:
+        raise BadRequest(
+            f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
+        )
+    check_kind(call.kind, patch)
+    _judge_applied(writing, patch, decoded.duplicates)
+    if patch["metadata"].get("managedFields"):
+        raise BadRequest("metadata.managedFields must be nil")
+    check_name(patch, call.info.name)
+    check_namespace(writing, patch)
+    strip_cluster(patch)
+    return patch
+
+
+def _judge_applied(writing: Writing, patch: Object, duplicates: list[str]) -> None:
+    if writing.options.validation != "Strict":
+        judge(writing.call, patch, duplicates, writing.options.validation)
+        return
+    problems = field_problems(writing.call.kind, patch, duplicates, "Strict")
+    if problems:
+        raise BadRequest(f"error strict decoding YAML: {', '.join(problems)}")
+
+

@@ -1,0 +1,54 @@
+"""Stored bytes to the form a client asked for; the bytes themselves where nothing has to change."""
+
+from __future__ import annotations
+
+import yaml
+
+from atoll.machinery.apiserver import tables
+from atoll.machinery.apiserver.call import Call, Reply
+from atoll.machinery.apiserver.negotiation import JSON, Form
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.status import NotAcceptable
+
+
+def in_version(kind: Kind, value: bytes) -> bytes:
+    """Stored bytes in the kind's version; the same bytes where that is the stored one."""
+    if kind.from_stored is None:
+        return value
+    return encode_json(kind.from_stored(decode(value)))
+
+
+def as_object(kind: Kind, value: bytes) -> Object:
+    """Stored bytes decoded, in the kind's version."""
+    obj = decode(value)
+    return kind.from_stored(obj) if kind.from_stored is not None else obj
+
+
+def single(call: Call, value: bytes, status: int = 200) -> Reply:
+    """A reply with one object."""
+    form = call.form
+    if form.is_plain:
+        return Reply(status, (in_version(call.kind, value), b"\n"))
+    return document(form, _transform(call, as_object(call.kind, value)), status)
+
+
+def _transform(call: Call, obj: Object) -> Object:
+    form = call.form
+    if form.transform == "Table":
+        include = tables.include_object(call.info.query.get("includeObject", ""))
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return tables.table(call.kind, [obj], metadata, include, form.version)
+    if form.transform == "PartialObjectMetadata":
+        return tables.partial(obj, form.version)
+    if form.transform == "PartialObjectMetadataList":
+        raise NotAcceptable(f"you requested PartialObjectMetadataList, but the requested object is not a list ({call.kind.kind})")
+    return obj
+
+
+def document(form: Form, value: Object, status: int = 200) -> Reply:
+    """A reply with any JSON document, as YAML where that was asked for."""
+    if form.media_type == JSON:
+        return Reply(status, (encode_json(value), b"\n"))
+    text = yaml.dump(value, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True)
+    return Reply(status, text.encode(), form.media_type)

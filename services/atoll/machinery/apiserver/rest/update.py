@@ -1,0 +1,102 @@
+"""PUT: a whole object, or its status, replaces the stored one."""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.call import Plan
+from atoll.machinery.apiserver.rest.body import decode_body
+from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
+from atoll.machinery.apiserver.rest.write import Stored, Writing, finish_update, keep_system_fields, stored
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import BadRequest, FieldError, NotFound, invalid
+
+
+def plan_update(writing: Writing) -> Plan:
+    """Plan a PUT on an object or on one of its subresources. Raises NotFound, Conflict, Invalid."""
+    call = writing.call
+    obj = decode_body(call, writing.options.validation)
+    check_name(obj, call.info.name)
+    check_namespace(writing, obj)
+    old = stored(call, writing.view, call.info.name)
+    if old is None:
+        return _missing(writing, obj)
+    version = obj["metadata"].get("resourceVersion") or ""
+    if not version and not call.kind.unconditional_update and not call.info.subresource:
+        detail = "Invalid value: 0x0: must be specified for an update"
+        error = FieldError("FieldValueInvalid", "metadata.resourceVersion", detail)
+        raise invalid(call.kind.group_kind, call.info.name, [error])
+    return plan_replace(writing, obj, old)
+
+
+def check_name(obj: Object, name: str) -> None:
+    """The body's name is the URL's."""
+    given = obj["metadata"].setdefault("name", name)
+    if given != name:
+        raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
+def check_preconditions(writing: Writing, obj: Object, old: Stored) -> bool:
+    """Check uid and resourceVersion of a body against the stored object; whether a version was named."""
+    call, metadata, before = writing.call, obj["metadata"], old.obj["metadata"]
+    uid, version = metadata.get("uid"), metadata.get("resourceVersion") or ""
+    if uid and uid != before["uid"]:
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
+        raise errors.conflict(call.kind, call.info.name, text)
+    if version and version != str(old.record.revision):
+        raise errors.modified(call.kind, call.info.name)
+    return bool(version)
+
+
+def plan_replace(writing: Writing, obj: Object, old: Stored, *, tracked: bool = False) -> Plan:
+    """Plan that `obj` replaces the stored object, or what the subresource may change of it."""
+    call = writing.call
+    versioned = check_preconditions(writing, obj, old)
+    obj = merged_for_subresource(writing, obj, old)
+    keep_system_fields(obj, old.obj)
+    if not call.info.subresource:
+        call.kind.prepare_update(obj, old.obj)
+    return finish_update(
+        writing, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned
+    )
+
+
+def merged_for_subresource(writing: Writing, obj: Object, old: Stored) -> Object:
+    """What a write through this door may change: status alone, spec.finalizers alone, or all but status."""
+    kind, subresource = writing.call.kind, writing.call.info.subresource
+    if subresource in {"", "scale"}:
+        if kind.has_status and not writing.call.whole:
+            _copy_field(obj, old.obj, "status")
+        return obj
+    result: Object = {**old.obj, "metadata": dict(old.obj["metadata"])}
+    if "managedFields" in obj["metadata"]:
+        result["metadata"]["managedFields"] = obj["metadata"]["managedFields"]
+    if subresource == "finalize":
+        spec = dict(result.get("spec") or {})
+        _copy_field(spec, obj.get("spec") or {}, "finalizers")
+        result["spec"] = spec
+    elif subresource == "approval":
+        status = dict(result.get("status") or {})
+        _copy_field(status, obj.get("status") or {}, "conditions")
+        result["status"] = status
+    else:
+        _copy_field(result, obj, "status")
+    return result
+
+
+def _copy_field(target: Object, source: Object, name: str) -> None:
+    if name in source:
+        target[name] = source[name]
+    else:
+        target.pop(name, None)
+
+
+def _missing(writing: Writing, obj: Object) -> Plan:
+    """PUT on a name that is not there: some kinds create it, given permission; the others say so."""
+    call = writing.call
+    missing: NotFound = errors.not_found(call.kind, call.info.name)
+    if not call.kind.update_creates or call.info.subresource:
+        raise missing
+    if not call.may("create"):
+        raise errors.forbidden(call.kind, call.info.name, f'User "{call.user.name}" cannot create it by an update')
+    obj["metadata"].pop("resourceVersion", None)
+    return plan_new(writing, obj)

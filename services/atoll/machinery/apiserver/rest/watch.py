@@ -1,0 +1,190 @@
+"""WATCH: a cursor over the log, written to one client at its own pace.
+
+Order of a stream: the current state as ADDED events where asked for, one annotated bookmark, then every change
+above that state, none twice. A bookmark carries the position up to which the cursor found nothing more, and is
+written by the same path as events, so it can never overtake one. A slow client costs a number, not a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from atoll.machinery.apiserver import errors, tables
+from atoll.machinery.apiserver.call import Call
+from atoll.machinery.apiserver.negotiation import JSON
+from atoll.machinery.apiserver.options import ListOptions, list_options
+from atoll.machinery.apiserver.rest import frames
+from atoll.machinery.apiserver.selection import Selection, selection
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import ApiError, NotAcceptable
+from atoll.machinery.storage.contract import Change, Compacted, Cursor, Operation, Scope, Store
+from atoll.machinery.wire.exchange import Exchange, Headers
+
+BOOKMARK_INTERVAL_S = 60.0
+BOOKMARK_LEAD_S = 2.0
+MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1800, 3600
+READ_LIMIT = 500
+
+
+class WatchRequest(msgspec.Struct, frozen=True):
+    """One watch, checked. `initial`: send the current state first; `mark`: and say when it ended."""
+
+    scope: Scope
+    options: ListOptions
+    chosen: Selection
+    initial: bool
+    mark: bool
+
+    @property
+    def timeout_s(self) -> float:
+        asked = self.options.timeout_s
+        return float(asked) if asked else random.uniform(MIN_TIMEOUT_S, MAX_TIMEOUT_S)
+
+
+def checked(call: Call) -> WatchRequest:
+    """Read and check a watch's options. Raises BadRequest, Invalid, NotAcceptable."""
+    options = list_options(call.info.query, watch=True)
+    if call.info.name and not options.field_selector:
+        options = msgspec.structs.replace(options, field_selector=f"metadata.name={call.info.name}")
+    if call.form.media_type != JSON:
+        raise NotAcceptable(f"only the following media types are accepted: {JSON}")
+    legacy = options.initial_events is None and options.resource_version <= 0
+    initial = legacy or bool(options.initial_events)
+    return WatchRequest(
+        call.scope, options, selection(call.kind, options), initial, initial and options.bookmarks
+    )
+
+
+class Watch:
+    """One watch being served. `run` ends when the client goes, the time is up, or the history is lost."""
+
+    def __init__(self, call: Call, store: Store, request: WatchRequest, cache: frames.FrameCache) -> None:
+        self._call, self._store, self._request, self._cache = call, store, request, cache
+        include = ""
+        if call.form.transform == "Table":
+            include = tables.include_object(call.info.query.get("includeObject", ""))
+        kind = call.kind
+        self._form = frames.FrameForm(kind.api_version, kind.plural, kind.identity, call.form, include)
+        self._encode = frames.object_encoder(kind, self._form)
+        self._needs_columns = call.form.transform == "Table"
+        #: Ends the stream cleanly from outside (drain, the kind is gone).
+        self.ending = asyncio.Event()
+
+    async def run(self, exchange: Exchange) -> None:
+        """Serve until done; finishes the exchange."""
+        deadline = asyncio.get_running_loop().time() + self._request.timeout_s
+        try:
+            revision = await self._initial(exchange)
+            cursor = self._store.cursor(self._request.scope, revision)
+        except Compacted as error:
+            self._fail(exchange, errors.watch_too_old(error))
+            return
+        try:
+            await self._follow(exchange, cursor, deadline)
+            exchange.finish()
+        except Compacted as error:
+            self._fail(exchange, errors.watch_too_old(error))
+        finally:
+            cursor.close()
+
+    def _fail(self, exchange: Exchange, error: ApiError) -> None:
+        exchange.write(frames.line(frames.ERROR, encode_json(error.status())))
+        exchange.finish()
+
+    async def _initial(self, exchange: Exchange) -> int:
+        """Send the current state if asked for; the revision that events go on from."""
+        request = self._request
+        if not request.initial:
+            if request.options.resource_version > 0:
+                return request.options.resource_version
+            with self._store.snapshot() as snapshot:
+                return snapshot.revision
+        revision, after = 0, None
+        while True:
+            page = self._store.page(request.scope, at=revision, after=after)
+            revision, after = page.revision, page.after
+            self._send_state(exchange, page.values)
+            await exchange.drain()
+            if after is None:
+                break
+        if request.mark:
+            self._write(exchange, frames.bookmark(self._call.kind, self._form, revision, initial_end=True))
+        return revision
+
+    def _send_state(self, exchange: Exchange, values: list[bytes]) -> None:
+        chosen = self._request.chosen
+        for value in values:
+            if chosen.is_everything or chosen.matches(value):
+                self._write(exchange, frames.line(frames.ADDED, self._encode(value)))
+
+    def _write(self, exchange: Exchange, frame: bytes) -> None:
+        if self._needs_columns:
+            frame, self._needs_columns = frames.with_columns(self._call.kind, frame), False
+        exchange.write(frame)
+
+    async def _follow(self, exchange: Exchange, cursor: Cursor, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        bookmark_at = loop.time() + BOOKMARK_INTERVAL_S
+        bookmarks, last_lead = self._request.options.bookmarks, False
+        while not exchange.closed and not self.ending.is_set():
+            changes = cursor.read(READ_LIMIT)
+            self._send_changes(exchange, changes)
+            await exchange.drain()
+            if len(changes) >= READ_LIMIT:
+                continue
+            now = loop.time()
+            if now >= deadline:
+                return
+            if bookmarks and (now >= bookmark_at or (not last_lead and now >= deadline - BOOKMARK_LEAD_S)):
+                self._write(exchange, frames.bookmark(self._call.kind, self._form, cursor.position))
+                bookmark_at, last_lead = now + BOOKMARK_INTERVAL_S, now >= deadline - BOOKMARK_LEAD_S
+            lead = deadline if last_lead or not bookmarks else max(deadline - BOOKMARK_LEAD_S, now)
+            await self._wait(cursor, min(bookmark_at if bookmarks else deadline, lead) - now)
+
+    async def _wait(self, cursor: Cursor, timeout_s: float) -> None:
+        """Until a commit touches the scope, or it is time for a bookmark or the end."""
+        try:
+            async with asyncio.timeout(max(timeout_s, 0)):
+                await cursor.wait()
+        except TimeoutError:
+            return
+
+    def _send_changes(self, exchange: Exchange, changes: list[Change]) -> None:
+        everything = self._request.chosen.is_everything
+        for change in changes:
+            kind = _OPERATIONS[change.operation] if everything else self._transition(change)
+            if kind:
+                frame = self._cache.frame(change.revision, kind, self._form, self._encoder(change))
+                self._write(exchange, frame)
+
+    def _encoder(self, change: Change) -> Callable[[], bytes]:
+        return lambda: self._encode(change.after)
+
+    def _transition(self, change: Change) -> str:
+        """What a change is to this watch's selectors: judged on the image before and after."""
+        chosen = self._request.chosen
+        before = change.before is not None and chosen.matches(change.before)
+        after = change.operation is not Operation.DELETED and chosen.matches(change.after)
+        if after:
+            return frames.MODIFIED if before else frames.ADDED
+        return frames.DELETED if before else ""
+
+
+_OPERATIONS = {
+    Operation.ADDED: frames.ADDED,
+    Operation.MODIFIED: frames.MODIFIED,
+    Operation.DELETED: frames.DELETED,
+    Operation.MOVED: frames.MODIFIED,
+}
+
+
+def headers() -> Headers:
+    """Reply headers of a stream."""
+    return (("content-type", JSON),)
+
+
+

@@ -1,0 +1,273 @@
+"""What create, update, patch, apply and delete have in common: from a desired object to a Plan.
+
+Order on every write, the same for every door: metadata kept from the stored object or stamped, the kind's own
+preparation, pruning and defaulting, mutating admission, field ownership, validation of metadata, schema and
+kind, validating admission, encoding. A write that changes nothing becomes a precondition only.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+
+from atoll.machinery.apiserver.admission.chain import Admission, Review
+from atoll.machinery.apiserver.call import Call, Plan, Reply, View
+from atoll.machinery.apiserver.options import WriteOptions
+from atoll.machinery.apiserver.ownership import type_schema_of
+from atoll.machinery.apiserver.rest import present
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.metadata import validate_metadata, validate_metadata_update
+from atoll.machinery.meta.objects import Object, encode, splice
+from atoll.machinery.meta.status import FieldError, invalid
+from atoll.machinery.patch.managers import Manager
+from atoll.machinery.patch.update import track_update
+from atoll.machinery.storage.contract import (
+    Check,
+    Delete,
+    GateUnchanged,
+    Guard,
+    Mutation,
+    NamespaceActive,
+    Put,
+    Record,
+)
+
+CLUSTER_ANNOTATION = "kcp.io/cluster"
+_SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation")
+_KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """The object a write starts from: its record, and decoded in the call's version."""
+
+    record: Record
+    obj: Object
+
+    @property
+    def is_deleting(self) -> bool:
+        return bool(self.obj["metadata"].get("deletionTimestamp"))
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """One write being planned: who asks for what, what may be read, who must agree."""
+
+    call: Call
+    view: View
+    admission: Admission
+    options: WriteOptions
+
+
+def stored(call: Call, view: View, name: str) -> Stored | None:
+    """The stored object by name, or None."""
+    record = view.get(call.key(name))
+    return Stored(record, present.as_object(call.kind, record.value)) if record is not None else None
+
+
+def strip_cluster(obj: Object) -> None:
+    """Remove the cluster annotation, which storage adds to every object and no client owns."""
+    annotations = obj["metadata"].get("annotations")
+    if annotations and CLUSTER_ANNOTATION in annotations:
+        rest = {name: value for name, value in annotations.items() if name != CLUSTER_ANNOTATION}
+        if rest:
+            obj["metadata"]["annotations"] = rest
+        else:
+            del obj["metadata"]["annotations"]
+
+
+def stamp_cluster(obj: Object, cluster: str) -> None:
+    """Add the annotation that tells objects of different clusters apart."""
+    annotations = obj["metadata"].get("annotations") or {}
+    obj["metadata"]["annotations"] = {**annotations, CLUSTER_ANNOTATION: cluster}
+
+
+def wipe_system_fields(obj: Object) -> None:
+    """Remove what only the server sets."""
+    for name in _SYSTEM_FIELDS:
+        obj["metadata"].pop(name, None)
+
+
+def stamp_new(call: Call, obj: Object) -> None:
+    """Give a new object its uid, creation time, namespace and first generation."""
+    metadata = obj["metadata"]
+    metadata.setdefault("uid", str(uuid.uuid4()))
+    metadata.setdefault("creationTimestamp", call.now)
+    if call.kind.namespaced:
+        metadata["namespace"] = call.info.namespace
+    else:
+        metadata.pop("namespace", None)
+    if call.kind.generation:
+        metadata["generation"] = 1
+    else:
+        metadata.pop("generation", None)
+
+
+def keep_system_fields(obj: Object, old: Object) -> None:
+    """Carry over from the stored object what an update cannot change."""
+    metadata, before = obj["metadata"], old["metadata"]
+    for name in _KEPT_FIELDS:
+        if name in before:
+            metadata[name] = before[name]
+        else:
+            metadata.pop(name, None)
+    metadata.pop("selfLink", None)
+    if "namespace" in before:
+        metadata["namespace"] = before["namespace"]
+    else:
+        metadata.pop("namespace", None)
+
+
+def bump_generation(kind: Kind, obj: Object, old: Object) -> None:
+    """Raise metadata.generation when anything outside metadata (and status) changed."""
+    if not kind.generation:
+        return
+    if _content(kind, obj) != _content(kind, old):
+        obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _content(kind: Kind, obj: Object) -> Object:
+    skipped = {"metadata", "apiVersion", "kind"} | ({"status"} if kind.has_status else set())
+    return {name: value for name, value in obj.items() if name not in skipped}
+
+
+def own_fields(writing: Writing, obj: Object, live: Object | None, subresource: str = "") -> None:
+    """Attribute what changed to the writer in metadata.managedFields."""
+    kind = writing.call.kind
+    who = Manager(writing.options.manager, "Update", kind.api_version, subresource)
+    track_update(live, obj, who, type_schema_of(kind), writing.call.now)
+
+
+def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Plan:
+    """Plan the creation of a prepared object. `tracked`: an apply already wrote its managed fields."""
+    call, kind = writing.call, writing.call.kind
+    strip_cluster(obj)
+    if kind.schema is not None:
+        kind.schema.prune(obj)
+        kind.schema.default(obj)
+    review = _review(writing, "create", obj, None)
+    writing.admission.mutate(review)
+    if not tracked:
+        own_fields(writing, obj, None)
+    errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
+    _refuse_invalid(kind, obj, errors)
+    writing.admission.validate(review)
+    call.warnings.extend(kind.warnings(obj))
+    stamp_cluster(obj, call.cluster)
+    key = call.key(obj["metadata"]["name"])
+    value, hole = encode(_to_stored(kind, obj))
+    mutation = Put(key, value, hole, 0)
+    guards = _guards(writing, creates=True) + tuple(review.guards)
+    return _plan(writing, mutation, guards, value, hole, 201)
+
+
+def finish_update(
+    writing: Writing, obj: Object, old: Stored, *, subresource: str = "", tracked: bool = False, blind: bool = True
+) -> Plan:
+    """Plan the change of a stored object to `obj`; deletes it when that removes what held it."""
+    call, kind = writing.call, writing.call.kind
+    strip_cluster(obj)
+    before = dict(old.obj, metadata=dict(old.obj["metadata"]))
+    strip_cluster(before)
+    if kind.schema is not None:
+        kind.schema.prune(obj)
+        kind.schema.default(obj)
+    if subresource in {"", "scale"}:
+        bump_generation(kind, obj, before)
+    review = _review(writing, "update", obj, before, subresource)
+    writing.admission.mutate(review)
+    if not tracked:
+        own_fields(writing, obj, before, subresource)
+    errors = [
+        *validate_metadata_update(obj, before, kind),
+        *_schema_errors(kind, obj, before),
+        *kind.validate_update(obj, before),
+    ]
+    _refuse_invalid(kind, obj, errors)
+    writing.admission.validate(review)
+    if not subresource:
+        call.warnings.extend(kind.warnings(obj))
+    stamp_cluster(obj, call.cluster)
+    value, hole = encode(_to_stored(kind, obj))
+    guards = _guards(writing, creates=False) + tuple(review.guards)
+    if is_released(kind, obj):
+        gone = Delete(old.record.key, old.record.revision)
+        return _plan(writing, gone, guards, value, hole, 200, blind=blind)
+    if splice(value, hole, old.record.revision) == old.record.value:
+        same = Check(old.record.key, old.record.revision)
+        return _unchanged(writing, same, guards, old.record, blind)
+    mutation = Put(old.record.key, value, hole, old.record.revision)
+    return _plan(writing, mutation, guards, value, hole, 200, blind=blind)
+
+
+def is_released(kind: Kind, obj: Object) -> bool:
+    """Whether an object under deletion is held by nothing any more."""
+    metadata = obj["metadata"]
+    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not kind.held(obj)
+
+
+def _review(writing: Writing, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:
+    call = writing.call
+    return Review(call=call, operation=operation, subresource=subresource, obj=obj, old=old, view=writing.view,
+                  dry_run=writing.options.dry_run)  # fmt: skip
+
+
+def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldError]:
+    return kind.schema.validate(obj, old) if kind.schema is not None else []
+
+
+def _refuse_invalid(kind: Kind, obj: Object, errors: Sequence[FieldError]) -> None:
+    if errors:
+        raise invalid(kind.group_kind, obj["metadata"].get("name", ""), errors)
+
+
+def _to_stored(kind: Kind, obj: Object) -> Object:
+    return kind.to_stored(obj) if kind.to_stored is not None else obj
+
+
+def _guards(writing: Writing, *, creates: bool) -> tuple[Guard, ...]:
+    """What must still hold in the write's transaction: the gate that admission saw, an active namespace."""
+    call = writing.call
+    guards: list[Guard] = []
+    if not call.user.is_master:
+        guards.append(GateUnchanged(call.cluster, writing.view.gate(call.cluster).generation))
+    if creates and call.kind.namespaced:
+        guards.append(NamespaceActive(call.cluster, call.info.namespace))
+    return tuple(guards)
+
+
+def _plan(
+    writing: Writing, mutation: Mutation, guards: tuple[Guard, ...], value: bytes, hole: int, status: int,
+    *, blind: bool = True,
+) -> Plan:  # fmt: skip
+    call = writing.call
+    if writing.options.dry_run:
+        expected = getattr(mutation, "expected", 0)
+        shown = splice(value, hole, expected) if expected else _without_revision(value, hole)
+        return Plan(mutations=(), reply=lambda _: present.single(call, shown, status))
+    return Plan(
+        mutations=(mutation,),
+        guards=guards,
+        reply=lambda revisions: present.single(call, splice(value, hole, revisions[0]), status),
+        blind=blind,
+    )
+
+
+def _without_revision(value: bytes, hole: int) -> bytes:
+    """The object of a dry-run create: it has no resourceVersion."""
+    lead = b'"resourceVersion":"'
+    start, end = hole - len(lead), hole + 17
+    if value[start - 1 : start] == b",":
+        return value[: start - 1] + value[end:]
+    return value[:start] + value[end:].removeprefix(b",")
+
+
+def _unchanged(writing: Writing, check: Check, guards: tuple[Guard, ...], record: Record, blind: bool) -> Plan:
+    call = writing.call
+
+    def reply(_: Sequence[int]) -> Reply:
+        return present.single(call, record.value)
+
+    if writing.options.dry_run:
+        return Plan(mutations=(), reply=reply)
+    return Plan(mutations=(check,), guards=guards, reply=reply, blind=blind)

@@ -1,0 +1,113 @@
+"""A queue of keys: each key at most once, one worker a key at a time, failures with exponential back-off.
+
+Controllers never carry events through it, only keys: what to do is read from state when the key's turn comes.
+Every waiting key remembers the oldest revision that asked for it, so that the manager knows from where the log
+must be read again after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+BASE_DELAY_S, MAX_DELAY_S = 0.005, 300.0
+
+
+class WorkQueue(Generic[K]):
+    """Keys waiting to be reconciled.
+
+    `add` may be called for a key in work: it is taken again afterwards. The number of keys is bounded by the
+    objects that exist; each costs one tuple.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ready: deque[K] = deque()
+        self._since: dict[K, int] = {}
+        self._working: dict[K, int] = {}
+        self._delayed: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
+        self._failures: dict[K, int] = {}
+        self._wake = asyncio.Event()
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        """Keys waiting, delayed or in work."""
+        return len(self._since) + len(self._working)
+
+    def oldest(self) -> int | None:
+        """The lowest revision that any unfinished key was asked for at; None when all is done."""
+        revisions = [*self._since.values(), *self._working.values()]
+        return min(revisions) if revisions else None
+
+    def add(self, key: K, revision: int, delay_s: float = 0.0) -> None:
+        """Ask for a key. An earlier due time wins over a later one."""
+        known = self._since.get(key)
+        self._since[key] = revision if known is None else min(known, revision)
+        if delay_s > 0:
+            self._delay(key, self._clock() + delay_s)
+        elif known is None or key in self._due:
+            self._due.pop(key, None)
+            self._ready.append(key)
+        self._wake.set()
+
+    def _delay(self, key: K, due: float) -> None:
+        if key in self._ready or self._due.get(key, due + 1) <= due:
+            return
+        self._due[key] = due
+        self._sequence += 1
+        heapq.heappush(self._delayed, (due, self._sequence, key))
+
+    async def take(self) -> tuple[K, int]:
+        """The next key and its revision; waits for one. The taker calls `done`."""
+        while True:
+            self._promote()
+            for _ in range(len(self._ready)):
+                key = self._ready.popleft()
+                if key not in self._working:
+                    revision = self._since.pop(key)
+                    self._working[key] = revision
+                    return key, revision
+                # In work: it is taken again once that is done.
+                self._ready.append(key)
+            self._wake.clear()
+            await self._sleep()
+
+    def _promote(self) -> None:
+        now = self._clock()
+        while self._delayed and self._delayed[0][0] <= now:
+            due, _, key = heapq.heappop(self._delayed)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self._ready.append(key)
+
+    async def _sleep(self) -> None:
+        timeout = max(self._delayed[0][0] - self._clock(), 0) if self._delayed else None
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def done(self, key: K, again_s: float | None) -> None:
+        """A key's turn is over: forget its failures, or look again after `again_s` seconds."""
+        revision = self._working.pop(key)
+        self._failures.pop(key, None)
+        if again_s is not None:
+            self.add(key, revision, again_s)
+        self._wake.set()
+
+    def failed(self, key: K) -> float:
+        """A key's turn failed: it comes back later, twice as late each time. Gives the delay in seconds."""
+        revision = self._working.pop(key)
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = float(min(BASE_DELAY_S * 2 ** min(failures, 20), MAX_DELAY_S)) * random.uniform(0.75, 1.25)
+        self.add(key, revision, delay)
+        return delay

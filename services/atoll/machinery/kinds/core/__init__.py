@@ -1,0 +1,4 @@
+"""The core group that a workspace serves: namespaces, configuration, identities, events, quotas; one file a kind.
+
+Pods, services and everything that needs nodes are no part of a workspace; they come as APIExports or CRDs.
+"""

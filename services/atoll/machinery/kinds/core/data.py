@@ -1,0 +1,34 @@
+"""What ConfigMaps and Secrets have in common: keys, the size limit, immutability."""
+
+from __future__ import annotations
+
+from atoll.machinery.kinds.checks import forbidden, invalid_values, mapping
+from atoll.machinery.meta.labels import config_key_errors
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+
+#: Limit for the sum of all values, decoded.
+DATA_SIZE = 1024 * 1024
+
+
+def key_errors(values: Object, field: str) -> list[FieldError]:
+    """What is wrong with the keys of a map of values."""
+    errors = []
+    for key in values:
+        errors += invalid_values(f"{field}[{key}]", key, config_key_errors(key))
+    return errors
+
+
+def text_size(values: Object) -> int:
+    """Bytes of all texts in UTF-8."""
+    return sum(len(value.encode()) for value in values.values() if isinstance(value, str))
+
+
+def immutability_errors(obj: Object, old: Object, fields: tuple[str, ...]) -> list[FieldError]:
+    """Once `immutable` is true, neither it nor the fields may change."""
+    if old.get("immutable") is not True:
+        return []
+    text = "field is immutable when `immutable` is set"
+    errors = [] if obj.get("immutable") is True else [forbidden("immutable", text)]
+    changed = [name for name in fields if mapping(obj, name) != mapping(old, name)]
+    return errors + [forbidden(name, text) for name in changed]

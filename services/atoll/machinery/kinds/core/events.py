@@ -1,0 +1,148 @@
+"""Events of the core group, which is also the form in which events of both groups are stored.
+
+`kinds.events` serves the same objects as events.k8s.io. Old clients report with counts and timestamps, new ones
+set `eventTime`; only the latter are checked strictly, as Kubernetes does.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.kinds.checks import ensure, invalid_value, invalid_values, mapping, number, required, text
+from atoll.machinery.kinds.kind import Column, Kind
+from atoll.machinery.kinds.native import builtin
+from atoll.machinery.meta.labels import dns_subdomain_errors, label_key_errors
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.meta.times import age
+
+_TEXT_SIZE, _MESSAGE_SIZE = 128, 1024
+_DEFAULT_NAMESPACE, _SYSTEM_NAMESPACE = "default", "kube-system"
+
+
+def _prepare_create(obj: Object) -> None:
+    ensure(obj, "involvedObject")
+
+
+def _prepare_update(obj: Object, old: Object) -> None:
+    ensure(obj, "involvedObject")
+
+
+def validate_core(obj: Object) -> list[FieldError]:
+    """What holds for events of both groups, in the core form."""
+    return event_errors(obj, "reportingComponent")
+
+
+def event_errors(obj: Object, controller_field: str) -> list[FieldError]:
+    """Checks in the core form; `controller_field` is what the request's version calls reportingComponent."""
+    errors = _strict_errors(obj, controller_field) if obj.get("eventTime") else _lenient_errors(obj)
+    namespace = text(obj, "metadata", "namespace")
+    return errors + invalid_values("namespace", namespace, dns_subdomain_errors(namespace))
+
+
+def _lenient_errors(obj: Object) -> list[FieldError]:
+    namespace, involved = text(obj, "metadata", "namespace"), text(obj, "involvedObject", "namespace")
+    # An event about a cluster-scoped object lives in `default`.
+    expected = (involved,) if involved else ("", _DEFAULT_NAMESPACE)
+    if namespace in expected:
+        return []
+    return [invalid_value("involvedObject.namespace", involved, "does not match event.namespace")]
+
+
+def _strict_errors(obj: Object, controller_field: str) -> list[FieldError]:
+    errors = []
+    namespace, involved = text(obj, "metadata", "namespace"), text(obj, "involvedObject", "namespace")
+    if not involved and namespace not in (_DEFAULT_NAMESPACE, _SYSTEM_NAMESPACE):
+        errors.append(invalid_value("involvedObject.namespace", involved, "does not match event.namespace"))
+    controller = text(obj, "reportingComponent")
+    if not controller:
+        errors.append(required(controller_field))
+    errors += invalid_values(controller_field, controller, label_key_errors(controller))
+    for name in ("reportingInstance", "action", "reason"):
+        if not text(obj, name):
+            errors.append(required(name))
+        errors += _size_errors(obj, name, _TEXT_SIZE)
+    return errors + _size_errors(obj, "message", _MESSAGE_SIZE)
+
+
+def _size_errors(obj: Object, name: str, size: int) -> list[FieldError]:
+    if len(text(obj, name).encode()) <= size:
+        return []
+    return [invalid_value(name, "", f"can have at most {size} characters")]
+
+
+# --- tables and selectors --------------------------------------------------------------------------------
+
+
+def cells(obj: Object, now_s: float) -> list[object]:
+    """The row of an event in the core form."""
+    first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now_s)
+    last = age(obj["lastTimestamp"], now_s) if obj.get("lastTimestamp") else first
+    count = number(obj, "count") or 1
+    if series := mapping(obj, "series"):
+        last, count = age(series.get("lastObservedTime"), now_s), number(series, "count") or 0
+    return [
+        last,
+        text(obj, "type"),
+        text(obj, "reason"),
+        _target(mapping(obj, "involvedObject")),
+        text(obj, "involvedObject", "fieldPath"),
+        _source(obj),
+        text(obj, "message").strip(),
+        first,
+        count,
+        text(obj, "metadata", "name"),
+    ]
+
+
+def _target(involved: Object) -> str:
+    kind, name = text(involved, "kind").lower(), text(involved, "name")
+    return f"{kind}/{name}" if name else kind
+
+
+def _source(obj: Object) -> str:
+    component = text(obj, "source", "component") or text(obj, "reportingComponent")
+    instance = text(obj, "source", "host") or text(obj, "reportingInstance")
+    return f"{component}, {instance}" if instance else component
+
+
+COLUMNS = (
+    Column("Last Seen", description="How long ago it was last seen."),
+    Column("Type", description="Normal or Warning."),
+    Column("Reason", description="Why it was reported."),
+    Column("Object", description="What it happened to."),
+    Column("Subobject", description="Which part of the object it is about.", priority=1),
+    Column("Source", description="Who reports it.", priority=1),
+    Column("Message", description="What happened."),
+    Column("First Seen", description="How long ago it was first seen.", priority=1),
+    Column("Count", description="How often it was seen.", priority=1),
+    Column("Name", "string", "name", "Name of the object.", 1),
+)
+REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def source_label(obj: Object) -> str:
+    """The field label `source`: the component, by its old name or its new one."""
+    return text(obj, "source", "component") or text(obj, "reportingComponent")
+
+
+EVENTS = Kind(
+    **builtin("", "Event", "events"),
+    short_names=("ev",),
+    update_creates=True,
+    unconditional_update=True,
+    columns=COLUMNS,
+    cells=cells,
+    field_labels={
+        **{
+            f"involvedObject.{name}": lambda obj, name=name: text(obj, "involvedObject", name)  # type: ignore[misc]
+            for name in REFERENCE_FIELDS
+        },
+        "reason": lambda obj: text(obj, "reason"),
+        "reportingComponent": lambda obj: text(obj, "reportingComponent"),
+        "source": source_label,
+        "type": lambda obj: text(obj, "type"),
+    },
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=validate_core,
+    validate_update=lambda obj, old: validate_core(obj),
+)

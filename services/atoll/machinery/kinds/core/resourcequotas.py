@@ -1,0 +1,208 @@
+"""ResourceQuotas: limits on how much a namespace may hold, as exact quantities in canonical form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from atoll.machinery.kinds.checks import (
+    invalid_value,
+    invalid_values,
+    items,
+    mapping,
+    objects,
+    required,
+    strings,
+    text,
+)
+from atoll.machinery.kinds.kind import Column, Kind, Subresource
+from atoll.machinery.kinds.native import AGE, NAME, Cell, age_cell, builtin, name_cell, not_enforced, row
+from atoll.machinery.meta import quantity
+from atoll.machinery.meta.labels import label_key_errors
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+
+_COUNTED = frozenset({
+    "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps",
+    "persistentvolumeclaims", "services.nodeports", "services.loadbalancers",
+})  # fmt: skip
+_COMPUTE = frozenset({"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"})
+_STANDARD = _COUNTED | _COMPUTE | {
+    "ephemeral-storage", "requests.storage", "requests.ephemeral-storage", "limits.ephemeral-storage",
+}  # fmt: skip
+_HUGE_PAGES = ("hugepages-", "requests.hugepages-")
+_REQUESTS = "requests."
+
+_POD_SCOPE = _COMPUTE | {"pods"}
+#: Which standard resources each scope may limit.
+_SCOPES = {
+    "Terminating": _POD_SCOPE,
+    "NotTerminating": _POD_SCOPE,
+    "NotBestEffort": _POD_SCOPE,
+    "PriorityClass": _POD_SCOPE,
+    "CrossNamespacePodAffinity": _POD_SCOPE,
+    "BestEffort": frozenset({"pods"}),
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+_OPPOSITES = (frozenset({"BestEffort", "NotBestEffort"}), frozenset({"Terminating", "NotTerminating"}))
+_EXISTS_ONLY = frozenset(_SCOPES) - {"PriorityClass", "VolumeAttributesClass"}
+
+
+def _prepare(obj: Object) -> None:
+    hard = mapping(obj, "spec", "hard")
+    for name, value in hard.items():
+        if _is_quantity(value):
+            hard[name] = quantity.canonical(value)
+
+
+def _is_quantity(value: object) -> bool:
+    return not _quantity_problem(value)
+
+
+def _quantity_problem(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return "quantities must be strings or numbers"
+    try:
+        quantity.parse(value)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _is_standard(name: str) -> bool:
+    return name in _STANDARD or name.startswith(_HUGE_PAGES)
+
+
+def _is_whole(name: str) -> bool:
+    """Whether the resource is counted in whole objects; every qualified name outside kubernetes.io is."""
+    if "/" not in name:
+        return name in _COUNTED
+    return "kubernetes.io/" not in name and not name.startswith(_REQUESTS)
+
+
+def _amount_errors(amounts: Object, field: str) -> list[FieldError]:
+    """What is wrong with a map of resource names to quantities."""
+    errors = []
+    for name, value in amounts.items():
+        path = f"{field}[{name}]"
+        errors += invalid_values(path, name, label_key_errors(name))
+        if "/" not in name and not _is_standard(name):
+            errors.append(invalid_value(path, name, "must be a standard resource for quota"))
+        errors += _value_errors(name, value, path)
+    return errors
+
+
+def _value_errors(name: str, value: str | int | float, path: str) -> list[FieldError]:
+    if problem := _quantity_problem(value):
+        return [invalid_value(path, value, problem)]
+    number = quantity.parse(value)
+    if number < 0:
+        return [invalid_value(path, value, "must be greater than or equal to 0")]
+    if _is_whole(name) and number != number.to_integral_value():
+        return [invalid_value(path, value, "must be an integer")]
+    return []
+
+
+def _scope_errors(spec: Object) -> list[FieldError]:
+    scopes, field = strings(spec, "scopes"), "spec.scopes"
+    errors = []
+    for scope in scopes:
+        if scope not in _SCOPES:
+            errors.append(invalid_value(field, scopes, "unsupported scope"))
+        elif not _covers(scope, spec):
+            errors.append(invalid_value(field, scopes, "unsupported scope applied to resource"))
+    return errors + _conflict_errors(scopes, spec)
+
+
+def _covers(scope: str, spec: Object) -> bool:
+    """Whether all standard resources of the quota can be limited in the scope."""
+    return all(name in _SCOPES[scope] for name in mapping(spec, "hard") if _is_standard(name))
+
+
+def _conflict_errors(scopes: list[str], spec: Object) -> list[FieldError]:
+    conflicts = [pair for pair in _OPPOSITES if pair <= set(scopes)]
+    return [invalid_value("spec.scopes", items(spec, "scopes"), "conflicting scopes") for _ in conflicts]
+
+
+def _selector_errors(spec: Object) -> list[FieldError]:
+    errors, scopes = [], []
+    for _, requirement in objects(spec, "scopeSelector", "matchExpressions"):
+        scopes.append(text(requirement, "scopeName"))
+        errors += _requirement_errors(requirement, spec)
+    return errors + _conflict_errors(scopes, spec)
+
+
+def _requirement_errors(requirement: Object, spec: Object) -> list[FieldError]:
+    field = "spec.scopeSelector.matchExpressions"
+    scope, operator, values = text(requirement, "scopeName"), text(requirement, "operator"), items(requirement, "values")
+    errors = []
+    if scope not in _SCOPES:
+        errors.append(invalid_value(f"{field}.scopeName", scope, "unsupported scope"))
+    elif not _covers(scope, spec):
+        errors.append(invalid_value(field, spec["scopeSelector"], "unsupported scope applied to resource"))
+    if scope in _EXISTS_ONLY and operator != "Exists":
+        errors.append(invalid_value(f"{field}.operator", operator, f"must be 'Exists' when scope is {scope}"))
+    if operator in ("In", "NotIn"):
+        if not values:
+            detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            errors.append(required(f"{field}.values", detail))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            errors.append(invalid_value(f"{field}.values", values, detail))
+    else:
+        errors.append(invalid_value(f"{field}.operator", operator, "not a valid selector operator"))
+    return errors
+
+
+def _validate(obj: Object) -> list[FieldError]:
+    spec = mapping(obj, "spec")
+    return [
+        *_amount_errors(mapping(spec, "hard"), "spec.hard"),
+        *_scope_errors(spec),
+        *_selector_errors(spec),
+        *_amount_errors(mapping(obj, "status", "hard"), "status.hard"),
+        *_amount_errors(mapping(obj, "status", "used"), "status.used"),
+    ]
+
+
+def _validate_update(obj: Object, old: Object) -> list[FieldError]:
+    errors = _validate(obj)
+    if set(strings(obj, "spec", "scopes")) != set(strings(old, "spec", "scopes")):
+        errors.append(invalid_value("spec.scopes", items(obj, "spec", "scopes"), "field is immutable"))
+    return errors
+
+
+def _used_cell(takes: Callable[[str], bool]) -> Cell:
+    """A cell with `name: used/hard` of the resources taken."""
+
+    def cell(obj: Object, now_s: float) -> object:
+        hard, used = mapping(obj, "status", "hard"), mapping(obj, "status", "used")
+        return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard) if takes(name))
+
+    return cell
+
+
+def _is_limit(name: str) -> bool:
+    return name.startswith("limits.")
+
+
+RESOURCEQUOTAS = Kind(
+    **builtin("", "ResourceQuota", "resourcequotas"),
+    short_names=("quota",),
+    subresources=(Subresource("status", "ResourceQuota", "", "v1"),),
+    has_status=True,
+    unconditional_update=True,
+    returns_deleted=True,
+    columns=(
+        NAME,
+        Column("Request", description="What is used and allowed of each counted resource."),
+        Column("Limit", description="What is used and allowed of each limit of running programs."),
+        AGE,
+    ),
+    cells=row(name_cell, _used_cell(lambda name: not _is_limit(name)), _used_cell(_is_limit), age_cell),
+    prepare_create=_prepare,
+    prepare_update=lambda obj, old: _prepare(obj),
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=not_enforced("ResourceQuotas"),
+)

@@ -1,0 +1,92 @@
+"""Published schemas of the built-in kinds, and their compiled form on first use.
+
+The OpenAPI document, kubectl explain and server-side apply read the components; every built-in Kind carries a
+`NativeSchema`. Components are read once from `schemas/native/openapi`; a schema is compiled when an object of its
+kind is first written, so start-up and idle memory do not pay for kinds nobody writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache, cached_property
+from types import MappingProxyType
+
+import msgspec
+
+from atoll.machinery.kinds.kind import Schema
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.process.resources import schema_path
+
+#: How components refer to each other.
+REF_PREFIX = "#/components/schemas/"
+#: Below these keys the keys are names of fields, not keywords of a schema.
+_NAMES = frozenset({"properties", "patternProperties", "definitions", "dependencies"})
+
+
+@cache
+def definitions() -> Mapping[str, Object]:
+    """Every component by name, such as `io.k8s.api.core.v1.ConfigMap`. Shared: nobody may change it."""
+    found: dict[str, Object] = {}
+    decoder = msgspec.json.Decoder(dict[str, Object])
+    for path in sorted(schema_path("native", "openapi").glob("*.json")):
+        found.update(decoder.decode(path.read_bytes()))
+    return MappingProxyType(found)
+
+
+def component(name: str) -> Object:
+    """One component. Raises KeyError for a name that is not there."""
+    return definitions()[name]
+
+
+class NativeSchema:
+    """The schema of a built-in kind (see `kind.Schema`), compiled when it is first needed.
+
+    Nulls are dropped before anything else: Go clients write them for empty lists and zero times, and
+    Kubernetes reads a null in any field of its own kinds as an absent one. `open_values` names the fields
+    whose values are any JSON and keep their nulls.
+    """
+
+    def __init__(self, name: str, open_values: Collection[str] = ()) -> None:
+        self.source: Object = component(name)
+        self.definitions: Mapping[str, Object] = definitions()
+        self._open_values = frozenset(open_values)
+
+    @cached_property
+    def _compiled(self) -> Schema:
+        from atoll.machinery.schema import compile_schema
+
+        compiled: Schema = compile_schema(self.source, self.definitions)
+        return compiled
+
+    def unknown_fields(self, obj: Object) -> list[str]:
+        """Paths that the schema does not declare, in document order."""
+        return self._compiled.unknown_fields(obj)
+
+    def prune(self, obj: Object) -> None:
+        """Drop nulls and undeclared fields."""
+        drop_nulls(obj, self._open_values)
+        self._compiled.prune(obj)
+
+    def default(self, obj: Object) -> None:
+        """Fill what the schema has defaults for."""
+        self._compiled.default(obj)
+
+    def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
+        """Every violation; `old` is not used, as Kubernetes does not ratchet its own kinds' types."""
+        return self._compiled.validate(obj)
+
+
+def drop_nulls(obj: Object, open_values: Collection[str] = ()) -> None:
+    """Remove keys with a null value at every depth, lists included, but not inside `open_values`."""
+    todo: list[tuple[object, bool]] = [(obj, False)]
+    while todo:
+        node, holds_names = todo.pop()
+        if isinstance(node, list):
+            todo.extend((item, False) for item in node)
+        elif isinstance(node, dict):
+            for name in [name for name, value in node.items() if value is None]:
+                del node[name]
+            todo.extend(
+                (value, name in _NAMES) for name, value in node.items() if holds_names or name not in open_values
+            )

@@ -1,0 +1,130 @@
+"""Conditions in `status`: kcp's kind (with severity, sorted) and Kubernetes' metav1 kind.
+
+Controllers and the builders of bootstrap objects call these and put the result into an object's status. A
+condition that says nothing new keeps its lastTransitionTime, so writing it again is a no-op for the store.
+Lists given are never changed; times are RFC 3339 texts that the caller took from the shard's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from atoll.machinery.meta.objects import Object
+
+READY = "Ready"
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+ERROR, WARNING, INFO = "Error", "Warning", "Info"
+
+#: How loud a False condition is in a summary; a severity nobody gave counts as an error.
+_LOUDNESS = {INFO: 0, WARNING: 1, ERROR: 2, "": 2}
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """What a controller has to say. `severity` belongs to kcp's conditions and to status False only."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    severity: str = ""
+
+
+def find(conditions: Iterable[Object], type_: str) -> Object | None:
+    """The condition of this type, or None."""
+    return next((condition for condition in conditions if condition.get("type") == type_), None)
+
+
+def is_true(conditions: Iterable[Object], type_: str) -> bool:
+    """Whether the condition is there and True."""
+    condition = find(conditions, type_)
+    return condition is not None and condition.get("status") == TRUE
+
+
+def remove(conditions: Iterable[Object], type_: str) -> list[Object]:
+    """The conditions without the one of this type."""
+    return [condition for condition in conditions if condition.get("type") != type_]
+
+
+# --- kcp's conditions: conditions.kcp.io/v1alpha1, no observedGeneration ----------------------------------
+
+
+def set_condition(conditions: Sequence[Object], new: Condition, now: str) -> list[Object]:
+    """The conditions with `new` in place of its type's present one, sorted as kcp sorts them.
+
+    lastTransitionTime stays when status, severity, reason and message are what they were, and is `now` after
+    any other change (unlike metav1's, where only a change of status counts).
+    """
+    old = find(conditions, new.type)
+    said = _kcp_condition(new)
+    if old is not None and {k: v for k, v in old.items() if k != "lastTransitionTime" and v != ""} == said:
+        return ordered(conditions)
+    return ordered([*remove(conditions, new.type), {**said, "lastTransitionTime": now}])
+
+
+def ordered(conditions: Iterable[Object]) -> list[Object]:
+    """kcp's order: Ready first, then by type."""
+    return sorted(conditions, key=lambda condition: (condition["type"] != READY, condition["type"]))
+
+
+def set_summary(conditions: Sequence[Object], of: Sequence[str], now: str) -> list[Object]:
+    """The conditions with Ready set to what the types in `of` say together.
+
+    Absent ones are left out; with none present Ready is left as it is. Any False one makes it False, with the
+    reason, severity and message of the loudest (the first in `of` among equals); else any Unknown makes it
+    Unknown.
+    """
+    present = [found for type_ in of if (found := find(conditions, type_)) is not None]
+    if not present:
+        return ordered(conditions)
+    return set_condition(conditions, _summary(present), now)
+
+
+def _summary(present: Sequence[Object]) -> Condition:
+    failed = [condition for condition in present if condition["status"] == FALSE]
+    if failed:
+        loudest = max(failed, key=lambda condition: _LOUDNESS[condition.get("severity", "")])
+        return _of(loudest, FALSE, loudest.get("severity", ""))
+    unknown = next((condition for condition in present if condition["status"] != TRUE), None)
+    return _of(unknown, UNKNOWN, "") if unknown is not None else Condition(READY, TRUE)
+
+
+def _of(source: Object, status: str, severity: str) -> Condition:
+    return Condition(READY, status, source.get("reason", ""), source.get("message", ""), severity)
+
+
+def _kcp_condition(new: Condition) -> Object:
+    said: Object = {"type": new.type, "status": new.status}
+    for name in ("reason", "message", "severity"):
+        if value := getattr(new, name):
+            said[name] = value
+    if new.status != FALSE:
+        said.pop("severity", None)
+    return said
+
+
+# --- Kubernetes' conditions: metav1.Condition and its older like ------------------------------------------
+
+
+def set_status_condition(
+    conditions: Sequence[Object], new: Condition, now: str, observed_generation: int | None = None
+) -> list[Object]:
+    """The conditions with `new` in the place where its type stands, or at the end.
+
+    lastTransitionTime moves to `now` only when the status changes. observedGeneration is written when given.
+    """
+    old = find(conditions, new.type)
+    changed = old is None or old.get("status") != new.status
+    entry: Object = {
+        "type": new.type,
+        "status": new.status,
+        "lastTransitionTime": now if changed or old is None else old.get("lastTransitionTime", now),
+        "reason": new.reason,
+        "message": new.message,
+    }
+    if observed_generation is not None:
+        entry["observedGeneration"] = observed_generation
+    if old is None:
+        return [*conditions, entry]
+    return [entry if condition is old else condition for condition in conditions]

@@ -1,0 +1,107 @@
+"""Moments and durations as Kubernetes writes them: RFC 3339 in UTC, and ages such as `2m3s`.
+
+Verb handlers stamp objects with these, tables print ages, the protobuf decoder turns seconds into text.
+Moments are seconds since 1970 as float or as (seconds, nanoseconds); what cannot be read gives None.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+
+#: RFC 3339 as Go parses it: a `T`, a zone, any number of fraction digits.
+_MOMENT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
+# From year 1 to year 9999, what four digits can say.
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now() -> str:
+    """The present as `2006-01-02T15:04:05Z`, as metadata carries it."""
+    return format_time(int(time.time()))
+
+
+def now_micro() -> str:
+    """The present as `2006-01-02T15:04:05.000000Z`, as Leases and Events carry it."""
+    nanoseconds = time.time_ns()
+    return format_micro_time(nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
+
+
+def format_time(seconds: int) -> str:
+    """Seconds since 1970 as `2006-01-02T15:04:05Z`. Raises ValueError outside the years 1 to 9999."""
+    if not _FIRST <= seconds <= _LAST:
+        raise ValueError(f"{seconds} seconds lie outside the years 1 to 9999")
+    moment = _EPOCH + timedelta(seconds=seconds)
+    return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment:%H:%M:%S}Z"
+
+
+def format_micro_time(seconds: int, nanoseconds: int = 0) -> str:
+    """Like `format_time` with six digits of the second; nanoseconds are cut, not rounded."""
+    if not 0 <= nanoseconds < 1_000_000_000:
+        raise ValueError(f"{nanoseconds} nanoseconds are no part of a second")
+    return f"{format_time(seconds)[:-1]}.{nanoseconds // 1000:06d}Z"
+
+
+def parse_time(text: str) -> float | None:
+    """Seconds since 1970 of an RFC 3339 text, or None for anything else."""
+    match = _MOMENT.match(text)
+    if match is None:
+        return None
+    *numbers, fraction, zone = match.groups()
+    try:
+        moment = datetime(*map(int, numbers), tzinfo=UTC)  # type: ignore[arg-type]
+    except ValueError:
+        return None
+    seconds = (moment - _EPOCH).total_seconds() - _offset_s(zone)
+    return seconds + float(fraction or 0)
+
+
+def _offset_s(zone: str) -> int:
+    if zone == "Z":
+        return 0
+    sign = -1 if zone[0] == "-" else 1
+    return sign * (int(zone[1:3]) * _HOUR + int(zone[4:6]) * _MINUTE)
+
+
+def human_duration(seconds: float) -> str:
+    """A duration as kubectl prints ages: two or three digits of it, such as `45s`, `2m3s`, `5h`, `12d`, `3y`.
+
+    A little below zero counts as now, as clocks differ; further below it is `<invalid>`.
+    """
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    if whole < 0:
+        return "0s"
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    if whole < 10 * _MINUTE:
+        return _two(whole, _MINUTE, "m", 1, "s")
+    if whole < 3 * _HOUR:
+        return f"{whole // _MINUTE}m"
+    if whole < 8 * _HOUR:
+        return _two(whole, _HOUR, "h", _MINUTE, "m")
+    if whole < 2 * _DAY:
+        return f"{whole // _HOUR}h"
+    if whole < 8 * _DAY:
+        return _two(whole, _DAY, "d", _HOUR, "h")
+    if whole < 2 * _YEAR:
+        return f"{whole // _DAY}d"
+    if whole < 8 * _YEAR:
+        return _two(whole, _YEAR, "y", _DAY, "d")
+    return f"{whole // _YEAR}y"
+
+
+def _two(whole: int, large: int, large_unit: str, small: int, small_unit: str) -> str:
+    """Two units, the smaller one only where it is not zero."""
+    rest = whole % large // small
+    return f"{whole // large}{large_unit}" + (f"{rest}{small_unit}" if rest else "")
+
+
+def age(timestamp: object, now_s: float) -> str:
+    """How long ago an RFC 3339 timestamp was, `<unknown>` where there is none."""
+    then = parse_time(timestamp) if isinstance(timestamp, str) else None
+    return "<unknown>" if then is None else human_duration(now_s - then)

@@ -1,0 +1,116 @@
+"""What changed between two objects, as field sets.
+
+update and apply call it to attribute changes and to find conflicts. Invariant: the three sets are disjoint,
+and all are empty exactly when no field differs (the order of items in a set or keyed list is no field).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.patch.equality import same
+from atoll.machinery.patch.fieldset import EMPTY, LEAF, FieldSet, difference, from_paths, join, union
+from atoll.machinery.patch.items import grouped
+from atoll.machinery.patch.topology import KEYED, MAP, OPEN, SET, Type
+from atoll.machinery.patch.typed import UNOWNED_METADATA, whole_node
+
+#: What is nobody's: type, identity, and what the server writes.
+UNOWNED = from_paths(
+    [
+        ("f:apiVersion",),
+        ("f:kind",),
+        ("f:metadata",),
+        *(("f:metadata", f"f:{name}") for name in UNOWNED_METADATA),
+    ]
+)
+
+
+class Comparison(NamedTuple):
+    """Fields only the new object has, fields whose value differs, fields only the old object had."""
+
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.modified or self.removed)
+
+    @property
+    def touched(self) -> FieldSet:
+        """What the new object sets differently: added and modified."""
+        return union(self.added, self.modified)
+
+    def owned(self) -> Comparison:
+        """Without the fields that no manager owns."""
+        return Comparison(*(difference(fields, UNOWNED) for fields in self))
+
+
+NOTHING = Comparison(EMPTY, EMPTY, EMPTY)
+
+
+def compare(old: Object, new: Object, root: Type) -> Comparison:
+    """Compare two objects of one type."""
+    return NOTHING if old is new else _maps(old, new, root)
+
+
+def _maps(old: Object, new: Object, type: Type) -> Comparison:
+    out = Comparison({}, {}, {})
+    for name, value in new.items():
+        if name not in old:
+            out.added["f:" + name] = whole_node(value, type.field(name))
+        elif not same(old[name], value):
+            _pair(old[name], value, type.field(name), "f:" + name, out)
+    for name, value in old.items():
+        if name not in new:
+            out.removed["f:" + name] = whole_node(value, type.field(name))
+    return out
+
+
+def _pair(old: Any, new: Any, type: Type | None, element: str, out: Comparison) -> None:
+    """Note under `element` how two unequal values of one place differ."""
+    inner: Comparison | None = None
+    # A null in place of a container is an empty one; two empty ones that differ are a leaf that changed.
+    if type is not None and (old or new):
+        if type.merge in (MAP, OPEN):
+            inner = _both(old, new, type, dict, _maps)
+        elif type.merge in (SET, KEYED):
+            inner = _both(old, new, type, list, _lists)
+    if inner is None:
+        out.modified[element] = LEAF
+        return
+    for mine, found in zip(out, inner, strict=True):
+        if found:
+            mine[element] = found
+
+
+def _both(old: Any, new: Any, type: Type, kind: Any, walk: Any) -> Comparison | None:
+    if (old is None or isinstance(old, kind)) and (new is None or isinstance(new, kind)):
+        found: Comparison | None = walk(old or kind(), new or kind(), type)
+        return found
+    return None
+
+
+def _lists(old: list[Any], new: list[Any], type: Type) -> Comparison | None:
+    before, after = grouped(old, type), grouped(new, type)
+    if before is None or after is None:
+        return None
+    out = Comparison({}, {}, {})
+    for element, items in after.items():
+        known = before.get(element)
+        if known is None:
+            out.added[element] = _item_node(items, type)
+        elif not same(known, items):
+            if len(known) == len(items) == 1:
+                _pair(known[0], items[0], type.element, element, out)
+            else:
+                out.modified[element] = LEAF
+    for element, items in before.items():
+        if element not in after:
+            out.removed[element] = _item_node(items, type)
+    return out
+
+
+def _item_node(items: list[Any], type: Type) -> FieldSet:
+    return join(True, whole_node(items[0], type.element)) if len(items) == 1 else LEAF

@@ -1,0 +1,61 @@
+"""The server's half of moving from client-side to server-side apply with kubectl.
+
+apply calls it for the field manager `kubectl` alone; any other name opts out, as in Kubernetes. Invariant: a
+conflict is waived only for a field that still has the value which client-side apply gave it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.patch.compare import compare
+from atoll.machinery.patch.fieldset import EMPTY, FieldSet, difference
+from atoll.machinery.patch.topology import Type
+from atoll.machinery.patch.typed import to_set
+
+KUBECTL = "kubectl"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_MAX_ANNOTATIONS_BYTES = 256 * 1024
+
+
+def client_applied_fields(live: Object, root: Type) -> FieldSet:
+    """Fields of the last client-side apply that live still has with the same value; empty if unknown."""
+    text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if not isinstance(text, str) or not text:
+        return EMPTY
+    try:
+        applied = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return EMPTY
+    if not isinstance(applied, dict) or applied.get("apiVersion") != live.get("apiVersion"):
+        return EMPTY
+    fields = to_set(applied, root)
+    for changed in compare(applied, live, root):
+        fields = difference(fields, changed)
+    return fields
+
+
+def refresh_annotation(obj: Object, patch: Object) -> None:
+    """Write the patch into the annotation of an object that has one, so that client-side apply stays usable.
+
+    The annotation goes when it would take all annotations above 256 KiB. `obj` gets new metadata, its old one
+    is not modified.
+    """
+    annotations = obj["metadata"].get("annotations")
+    if not annotations or not annotations.get(LAST_APPLIED):
+        return
+    annotations = {**annotations, LAST_APPLIED: _text(patch)}
+    size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())
+    if size_bytes > _MAX_ANNOTATIONS_BYTES:
+        del annotations[LAST_APPLIED]
+    obj["metadata"] = {**obj["metadata"], "annotations": annotations}
+
+
+def _text(patch: Object) -> str:
+    metadata = patch.get("metadata") or {}
+    annotations = metadata.get("annotations")
+    if annotations and LAST_APPLIED in annotations:
+        rest = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
+        patch = {**patch, "metadata": {**metadata, "annotations": rest}}
+    return encode_json(patch).decode() + "\n"

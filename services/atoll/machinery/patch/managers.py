@@ -1,0 +1,195 @@
+"""Managers and their entries in `metadata.managedFields`: reading, sorting, capping, writing.
+
+update and apply read the entries of the live object into Owners, change them and write them back. Invariant:
+an entry that did not change is written back as the very dictionary that was read, so a no-op keeps its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.patch.errors import ManagedFieldsInvalid
+from atoll.machinery.patch.fieldset import BadFieldSet, FieldSet, parse, union
+from atoll.machinery.patch.path_elements import BadPathElement
+
+APPLY, UPDATE = "Apply", "Update"
+#: Update entries an object may have; the oldest are merged beyond that.
+MAX_UPDATE_MANAGERS = 10
+ANCIENT_CHANGES = "ancient-changes"
+BEFORE_FIRST_APPLY = "before-first-apply"
+_TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
+_MAX_MANAGER_CHARS = 128
+_MAX_SUBRESOURCE_CHARS = 256
+
+#: name, operation, apiVersion, subresource. No apiVersion for Apply: an applier whose version moves keeps its
+#: one entry.
+Identity: TypeAlias = tuple[str, str, str, str]
+
+
+class Manager(msgspec.Struct, frozen=True):
+    """Who writes: field manager, `Apply` or `Update`, in which version, through which subresource."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        version = "" if self.operation == APPLY else self.api_version
+        return (self.name, self.operation, version, self.subresource)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What one manager owns. `time` is RFC 3339 or empty; `wire` is the entry as read, if unchanged."""
+
+    who: Manager
+    time: str
+    fields: FieldSet
+    wire: Object | None = None
+
+    def owning(self, fields: FieldSet, time: str | None = None) -> Entry:
+        """The entry with other fields; itself if nothing changes."""
+        time = self.time if time is None else time
+        if time == self.time and fields == self.fields:
+            return self
+        return Entry(self.who, time, fields)
+
+
+Owners: TypeAlias = dict[Identity, Entry]
+
+
+def decode(entries: Iterable[Object] | None) -> Owners:
+    """Owners from managedFields that this package wrote, which are canonical."""
+    owners: Owners = {}
+    for wire in entries or ():
+        who = Manager(
+            wire.get("manager", ""), wire["operation"], wire["apiVersion"], wire.get("subresource", "")
+        )
+        owners[who.identity] = Entry(who, wire.get("time") or "", wire.get("fieldsV1") or {}, wire)
+    return owners
+
+
+def encode(owners: Owners) -> list[Object]:
+    """The managedFields of these owners: Apply before Update, then by time, name, version, subresource."""
+    return [entry.wire or _wire(entry) for entry in sorted(owners.values(), key=_order)]
+
+
+def _order(entry: Entry) -> tuple[str, str, str, str, str]:
+    who = entry.who
+    return (who.operation, entry.time, who.name, who.api_version, who.subresource)
+
+
+def _wire(entry: Entry) -> Object:
+    who = entry.who
+    wire: Object = {
+        "manager": who.name,
+        "operation": who.operation,
+        "apiVersion": who.api_version,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": entry.fields,
+    }
+    if entry.time:
+        wire["time"] = entry.time
+    if who.subresource:
+        wire["subresource"] = who.subresource
+    return wire
+
+
+def is_reset(entries: object) -> bool:
+    """Whether a client asks to forget all owners: an empty list, or one empty entry."""
+    return isinstance(entries, list) and (not entries or (len(entries) == 1 and entries[0] == {}))
+
+
+def decode_request(entries: object) -> Owners:
+    """Owners from managedFields that a client wrote, brought to canonical form.
+
+    Raises ManagedFieldsInvalid with one error for each field that cannot be read.
+    """
+    if not isinstance(entries, list):
+        raise ManagedFieldsInvalid([_error("", entries, "must be a list")])
+    errors: list[FieldError] = []
+    canonical = [_canonical(f"[{index}]", entry, errors) for index, entry in enumerate(entries)]
+    if errors:
+        raise ManagedFieldsInvalid(errors)
+    return decode(canonical)
+
+
+def _canonical(at: str, entry: Any, errors: list[FieldError]) -> Object:
+    if not isinstance(entry, dict):
+        errors.append(_error(at, entry, "must be an object"))
+        return {}
+    for name in _TEXTS:
+        if not isinstance(entry.get(name) or "", str):
+            errors.append(_error(f"{at}.{name}", entry[name], "must be a string"))
+            return {}
+    if entry.get("operation") not in (APPLY, UPDATE):
+        errors.append(_error(f"{at}.operation", entry.get("operation", ""), "must be `Apply` or `Update`"))
+    if entry.get("fieldsType") != "FieldsV1":
+        errors.append(_error(f"{at}.fieldsType", entry.get("fieldsType", ""), "must be `FieldsV1`"))
+    if not entry.get("apiVersion"):
+        errors.append(_error(f"{at}.apiVersion", "", "must not be empty"))
+    _check_lengths(at, entry, errors)
+    try:
+        fields = parse(entry.get("fieldsV1") or {})
+    except (BadFieldSet, BadPathElement) as error:
+        errors.append(_error(f"{at}.fieldsV1", "", str(error)))
+        return {}
+    return {name: entry[name] for name in _TEXTS if entry.get(name)} | {"fieldsV1": fields}
+
+
+def _check_lengths(at: str, entry: Object, errors: list[FieldError]) -> None:
+    for name, limit in (("manager", _MAX_MANAGER_CHARS), ("subresource", _MAX_SUBRESOURCE_CHARS)):
+        text = entry.get(name) or ""
+        if len(text) > limit:
+            detail = f"Too long: may not be more than {limit} bytes"
+            errors.append(FieldError("FieldValueTooLong", f"metadata.managedFields{at}.{name}", detail))
+    if not (entry.get("manager") or "").isprintable():
+        errors.append(_error(f"{at}.manager", entry["manager"], "should only contain printable characters"))
+
+
+def _error(at: str, value: object, text: str) -> FieldError:
+    shown = encode_json(value).decode()
+    return FieldError("FieldValueInvalid", f"metadata.managedFields{at}", f"Invalid value: {shown}: {text}")
+
+
+def cap(owners: Owners) -> Owners:
+    """Merge the oldest Update entries, by version, into `ancient-changes` until no more than ten are left.
+
+    The first of a version stays under its own name until a second one joins it; the bucket takes the time of
+    the last that went in.
+    """
+    if len(owners) <= MAX_UPDATE_MANAGERS:
+        return owners
+    updates = [entry for entry in owners.values() if entry.who.operation == UPDATE]
+    updates.sort(key=lambda entry: (entry.time, entry.who.identity))
+    excess = len(updates) - MAX_UPDATE_MANAGERS
+    out = dict(owners)
+    first: dict[str, Entry] = {}
+    for entry in updates:
+        if excess <= 0:
+            break
+        version = entry.who.api_version
+        bucket = Manager(ANCIENT_CHANGES, UPDATE, version)
+        if version not in first:
+            first[version] = entry
+            continue
+        older = out.get(bucket.identity) or out.pop(first[version].who.identity)
+        del out[entry.who.identity]
+        out[bucket.identity] = Entry(bucket, entry.time, union(older.fields, entry.fields))
+        excess -= 1
+    return out
+
+
+def only_times_differ(a: list[Object] | None, b: list[Object] | None) -> bool:
+    """Whether two managedFields say the same about ownership."""
+    return _timeless(a) == _timeless(b)
+
+
+def _timeless(entries: list[Object] | None) -> dict[Identity, tuple[str, FieldSet]]:
+    return {key: (entry.who.api_version, entry.fields) for key, entry in decode(entries).items()}

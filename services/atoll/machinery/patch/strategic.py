@@ -1,0 +1,135 @@
+"""Strategic merge patch: merge patch for built-in kinds, whose schemas say how lists merge.
+
+The PATCH handler calls `strategic_merge` with the object in the request's version; the result goes on to
+defaulting and validation. Lists are in strategic_lists. Invariants: inputs are not modified, what the patch
+does not touch is shared with the result, and no directive reaches the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.patch.errors import UndecodablePatch
+from atoll.machinery.patch.strategic_lists import (
+    delete_primitives,
+    list_of,
+    merge_list,
+    ordered,
+)
+from atoll.machinery.patch.topology import Type, type_schema
+
+PATCH = "$patch"
+RETAIN_KEYS = "$retainKeys"
+_DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+_SET_ORDER = "$setElementOrder/"
+
+
+def strategic_merge(
+    document: Object, patch: object, source: Object, definitions: Mapping[str, Object]
+) -> Object:
+    """The document with the patch merged in, by the patch strategies of its schema.
+
+    Raises UndecodablePatch for directives that are unknown or malformed, PatchDoesNotApply for items without
+    their merge key or out of the order the patch itself asks for.
+    """
+    if not isinstance(patch, dict):
+        raise UndecodablePatch("error decoding patch: a strategic merge patch must be a JSON object")
+    try:
+        return merge_map(document, patch, type_schema(source, definitions).root)
+    except RecursionError:
+        raise UndecodablePatch("error decoding patch: exceeded max depth") from None
+
+
+def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
+    """Merge one map; `type` is None where the schema says nothing (maps merge, lists are replaced)."""
+    directive = patch.get(PATCH)
+    if directive == "replace":
+        return _bare(patch, type)
+    if directive == "delete":
+        return {}
+    if directive is not None and directive != "merge":
+        raise UndecodablePatch(f"unknown patch type found: {directive!r}")
+    out = dict(original)
+    _retain_keys(out, patch)
+    _refuse_unknown_directives(patch, type)
+    for name, value in _directed(patch, _DELETE_PRIMITIVES):
+        _delete_primitives(out, name, value)
+    for name, value in patch.items():
+        if not _is_directive(name, type):
+            _merge_field(out, name, value, type)
+    for name, order in _directed(patch, _SET_ORDER):
+        _set_order(out, name, order, patch, original, type)
+    return out
+
+
+def _merge_field(out: Object, name: str, value: Any, type: Type | None) -> None:
+    """Set, merge or delete one field of `out`, which is ours."""
+    field = type.field(name) if type is not None else None
+    old = out.get(name)
+    if value is None:
+        out.pop(name, None)
+    elif isinstance(value, dict):
+        merges = isinstance(old, dict) and not (field is not None and field.patch_replaces)
+        out[name] = merge_map(old if merges and old else {}, value, field)
+    elif isinstance(value, list):
+        out[name] = merge_list(old if isinstance(old, list) else [], value, field, name, merge_map)
+    else:
+        out[name] = value
+
+
+def _directed(patch: Object, prefix: str) -> list[tuple[str, Any]]:
+    """The fields that directives of one kind speak of, with what they say."""
+    return [(name.removeprefix(prefix), value) for name, value in patch.items() if name.startswith(prefix)]
+
+
+def _retain_keys(out: Object, patch: Object) -> None:
+    """Drop from `out` what the patch does not say to keep."""
+    keep = patch.get(RETAIN_KEYS)
+    if keep is None:
+        return
+    if not isinstance(keep, list) or not all(isinstance(name, str) for name in keep):
+        raise UndecodablePatch("invalid patch format of retainKeys")
+    if any(name not in keep for name, value in patch.items() if value is not None and name[:1] != "$"):
+        raise UndecodablePatch("invalid patch format of retainKeys")
+    for name in list(out):
+        if name not in keep:
+            del out[name]
+
+
+def _is_directive(name: str, type: Type | None) -> bool:
+    """Whether a key of a patch is a directive; schemas may declare fields of such names ($ref, $schema)."""
+    return name[:1] == "$" and not (type is not None and type.declares(name))
+
+
+def _refuse_unknown_directives(patch: Object, type: Type | None) -> None:
+    for name in patch:
+        known = name in (PATCH, RETAIN_KEYS) or name.startswith((_DELETE_PRIMITIVES, _SET_ORDER))
+        if not known and _is_directive(name, type):
+            raise UndecodablePatch(f"unknown directive in strategic merge patch: {name}")
+
+
+def _delete_primitives(out: Object, name: str, values: Any) -> None:
+    values = list_of(values, "invalid patch format of primitive list")
+    old = out.get(name)
+    if isinstance(old, list):
+        out[name] = delete_primitives(old, values)
+
+
+def _set_order(
+    out: Object, name: str, order: Any, patch: Object, original: Object, type: Type | None
+) -> None:
+    """Bring a merged list into the order the patch asks for."""
+    order = list_of(order, "invalid patch format of setElementOrder list")
+    merged, sent, old = out.get(name), patch.get(name), original.get(name)
+    field = type.field(name) if type is not None else None
+    if not isinstance(merged, list) or (field is not None and not field.patch_merges):
+        return
+    key = field.patch_key if field is not None else ""
+    out[name] = ordered(merged, order, sent or [], old if isinstance(old, list) else [], key)
+
+
+def _bare(patch: Object, type: Type | None) -> Object:
+    """The patch itself as a value: without its directive, its nulls and the directives beneath."""
+    return merge_map({}, {name: value for name, value in patch.items() if name != PATCH}, type)

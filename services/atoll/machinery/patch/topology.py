@@ -1,0 +1,211 @@
+"""How the parts of a kind merge: compiled, lazily, from its OpenAPI v3 schema.
+
+The verb handlers get a TypeSchema from `type_schema` and hand it to apply, update and strategic merge, which
+walk values and types side by side. Invariants: a type compiles only what a value reached, so an unused kind
+costs nothing and recursive schemas end; schema dictionaries are never modified and must not be by others.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.patch.object_meta import OBJECT_META
+
+# How values of a type merge. A leaf is taken or left whole: scalars, and whatever is atomic.
+LEAF: Final = 0
+MAP: Final = 1
+SET: Final = 2
+KEYED: Final = 3
+#: No schema: maps merge, everything else is a leaf.
+OPEN: Final = 4
+
+_REF = "#/components/schemas/"
+_MAX_REFS = 32
+_SCALARS = frozenset({"string", "integer", "number", "boolean"})
+_TYPE_META: Object = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+
+
+class Type:
+    """One place of a schema. `merge` is LEAF, MAP, SET, KEYED or OPEN; the rest depends on it.
+
+    scalar   type name of a scalar leaf, "scalar" for any, "" where the value's type is not judged
+    keys     field names that identify an item of a KEYED list
+    defaults their values for items that leave them out
+    patch_*  what strategic merge does with lists here (it has its own markers)
+    """
+
+    __slots__ = (
+        "_compiled", "_element", "_element_source", "_is_open", "_properties", "_schema", "defaults", "keys",
+        "merge", "patch_key", "patch_merges", "patch_replaces", "scalar",
+    )  # fmt: skip
+
+    def __init__(self, schema: TypeSchema, source: Object) -> None:
+        self._schema = schema
+        self._properties: Mapping[str, Object] = source.get("properties") or {}
+        self._compiled: dict[str, Type] = {}
+        self._element: Type | None = None
+        self._element_source: Object | None = None
+        self._is_open = False
+        self.scalar = ""
+        self.keys: tuple[str, ...] = ()
+        self.defaults: Object = {}
+        strategies = str(source.get("x-kubernetes-patch-strategy") or "").split(",")
+        self.patch_merges = "merge" in strategies
+        self.patch_replaces = "replace" in strategies
+        self.patch_key: str = source.get("x-kubernetes-patch-merge-key") or ""
+        is_list = source.get("type") == "array"
+        self.merge: int = self._list(source) if is_list else self._map_or_leaf(source)
+
+    def _list(self, source: Object) -> int:
+        self._element_source = source.get("items") or {}
+        kind = source.get("x-kubernetes-list-type")
+        if kind == "map":
+            self.keys = tuple(source.get("x-kubernetes-list-map-keys") or ())
+        elif kind is None and self.patch_merges:
+            # Types older than list markers say by their patch strategy how they merge.
+            kind = "map" if self.patch_key else "set"
+            self.keys = (self.patch_key,) if self.patch_key else ()
+        if kind == "map" and self.keys:
+            self.defaults = self._key_defaults()
+            return KEYED
+        return SET if kind == "set" else LEAF
+
+    def _key_defaults(self) -> Object:
+        element = self._schema.resolve(self._element_source or {})
+        properties = element.get("properties") or {}
+        found = {name: self._schema.resolve(properties.get(name) or {}).get("default") for name in self.keys}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _map_or_leaf(self, source: Object) -> int:
+        name = source.get("type")
+        if source.get("x-kubernetes-int-or-string") or source.get("format") == "int-or-string":
+            self.scalar = "scalar"
+            return LEAF
+        if name in _SCALARS:
+            self.scalar = str(name)
+            return LEAF
+        extra = source.get("additionalProperties")
+        if isinstance(extra, dict) and extra:
+            self._element_source = extra
+        else:
+            self._is_open = bool(source.get("x-kubernetes-preserve-unknown-fields") or extra is True)
+        if source.get("x-kubernetes-map-type") == "atomic":
+            return LEAF
+        if self._properties or self._element_source is not None:
+            return MAP
+        if self._is_open:
+            return OPEN
+        # No type says what is in here (RawExtension, JSON): taken whole.
+        return LEAF
+
+    def declares(self, name: str) -> bool:
+        """Whether a field of that name is declared (an entry of a map is not)."""
+        return name in self._properties
+
+    def field(self, name: str) -> Type | None:
+        """Type of a field or map entry; None where the schema has no place for it."""
+        found = self._compiled.get(name)
+        if found is not None:
+            return found
+        source = self._properties.get(name)
+        if source is None:
+            return self.element if self._is_open or self._element_source is not None else None
+        return self._compiled.setdefault(name, self._schema.compile(source))
+
+    @property
+    def element(self) -> Type:
+        """Type of list items or map entries; open where the schema does not say."""
+        if self._element is None:
+            source = self._element_source
+            self._element = self._schema.open if source is None else self._schema.compile(source)
+        return self._element
+
+
+class TypeSchema:
+    """A kind's version as a tree of Types. `root` is the object itself, with metadata and type fields."""
+
+    def __init__(self, source: Object, definitions: Mapping[str, Object]) -> None:
+        self.source = source
+        self.definitions = definitions
+        self._named: dict[str, Type] = {}
+        self.open = Type(self, {"x-kubernetes-preserve-unknown-fields": True})
+        self.root = Type(self, _with_metadata(self, self.resolve(source)))
+
+    def compile(self, source: Object) -> Type:
+        """The Type of a schema. One that is only a reference is compiled once, under its name."""
+        name = _reference(source)
+        if name is None:
+            return Type(self, self._embedded(source))
+        known = self._named.get(name)
+        if known is None:
+            known = self._named[name] = Type(self, self._embedded(self.resolve(source)))
+        return known
+
+    def resolve(self, source: Object) -> Object:
+        """A schema with its `$ref` or `allOf: [{$ref}]` replaced by what it names; its own markers win.
+
+        A name that does not resolve leaves the place open.
+        """
+        for _ in range(_MAX_REFS):
+            name = source.get("$ref")
+            wrapped = source.get("allOf")
+            if name is None and isinstance(wrapped, list) and len(wrapped) == 1:
+                name = wrapped[0].get("$ref")
+            if name is None:
+                return source
+            target = self.definitions.get(str(name).removeprefix(_REF))
+            if target is None:
+                return {"x-kubernetes-preserve-unknown-fields": True}
+            own = {key: value for key, value in source.items() if key not in {"$ref", "allOf"}}
+            source = {**target, **own}
+        return {"x-kubernetes-preserve-unknown-fields": True}
+
+    def _embedded(self, source: Object) -> Object:
+        source = self.resolve(source)
+        return _with_metadata(self, source) if source.get("x-kubernetes-embedded-resource") else source
+
+
+def _reference(source: Object) -> str | None:
+    """The name of a schema that says no more than a reference (a description or default changes nothing)."""
+    name = source.get("$ref")
+    wrapped = source.get("allOf")
+    if name is None and isinstance(wrapped, list) and len(wrapped) == 1:
+        name = wrapped[0].get("$ref")
+    if name is None or any(key.startswith("x-kubernetes-") for key in source):
+        return None
+    return str(name)
+
+
+def _with_metadata(schema: TypeSchema, source: Object) -> Object:
+    """An object's schema with what every object has: apiVersion, kind and the full ObjectMeta.
+
+    A CRD says only `metadata: {type: object}`; its real shape is Kubernetes' own.
+    """
+    properties = source.get("properties") or {}
+    metadata = schema.resolve(properties.get("metadata") or {})
+    if not metadata.get("properties"):
+        metadata = OBJECT_META
+    return {**source, "properties": {**properties, **_TYPE_META, "metadata": metadata}}
+
+
+_MAX_CACHED = 512
+_cache: OrderedDict[tuple[int, int], TypeSchema] = OrderedDict()
+
+
+def type_schema(source: Object, definitions: Mapping[str, Object]) -> TypeSchema:
+    """The TypeSchema of a schema, shared as long as the same dictionaries are passed.
+
+    Keyed by identity, which is safe because the value holds both; the 512 most recently used are kept.
+    """
+    key = (id(source), id(definitions))
+    found = _cache.get(key)
+    if found is None:
+        found = _cache[key] = TypeSchema(source, definitions)
+        if len(_cache) > _MAX_CACHED:
+            _cache.popitem(last=False)
+    else:
+        _cache.move_to_end(key)
+    return found

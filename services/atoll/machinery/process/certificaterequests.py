@@ -1,0 +1,33 @@
+"""PKCS#10 certificate requests: whether one is well formed and signed by the key it names.
+
+The check of CertificateSigningRequests calls this; nothing is kept. Beside `tls` this is where certificate
+formats are read, so that the packages above see texts alone.
+"""
+
+from __future__ import annotations
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+
+_BEGIN = b"-----BEGIN CERTIFICATE REQUEST-----"
+
+
+def certificate_request_problem(pem: bytes) -> str:
+    """What is wrong with a request in PEM, empty if nothing is."""
+    if _BEGIN not in pem:
+        return "PEM block type must be CERTIFICATE REQUEST"
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        is_signed = request.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "the certificate request cannot be parsed"
+    return "" if is_signed else "the signature of the certificate request is not valid"
+
+
+def certificates_problem(pem: bytes) -> str:
+    """What is wrong with a chain of certificates in PEM, empty if nothing is."""
+    try:
+        x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return "must contain at least one CERTIFICATE PEM block, and nothing else"
+    return ""

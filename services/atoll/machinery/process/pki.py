@@ -1,0 +1,309 @@
+"""Keys and certificates: a CA, what it signs, and how they lie on disk.
+
+Called by the processes at their first start and by tests; the files go to `process.tls` for contexts and
+into kubeconfigs. Invariants: keys are 0600 from the moment they exist; a file is whole or absent;
+certificates are X.509 v3 (rustls refuses v1) on P-256 keys, which sign a handshake ten times as fast as
+RSA.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+#: The subject attribute that carries a user's uid in Kubernetes client certificates.
+UID_OID = ObjectIdentifier("1.3.6.1.4.1.57683.2")
+
+_CA_DAYS = 3650
+_LEAF_DAYS = 365
+#: A certificate with less than this left is made anew at start.
+_RENEW_DAYS = 30
+#: Certificates hold from a little before now, for peers whose clock is behind.
+_SKEW = datetime.timedelta(minutes=5)
+_RSA_BITS = 2048
+
+
+class PkiError(Exception):
+    """Files on disk that do not belong together, or cannot be read as what their name says."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A certificate (with its chain, if any) and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    @property
+    def x509(self) -> x509.Certificate:
+        """The first certificate, parsed."""
+        return x509.load_pem_x509_certificate(self.certificate)
+
+
+def make_ca(common_name: str) -> Pair:
+    """A self-signed CA for ten years that may sign leaves only."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    usage = x509.KeyUsage(
+        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
+        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+        decipher_only=False,
+    )  # fmt: skip
+    builder = (
+        _builder(name, name, key.public_key(), _CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def make_serving(ca: Pair, names: Sequence[str], *, days: int = _LEAF_DAYS) -> Pair:
+    """A serving certificate for DNS names and IP addresses. Raises ValueError if `names` is empty."""
+    if not names:
+        raise ValueError("a serving certificate needs a name")
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    return _leaf(ca, subject, ExtendedKeyUsageOID.SERVER_AUTH, alternatives, days)
+
+
+def make_client(
+    ca: Pair, common_name: str, organizations: Sequence[str] = (), *, uid: str = "", days: int = _LEAF_DAYS
+) -> Pair:
+    """A client certificate: Kubernetes takes the user from the common name, groups from organizations."""
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in organizations]
+    attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
+    if uid:
+        attributes.append(x509.NameAttribute(UID_OID, uid))
+    return _leaf(ca, x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, None, days)
+
+
+def make_rsa_key() -> bytes:
+    """A PEM RSA key for signing service account tokens (RS256, which every verifier of them knows).
+
+    2048 bits: 4096 take seconds to find, and a shard must serve within one; 2048 hold until these keys are
+    rotated.
+    """
+    key = rsa.generate_private_key(public_exponent=65537, key_size=_RSA_BITS)
+    return _key_pem(key, serialization.PrivateFormat.TraditionalOpenSSL)
+
+
+def public_key_pem(key: bytes) -> bytes:
+    """The public half of a PEM private key, as PEM."""
+    public = serialization.load_pem_private_key(key, None).public_key()
+    return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def pem_to_der(certificate: bytes) -> bytes:
+    """The DER of the first certificate of a PEM text. Raises ValueError if there is none."""
+    return x509.load_pem_x509_certificate(certificate).public_bytes(serialization.Encoding.DER)
+
+
+def der_to_pem(certificate: bytes) -> bytes:
+    """A DER certificate as PEM. Raises ValueError if it is none."""
+    return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
+
+
+def issued_by(certificate_der: bytes, ca_pem: bytes) -> bool:
+    """True if one of the CA certificates in `ca_pem` signed this certificate.
+
+    A server trusts several client CAs in one context; this tells which of them vouched (request headers are
+    believed only from the request-header CA). Validity in time is not judged here.
+    """
+    certificate = x509.load_der_x509_certificate(certificate_der)
+    return any(_signed(certificate, ca) for ca in x509.load_pem_x509_certificates(ca_pem))
+
+
+# On disk: <name>.crt and <name>.key in one directory.
+
+
+def ca_in(directory: Path, name: str, common_name: str) -> Pair:
+    """The CA kept in `directory`, made on first use. Raises PkiError if its files do not belong together: a
+    CA is never silently replaced, as clients hold on to it."""
+    kept = read_pair(directory, name)
+    if kept is None:
+        kept = make_ca(common_name)
+        write_pair(directory, name, kept)
+    return kept
+
+
+def serving_in(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pair:
+    """The serving certificate kept in `directory`; made anew if it is absent, not of this CA, lacks one of
+    `names`, or ends within 30 days."""
+    kept = read_pair(directory, name)
+    if kept is None or not _usable(kept, ca) or not set(names) <= set(_alternatives(kept.x509)):
+        kept = make_serving(ca, names)
+        write_pair(directory, name, kept)
+    return kept
+
+
+def client_in(
+    directory: Path, name: str, ca: Pair, common_name: str, organizations: Sequence[str] = ()
+) -> Pair:
+    """The client certificate kept in `directory`; made anew if it is absent, not of this CA, for another
+    user or other groups, or ends within 30 days."""
+    kept = read_pair(directory, name)
+    if kept is None or not _usable(kept, ca) or not _names_user(kept.x509, common_name, organizations):
+        kept = make_client(ca, common_name, organizations)
+        write_pair(directory, name, kept)
+    return kept
+
+
+def rsa_key_in(path: Path) -> bytes:
+    """The PEM RSA key at `path`, made on first use."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        key = make_rsa_key()
+        write_private(path, key)
+        return key
+
+
+def read_pair(directory: Path, name: str) -> Pair | None:
+    """The pair on disk, or None if it was never completed (a key alone is what a crash leaves: its
+    certificate was never used). Raises PkiError for a certificate without its key, or with another's."""
+    try:
+        certificate = (directory / f"{name}.crt").read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        pair = Pair(certificate, (directory / f"{name}.key").read_bytes())
+        key = serialization.load_pem_private_key(pair.key, None)
+        matches = key.public_key() == pair.x509.public_key()
+    except FileNotFoundError as error:
+        raise PkiError(f"{name}.crt has no {name}.key beside it in {directory}") from error
+    except ValueError as error:
+        raise PkiError(f"{name} in {directory} cannot be read: {error}") from error
+    if not matches:
+        raise PkiError(f"{name}.crt and {name}.key in {directory} do not belong together")
+    return pair
+
+
+def write_pair(directory: Path, name: str, pair: Pair) -> None:
+    """Write `<name>.key` and `<name>.crt`, both 0600, into `directory` (made 0700 if absent).
+
+    A renewed key replaces the old one first, so the old certificate is removed before it: a crash in
+    between leaves nothing rather than a mismatch.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (directory / f"{name}.crt").unlink(missing_ok=True)
+    write_private(directory / f"{name}.key", pair.key)
+    write_private(directory / f"{name}.crt", pair.certificate)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a 0600 file durably: after a crash it is whole or as it was before."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.unlink(missing_ok=True)
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+    scratch.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _leaf(
+    ca: Pair,
+    subject: x509.Name,
+    usage: ObjectIdentifier,
+    names: x509.SubjectAlternativeName | None,
+    days: int,
+) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = ca.x509
+    issuer_key = serialization.load_pem_private_key(ca.key, None)
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise PkiError("the CA's key is neither RSA nor elliptic curve")
+    builder = (
+        _builder(subject, issuer.subject, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(_authority(issuer), critical=False)
+    )
+    if names is not None:
+        builder = builder.add_extension(names, critical=False)
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def _authority(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    try:
+        identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        identifier = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    return Pair(
+        certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key, serialization.PrivateFormat.PKCS8)
+    )
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, form: serialization.PrivateFormat) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _alternatives(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+
+
+def _names_user(certificate: x509.Certificate, common_name: str, organizations: Sequence[str]) -> bool:
+    subject = certificate.subject
+    names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    return names == [common_name] and groups == list(organizations)
+
+
+def _usable(pair: Pair, ca: Pair) -> bool:
+    left = pair.x509.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    return left > datetime.timedelta(days=_RENEW_DAYS) and _signed(pair.x509, ca.x509)
+
+
+def _signed(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

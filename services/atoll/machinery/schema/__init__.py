@@ -1,0 +1,13 @@
+"""Schemas of objects: strict decoding, structural OpenAPI v3 schemas, checks of definitions, what is published.
+
+Here belong: bytes to JSON values (`decode`), schemas compiled once and walked many times (`structural`), the rules
+that a CustomResourceDefinition or an APIResourceSchema must keep (`crd`), and the pieces of OpenAPI documents that
+follow from them (`openapi`). Everything is pure: values in, values and field errors out.
+
+Not here: what a kind is (`kinds`), expressions in x-kubernetes-validations (they are kept and only announced),
+conversion, storage, and who may write what.
+"""
+
+from atoll.machinery.schema.structural import StructuralSchema, compile_schema, has_rules, schema_for
+
+__all__ = ["StructuralSchema", "compile_schema", "has_rules", "schema_for"]

@@ -1,0 +1,109 @@
+"""What a store needs of its directory: a local file system, private modes, one owner, entries that are on
+disk.
+
+`environment` calls this before LMDB sees the directory. Invariant: when a check fails nothing in the
+directory was changed, and of two processes that want to write only one gets past `own`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import statistics
+import time
+from pathlib import Path
+
+#: Not local, or gone after a reboot. LMDB needs a coherent mmap and an fsync that reaches a disk.
+_NETWORK = {"afs", "beegfs", "ceph", "cifs", "glusterfs", "lustre", "nfs", "nfs4", "smb2", "smb3", "smbfs"}
+_SHARED_DISK = {"gfs", "gfs2", "gpfs", "ocfs2"}
+_FROM_THE_HOST = {"9p", "vboxsf", "virtiofs"}
+_TEMPORARY = {"ramfs", "tmpfs"}
+_REFUSED_FILE_SYSTEMS = _NETWORK | _SHARED_DISK | _FROM_THE_HOST | _TEMPORARY
+_MOUNTS = Path("/proc/self/mounts")
+DATA_FILE = "data.mdb"
+LOCK_FILE = "lock.mdb"
+_OWNER_FILE = "writer.lock"
+
+
+class StoreInUse(Exception):
+    """Another process has the store open for writing."""
+
+
+class FileSystemRefused(Exception):
+    """The directory is on a network or temporary file system."""
+
+
+def prepare_directory(directory: Path) -> None:
+    """Create the directory (0700) if it is absent, and make its name durable."""
+    if directory.exists():
+        return
+    directory.mkdir(mode=0o700, parents=True)
+    directory.chmod(0o700)
+    sync_directory(directory.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """fsync a directory: neither LMDB nor rename does, and a file without its name is lost."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def file_system_of(directory: Path, mounts: Path = _MOUNTS) -> str:
+    """Type of the file system that holds a path, "" where the system does not tell."""
+    if not mounts.exists():
+        return ""
+    target = directory.resolve()
+    best, found = -1, ""
+    for line in mounts.read_text(errors="replace").splitlines():
+        fields = line.split(" ")
+        point = Path(fields[1].encode("latin-1", "replace").decode("unicode_escape"))
+        if target.is_relative_to(point) and len(point.parts) >= best:
+            best, found = len(point.parts), fields[2]
+    return found
+
+
+def require_local(directory: Path, mounts: Path = _MOUNTS) -> None:
+    """Raise FileSystemRefused for a file system on which an acknowledged write may be lost."""
+    kind = file_system_of(directory if directory.exists() else directory.parent, mounts)
+    if kind in _REFUSED_FILE_SYSTEMS or kind.startswith("fuse."):
+        raise FileSystemRefused(
+            f"{directory} is on {kind}: a store needs a local disk that survives a reboot"
+        )
+
+
+def own(directory: Path) -> int:
+    """Take the directory for this process; the lock goes with the descriptor given. Raises StoreInUse."""
+    fd = os.open(directory / _OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise StoreInUse(f"the store in {directory} is open in another process") from None
+    return fd
+
+
+def measure_sync_s(directory: Path, rounds: int = 5) -> float:
+    """Median seconds that a 4 KiB write with fdatasync takes here."""
+    path = directory / "probe"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        return statistics.median(_timed_sync(fd, index) for index in range(rounds))
+    finally:
+        os.close(fd)
+        path.unlink()
+
+
+def _timed_sync(fd: int, index: int) -> float:
+    started = time.perf_counter()
+    os.pwrite(fd, b"\0" * 4096, index * 4096)
+    os.fdatasync(fd)
+    return time.perf_counter() - started
+
+
+def free_bytes(directory: Path) -> int:
+    """Bytes an unprivileged process may still write to the file system."""
+    stat = os.statvfs(directory)
+    return stat.f_bavail * stat.f_frsize

@@ -1,0 +1,123 @@
+"""Who is woken by a commit, and the recent changes in memory that most watches live from.
+
+The writer (or, in a worker, the feed from the writer) calls `publish` in the event loop after each commit;
+cursors register here and read the ring. A cursor nobody woke has nothing to read up to the last publish: that
+is what keeps an idle watch free of cost. Invariant: a cursor is registered before it reads, so no commit
+falls between; the ring holds every change above its floor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import islice
+from typing import Protocol
+
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.storage.contract import Change
+
+#: What a change costs in memory beside its two images.
+_CHANGE_OVERHEAD_BYTES = 600
+#: Dropped heads of the ring are cut off when they are this many.
+_TRIM_ROWS = 4096
+
+
+class Watcher(Protocol):
+    """What the hub needs of a cursor."""
+
+    def wake(self, nothing_before: int) -> None:
+        """A commit touched the scope. An idle watcher has nothing to read up to `nothing_before`."""
+
+
+class Ring:
+    """The latest changes in order, bounded in bytes."""
+
+    def __init__(self, floor: int, limit_bytes: int) -> None:
+        #: Every change above this revision is held.
+        self.floor = floor
+        self.size_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._changes: list[Change] = []
+        self._revisions: list[int] = []
+        self._head = 0
+
+    def extend(self, changes: Sequence[Change]) -> None:
+        """Append changes of one commit and drop the oldest beyond the limit."""
+        self._changes.extend(changes)
+        self._revisions.extend(change.revision for change in changes)
+        self.size_bytes += sum(_size_bytes(change) for change in changes)
+        while self.size_bytes > self._limit_bytes and self._head < len(self._changes):
+            dropped = self._changes[self._head]
+            self.size_bytes -= _size_bytes(dropped)
+            self.floor = dropped.revision
+            self._head += 1
+        if self._head == len(self._changes) or self._head >= _TRIM_ROWS:
+            del self._changes[: self._head]
+            del self._revisions[: self._head]
+            self._head = 0
+
+    def above(self, revision: int) -> islice[Change]:
+        """Changes above a revision, which must not lie below the floor."""
+        start = bisect_right(self._revisions, revision, lo=self._head)
+        return islice(self._changes, start, None)
+
+    def __len__(self) -> int:
+        return len(self._changes) - self._head
+
+
+def _size_bytes(change: Change) -> int:
+    return len(change.after) + len(change.before or b"") + _CHANGE_OVERHEAD_BYTES
+
+
+class Hub:
+    """Registrations and the ring. Lives in one event loop."""
+
+    def __init__(self, last: int, ring_bytes: int) -> None:
+        #: The last revision published; cursors that were not woken since have read up to here.
+        self.last = last
+        self.ring = Ring(last, ring_bytes)
+        self._watchers: dict[tuple[ResourceType, str], set[Watcher]] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def watchers(self) -> int:
+        """How many registrations there are, for metrics."""
+        return sum(map(len, self._watchers.values()))
+
+    def register(self, type: ResourceType, cluster: str, watcher: Watcher) -> None:
+        """Wake a watcher for changes of a type in a cluster ("" for all)."""
+        self._watchers.setdefault((type, cluster), set()).add(watcher)
+
+    def unregister(self, type: ResourceType, cluster: str, watcher: Watcher) -> None:
+        watchers = self._watchers.get((type, cluster))
+        if watchers is None:
+            return
+        watchers.discard(watcher)
+        if not watchers:
+            del self._watchers[(type, cluster)]
+
+    def publish(self, changes: Sequence[Change], last: int) -> None:
+        """Take up what a commit did, in order, and wake whom it touches."""
+        before = self.last
+        self.ring.extend(changes)
+        self.last = max(self.last, last)
+        for type, cluster in {(change.key.type, change.key.cluster) for change in changes}:
+            for scope in ((type, cluster), (type, "")):
+                for watcher in tuple(self._watchers.get(scope, ())):
+                    watcher.wake(before)
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def above(self, revision: int) -> int:
+        """Wait until something above a revision was published; gives the last revision."""
+        while self.last <= revision:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.add(future)
+            try:
+                await future
+            finally:
+                self._waiting.discard(future)
+        return self.last

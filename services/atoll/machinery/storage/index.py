@@ -1,0 +1,108 @@
+"""Facts the writer derives from an object's metadata, and the gate it derives from a LogicalCluster.
+
+`apply` calls this for every Put; the facts become flags of the `versions` row and rows of `owners` and
+`labels`. Only metadata (and a LogicalCluster's phase) is decoded, through typed partial structs: 1 to 2
+microseconds an object. Invariant: a pure function of the object's bytes, so fsck derives the same rows again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.storage.contract import Flag, GateState
+from atoll.machinery.storage.options import REPLICATE_ANNOTATION
+
+
+class _Owner(msgspec.Struct, gc=False):
+    uid: str = ""
+
+
+class _Annotations(msgspec.Struct, gc=False):
+    replicate: str | None = msgspec.field(default=None, name=REPLICATE_ANNOTATION)
+    inactive: str = msgspec.field(default="", name="core.kcp.io/inactive")
+    inactive_internal: str = msgspec.field(default="", name="internal.kcp.io/inactive")
+    migrating: str = msgspec.field(default="", name="internal.kcp.io/migrating")
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    annotations: _Annotations | None = None
+    labels: dict[str, str] | None = None
+    deletionTimestamp: str | None = None
+    finalizers: list[str] | None = None
+    ownerReferences: list[_Owner] | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class _Indexed(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+class _LogicalCluster(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    status: _Status | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False):
+    """What indexes keep of one object: flags, uids of its owners, its system label pairs."""
+
+    flags: int
+    owners: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+_indexed = msgspec.json.Decoder(_Indexed)
+_logical_cluster = msgspec.json.Decoder(_LogicalCluster)
+_NO_ANNOTATIONS = _Annotations()
+
+
+def facts(value: bytes, label_prefixes: tuple[str, ...]) -> Facts:
+    """Derive the facts of an object from its JSON. Raises msgspec.ValidationError for bad metadata."""
+    metadata = _indexed.decode(value).metadata
+    flags = Flag.FINALIZERS.value if metadata.finalizers else 0
+    if metadata.deletionTimestamp is not None:
+        flags |= Flag.DELETING.value
+    owners = tuple({owner.uid for owner in metadata.ownerReferences}) if metadata.ownerReferences else ()
+    labels = _system_labels(metadata, label_prefixes)
+    flags |= (Flag.OWNED.value if owners else 0) | (Flag.LABELLED.value if labels else 0)
+    return Facts(flags, owners, labels)
+
+
+def names(value: bytes) -> tuple[str, str]:
+    """Namespace and name of an object whose key holds only their hash."""
+    metadata = _indexed.decode(value).metadata
+    return metadata.namespace, metadata.name
+
+
+def _system_labels(metadata: _Metadata, prefixes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    if metadata.labels:
+        pairs = [pair for pair in metadata.labels.items() if pair[0].startswith(prefixes)]
+    if metadata.annotations is not None and metadata.annotations.replicate:
+        pairs.append((REPLICATE_ANNOTATION, ""))
+    return tuple(pairs)
+
+
+def gate_state(value: bytes) -> GateState:
+    """What a LogicalCluster admits.
+
+    Scheduling and Unavailable admit nobody but system:masters: kcp's workspace content authorizer gives no
+    opinion there. A migrating cluster is taken off whatever its phase; deletion goes on in an inactive one.
+    """
+    cluster = _logical_cluster.decode(value)
+    metadata = cluster.metadata
+    notes = metadata.annotations or _NO_ANNOTATIONS
+    phase = cluster.status.phase if cluster.status is not None else ""
+    if notes.migrating:
+        return GateState.MOVING
+    if metadata.deletionTimestamp is not None and phase == "Deleting":
+        return GateState.DELETING
+    if "true" in (notes.inactive, notes.inactive_internal) or phase == "Inactive":
+        return GateState.INACTIVE
+    if phase == "Initializing":
+        return GateState.INITIALIZING
+    return GateState.OPEN if phase in ("Ready", "Terminating") else GateState.CLOSED

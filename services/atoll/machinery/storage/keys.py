@@ -1,0 +1,159 @@
+"""LMDB keys: typed tuples to bytes and back, and the prefix ranges that reads may scan.
+
+Writer, snapshots, lists and cursors build every key here. An object's key is
+
+    type number (4 bytes, big endian) | cluster | 00 | namespace | 00 | name
+
+so that one prefix serves a cluster, a namespace, or (type alone) a wildcard request. Invariant: the encoding
+is injective and total (any text gives a key of at most 390 bytes), and a prefix always ends at a separator,
+so no range can reach into another cluster, namespace or type. NUL never stands inside a part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import msgspec
+
+from atoll.machinery.storage.contract import Position, Scope
+
+MAX_CLUSTER_BYTES = 64
+MAX_NAMESPACE_BYTES = 63
+MAX_NAME_BYTES = 255
+#: Bytes of a too long name that stay readable in front of its hash.
+NAME_LEAD_BYTES = 200
+
+_SHORT_LEAD_BYTES = 30
+_ESCAPE = b"\x01"
+_TYPE = struct.Struct(">I")
+_REVISION = struct.Struct(">Q")
+#: Sorts behind every row that extends a key by NUL (revisions start with a zero byte until the year 2548).
+BEHIND = b"\x01"
+
+
+class KeyParts(msgspec.Struct, frozen=True):
+    """An object key taken apart. `hashed` says that a part is not the true text: read it from the value."""
+
+    type_number: int
+    cluster: str
+    namespace: str
+    name: str
+    hashed: bool
+
+
+def _part(text: str, limit: int, lead: int) -> bytes:
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= limit and _ESCAPE not in data and b"\0" not in data:
+        return data
+    return (
+        data[:lead].replace(b"\0", _ESCAPE) + _ESCAPE + hashlib.sha256(data).digest().replace(b"\0", _ESCAPE)
+    )
+
+
+def cluster_part(cluster: str) -> bytes:
+    """A cluster name as it stands in keys, without separator."""
+    return _part(cluster, MAX_CLUSTER_BYTES, _SHORT_LEAD_BYTES)
+
+
+def relative_key(cluster: str, namespace: str, name: str) -> bytes:
+    """The part of an object's key behind its type."""
+    return b"\0".join(
+        (
+            _part(cluster, MAX_CLUSTER_BYTES, _SHORT_LEAD_BYTES),
+            _part(namespace, MAX_NAMESPACE_BYTES, _SHORT_LEAD_BYTES),
+            _part(name, MAX_NAME_BYTES, NAME_LEAD_BYTES),
+        )
+    )
+
+
+def object_key(type_number: int, cluster: str, namespace: str, name: str) -> bytes:
+    """The key of one object in `objects`, and the stem of its `versions` rows."""
+    return _TYPE.pack(type_number) + relative_key(cluster, namespace, name)
+
+
+def position_key(type_number: int, position: Position) -> bytes:
+    """The object key at which a list was interrupted."""
+    return object_key(type_number, position.cluster, position.namespace, position.name)
+
+
+def scope_prefix(type_number: int, scope: Scope) -> bytes:
+    """What every object key of a scope starts with."""
+    prefix = _TYPE.pack(type_number)
+    if not scope.cluster:
+        return prefix
+    prefix += cluster_part(scope.cluster) + b"\0"
+    if not scope.namespace:
+        return prefix
+    return prefix + _part(scope.namespace, MAX_NAMESPACE_BYTES, _SHORT_LEAD_BYTES) + b"\0"
+
+
+def type_number_of(key: bytes) -> int:
+    """The type number an object key starts with."""
+    number: int = _TYPE.unpack_from(key)[0]
+    return number
+
+
+def split(key: bytes) -> KeyParts:
+    """Take an object key apart. Raises ValueError if it is none."""
+    cluster, namespace, name = key[4:].split(b"\0")
+    return KeyParts(
+        type_number_of(key),
+        cluster.decode("utf-8", "replace"),
+        namespace.decode("utf-8", "replace"),
+        name.decode("utf-8", "replace"),
+        _ESCAPE in key[4:],
+    )
+
+
+def in_scope(key: bytes, scope: Scope, prefix: bytes) -> bool:
+    """Whether an object key lies in a scope; `prefix` is the scope's, or shorter for a namespace of all
+    clusters.
+    """
+    if not key.startswith(prefix):
+        return False
+    return (
+        bool(scope.cluster)
+        or not scope.namespace
+        or key[4:].split(b"\0")[1] == namespace_part(scope.namespace)
+    )
+
+
+def namespace_part(namespace: str) -> bytes:
+    """A namespace as it stands in keys."""
+    return _part(namespace, MAX_NAMESPACE_BYTES, _SHORT_LEAD_BYTES)
+
+
+def revision_key(revision: int) -> bytes:
+    """Key of a `log` row."""
+    return _REVISION.pack(revision)
+
+
+def revision_of_key(key: bytes) -> int:
+    """The revision that a `log` key is, or that a `versions` key ends with."""
+    revision: int = _REVISION.unpack_from(key, len(key) - 8)[0]
+    return revision
+
+
+def cluster_row_key(cluster: str, type_number: int) -> bytes:
+    """Key of a counter row; cluster "" is the wildcard row of a type, type 0 the cluster's gate."""
+    return cluster_part(cluster) + b"\0" + _TYPE.pack(type_number)
+
+
+def owner_prefix(cluster: str, uid: str) -> bytes:
+    """What the `owners` rows of one owner start with; the dependent's object key follows."""
+    return cluster_part(cluster) + b"\0" + _digest(uid.encode())
+
+
+def label_prefix(label: str, value: str) -> bytes:
+    """What the `labels` rows of one pair start with; the object key follows."""
+    return _digest(label.encode() + b"\0" + value.encode())
+
+
+def expiry_key(moment_us: int, key: bytes) -> bytes:
+    """Key of an `expiry` hint: when (microseconds since 1970) and what."""
+    return _REVISION.pack(moment_us) + key
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

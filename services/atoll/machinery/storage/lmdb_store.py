@@ -1,0 +1,174 @@
+"""The store in the writer's process: opens the environment, owns the writer, runs maintenance.
+
+The shard opens it once (`open_store`), hands it to pipeline, controllers and publisher as `contract.Store`,
+and closes it last. Everything that changes the file goes through its writer. Invariant: at most one process
+has a directory open this way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from atoll.machinery.storage import environment as environments
+from atoll.machinery.storage import files
+from atoll.machinery.storage.clock import Clock, HybridClock
+from atoll.machinery.storage.compaction import Retention
+from atoll.machinery.storage.contract import Full, Guard, Mutation
+from atoll.machinery.storage.environment import Environment
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.readside import ReadSide
+from atoll.machinery.storage.records import Alarm, log_alarm
+from atoll.machinery.storage.rotation import reseal
+from atoll.machinery.storage.space import Space
+from atoll.machinery.storage.writer import Fatal, Stats, Writer, exit_process
+
+#: A disk slower than this blocks the event loop for too long; commits then run in a thread.
+SLOW_SYNC_S = 0.0005
+_LAZY_S = 1.0
+_FULL_INTERVAL_S = 1.0
+
+
+class LmdbStore(ReadSide):
+    """`contract.Store` over an environment this process writes."""
+
+    def __init__(self, options: StoreOptions, environment: Environment, clock: Clock, alarm: Alarm) -> None:
+        super().__init__(options, environment, alarm, clock.now_us)
+        self.clock = clock
+        self.revisions = HybridClock(clock, _highest_revision(environment))
+        self.space = Space(environment, options, clock.steady_s)
+        self._alarm = alarm
+        self._writer = Writer(options, self._records, self.revisions, self.hub, self.space)
+        self._retention = Retention(options, self._records, self._writer, self.space, clock.now_us)
+        self._lazy: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def stats(self) -> Stats:
+        """Commits, submits, batches and failures since the store was opened."""
+        return self._writer.stats
+
+    @property
+    def queued(self) -> int:
+        """Submits that wait for a transaction."""
+        return self._writer.queued
+
+    @property
+    def commits_in_thread(self) -> bool:
+        """Whether the disk was found slow at start-up."""
+        return self._writer.threaded
+
+    async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
+        return await self._writer.submit(mutations, guards)
+
+    def get_mark(self, name: str) -> bytes | None:
+        waiting = self._writer.marks.get(name)
+        return waiting if waiting is not None else super().get_mark(name)
+
+    def set_mark(self, name: str, value: bytes) -> None:
+        """Save a position under a name: durable with the next commit, at the latest in a second or so."""
+        self._writer.marks[name] = value
+        self._save_lazily()
+
+    @property
+    def published(self) -> int:
+        """Up to which revision everything was published; -1 while nobody publishes from this store."""
+        if self._writer.published is not None:
+            return self._writer.published
+        with self._environment.reading() as txn:
+            return self._environment.all_meta(txn).published
+
+    def set_published(self, revision: int) -> None:
+        """Tell compaction how far it may go. Saved lazily, like a mark."""
+        self._writer.published = revision
+        self._save_lazily()
+
+    def _save_lazily(self) -> None:
+        if self._lazy is None:
+            self._lazy = asyncio.get_running_loop().call_later(_LAZY_S, self._save)
+
+    def _save(self) -> None:
+        self._lazy = None
+        self._writer.nudge()
+
+    # --- maintenance
+
+    async def maintain(self) -> None:
+        """One round: readers that died are forgotten, expired objects deleted, the log compacted."""
+        self._environment.env.reader_check()
+        await self._retention.expire()
+        await self._retention.compact(self._alarm)
+
+    async def run_maintenance(self) -> None:
+        """Rounds for ever, oftener while the store is full. Cancel it to stop."""
+        while True:
+            try:
+                await self.maintain()
+            except Full:
+                self._alarm("maintenance found no room", used_bytes=self.space.used_bytes)
+            await asyncio.sleep(_FULL_INTERVAL_S if self.space.full else self.options.maintenance_interval_s)
+
+    async def expire(self) -> int:
+        """Delete objects whose time has come (Events); gives how many."""
+        return await self._retention.expire()
+
+    async def compact(self) -> int:
+        """Drop log entries that retention no longer holds; gives how many."""
+        return await self._retention.compact(self._alarm)
+
+    async def reseal(self) -> int:
+        """Read the key file again and seal objects of sealed types under its primary key; gives how many."""
+        self.reload_keys()
+        return await reseal(self._records, self._writer, self.options.sealed_types)
+
+    async def close(self) -> None:
+        """Finish what is queued, save marks, close the file and release the directory. Harmless twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._lazy is not None:
+            self._lazy.cancel()
+        await self._writer.close()
+        self._environment.close()
+
+
+def open_store(
+    options: StoreOptions,
+    *,
+    clock: Clock | None = None,
+    alarm: Alarm = log_alarm,
+    fatal: Fatal = exit_process,
+) -> LmdbStore:
+    """Open or create the store of a shard for writing.
+
+    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard or KeyFileRefused; then nothing was
+    changed. `fatal` is called when a commit failed for another reason than space, and must not return control
+    to writers.
+    """
+    clock = clock or Clock(alarm=lambda step_s: alarm("wall clock stepped", step_s=step_s))
+    environment = environments.open_for_writing(options, clock.now_us())
+    try:
+        store = LmdbStore(options, environment, clock, alarm)
+        store._writer.fatal = fatal
+        store._writer.threaded = _slow(options, environment)
+    except BaseException:
+        environment.close()
+        raise
+    return store
+
+
+def _slow(options: StoreOptions, environment: Environment) -> bool:
+    if options.commit_in_thread is not None:
+        return options.commit_in_thread
+    sync_s = files.measure_sync_s(environment.directory)
+    structlog.get_logger().info("disk measured", sync_s=round(sync_s, 6))
+    return sync_s > SLOW_SYNC_S
+
+
+def _highest_revision(environment: Environment) -> int:
+    """The revision that every new one must exceed: the last one, or the end of a void."""
+    with environment.reading() as txn:
+        ends = [void.first_new - 1 for void in environment.voids(txn)]
+        return max(environment.last(txn), *ends) if ends else environment.last(txn)

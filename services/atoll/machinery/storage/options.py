@@ -1,0 +1,68 @@
+"""How a store is configured: one frozen value, read by every part of the package.
+
+The process that opens the store fills it from its own configuration. Types that behave specially (sealed,
+expiring, writable when full) and labels the system selects by are named here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.meta.names import ResourceType
+
+EVENTS = ResourceType("", "events")
+LEASES = ResourceType("coordination.k8s.io", "leases")
+SECRETS = ResourceType("", "secrets")
+NAMESPACES = ResourceType("", "namespaces")
+LOGICAL_CLUSTERS = ResourceType("core.kcp.io", "logicalclusters")
+
+#: kcp's label keys that virtual workspaces select by.
+SYSTEM_LABEL_PREFIXES = (
+    "claimed.internal.apis.kcp.io/",
+    "initializer.internal.kcp.io/",
+    "terminator.internal.kcp.io/",
+)
+#: Annotation that asks for replication to other shards; indexed like a label with an empty value.
+REPLICATE_ANNOTATION = "internal.kcp.io/replicate"
+
+MIB = 1 << 20
+
+
+class Expiring(msgspec.Struct, frozen=True):
+    """Objects of a type that are deleted `ttl_s` seconds after their last write."""
+
+    type: ResourceType
+    ttl_s: int
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a store can be told. Sizes in bytes, times in seconds."""
+
+    directory: str
+    shard: str = "root"
+    #: Address space, not disk: sparse, the same in all processes, never resized.
+    map_size_bytes: int = 1 << 40
+    #: Accept network and temporary file systems (tests, throw-away servers).
+    allow_any_filesystem: bool = False
+    #: Bytes of used pages above which creates and updates are refused; 0: only free disk counts.
+    quota_bytes: int = 0
+    #: Free bytes kept for deletes and compaction.
+    reserve_bytes: int = 256 * MIB
+    always_writable: tuple[ResourceType, ...] = (LEASES,)
+    ring_bytes: int = 64 * MIB
+    log_retention_s: int = 24 * 3600
+    log_retention_bytes: int = 4 << 30
+    list_window_s: int = 300
+    sealed_types: tuple[ResourceType, ...] = ()
+    #: JSON file of sealing keys; needed as soon as a type is sealed.
+    key_file: str = ""
+    system_label_prefixes: tuple[str, ...] = SYSTEM_LABEL_PREFIXES
+    expiring: tuple[Expiring, ...] = (Expiring(EVENTS, 3600),)
+    #: Commit in a thread; None lets a measurement of the disk at start-up decide.
+    commit_in_thread: bool | None = None
+    max_batch_submits: int = 128
+    #: Submits and bytes that may wait for the writer; more wait before they are taken.
+    max_queued_submits: int = 1024
+    max_queued_bytes: int = 64 * MIB
+    #: Pause between two rounds of compaction, expiry and reader checks.
+    maintenance_interval_s: float = 30.0

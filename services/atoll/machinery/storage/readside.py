@@ -1,0 +1,87 @@
+"""The reading half of a store, the same in the writer's process and in an API worker.
+
+`LmdbStore` and `RemoteStore` derive from it and add how a submit reaches the writer. Each read opens its own
+short transaction on the environment of this process; only wake-ups come from the hub. Invariant: nothing here
+writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from atoll.machinery.storage.contract import Identity, LogEntry, Page, Position, Scope
+from atoll.machinery.storage.cursors import Cursors, LmdbCursor
+from atoll.machinery.storage.environment import Environment
+from atoll.machinery.storage.history import History
+from atoll.machinery.storage.hub import Hub
+from atoll.machinery.storage.lists import Lists
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.records import Alarm, Records
+from atoll.machinery.storage.sealing import Sealer
+from atoll.machinery.storage.snapshot import LmdbSnapshot
+
+_SLICE_BYTES = 1 << 20
+
+
+class ReadSide:
+    """Snapshots, pages, cursors and the log of one environment."""
+
+    def __init__(
+        self, options: StoreOptions, environment: Environment, alarm: Alarm, now_us: Callable[[], int]
+    ) -> None:
+        self.options = options
+        self._environment = environment
+        sealer = Sealer(Path(options.key_file)) if options.key_file else None
+        with environment.reading() as txn:
+            last = environment.last(txn)
+            sealed = frozenset(options.sealed_types).union(environment.sealed_types(txn))
+        self._records = Records(environment, sealer, alarm, sealed)
+        self._history = History(self._records)
+        self._lists = Lists(self._records, now_us, options.list_window_s)
+        self.hub = Hub(last, options.ring_bytes)
+        self._cursors = Cursors(self._records, self._history, self.hub)
+        self._identity = environment.identity()
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    @property
+    def compacted(self) -> int:
+        """The highest revision that is no longer in the log; 0 if all are."""
+        with self._environment.reading() as txn:
+            return self._environment.compacted(txn)
+
+    def snapshot(self) -> LmdbSnapshot:
+        return LmdbSnapshot(self._records)
+
+    def page(
+        self,
+        scope: Scope,
+        *,
+        at: int = 0,
+        after: Position | None = None,
+        limit: int = 0,
+        size_bytes: int = _SLICE_BYTES,
+    ) -> Page:
+        return self._lists.page(scope, at, after, limit, size_bytes)
+
+    def cursor(self, scope: Scope, revision: int) -> LmdbCursor:
+        return self._cursors.open(scope, revision)
+
+    def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
+        return self._history.tail(revision, limit)
+
+    async def committed(self, revision: int) -> int:
+        return await self.hub.above(revision)
+
+    def get_mark(self, name: str) -> bytes | None:
+        """A position that was saved under a name, None if there is none."""
+        with self._environment.reading() as txn:
+            return txn.get(name.encode(), db=self._environment.marks)
+
+    def reload_keys(self) -> None:
+        """Take up a changed key file. Raises KeyFileRefused."""
+        if self._records.sealer is not None:
+            self._records.sealer.reload()

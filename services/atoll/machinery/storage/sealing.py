@@ -1,0 +1,172 @@
+"""Sealing at rest: AES-256-GCM of whole objects of configured types (Secrets by default of the shard).
+
+The writer seals before bytes reach LMDB; snapshots, lists and watches open. Log and internal streams carry
+the sealed record. A sealed record is
+
+    key id (4 bytes) | nonce (12 bytes) | AES-256-GCM of the JSON with its revision hole zeroed
+
+with key id, group, resource, identity and the names of the object as additional data, so that a record moved
+to another object or another cluster does not open. Invariant: plaintext of a sealed type is in no page of the
+file.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import stat
+import struct
+from pathlib import Path
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from atoll.machinery.meta.names import ResourceType
+
+_KEY_ID = struct.Struct(">I")
+_NONCE_SIZE = 12
+_HEAD_SIZE = _KEY_ID.size + _NONCE_SIZE
+_KEY_SIZE = 32
+
+
+class KeyFileRefused(Exception):
+    """The key file is absent, malformed, or readable by others."""
+
+
+class Unsealable(Exception):
+    """A record does not open: its key is gone, or it was altered or moved."""
+
+
+class _Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: int
+    secret: str
+
+
+class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    primary: int
+    keys: tuple[_Key, ...]
+
+
+class Sealer:
+    """Seals with the primary key, opens with any key of the file. Reads the file again for an unknown id."""
+
+    def __init__(self, key_file: Path) -> None:
+        self._path = key_file
+        self._ciphers: dict[int, AESGCM] = {}
+        self.primary = 0
+        self.reload()
+
+    def reload(self) -> None:
+        """Take up the key file as it stands. Raises KeyFileRefused."""
+        parsed = _read(self._path)
+        self._ciphers = {key.id: AESGCM(_secret(key)) for key in parsed.keys}
+        if parsed.primary not in self._ciphers:
+            raise KeyFileRefused(f"{self._path}: the primary key {parsed.primary} is not among the keys")
+        self.primary = parsed.primary
+
+    def seal(self, type: ResourceType, relative_key: bytes, plain: bytes) -> bytes:
+        """Seal JSON whose hole is zeroed."""
+        head = _KEY_ID.pack(self.primary) + secrets.token_bytes(_NONCE_SIZE)
+        data = _additional_data(head, type, relative_key)
+        return head + self._ciphers[self.primary].encrypt(head[_KEY_ID.size :], plain, data)
+
+    def open(self, type: ResourceType, relative_key: bytes, record: bytes) -> bytes:
+        """The JSON with its hole zeroed. Raises Unsealable."""
+        if len(record) < _HEAD_SIZE:
+            raise Unsealable("record is cut short")
+        number = key_id(record)
+        cipher = self._ciphers.get(number) or self._reloaded(number)
+        data = _additional_data(record, type, relative_key)
+        try:
+            return cipher.decrypt(record[_KEY_ID.size : _HEAD_SIZE], record[_HEAD_SIZE:], data)
+        except InvalidTag:
+            raise Unsealable(f"record does not open with key {number}") from None
+
+    def _reloaded(self, number: int) -> AESGCM:
+        try:
+            self.reload()
+        except KeyFileRefused as error:
+            raise Unsealable(str(error)) from error
+        if number not in self._ciphers:
+            raise Unsealable(f"key {number} is not in the key file")
+        return self._ciphers[number]
+
+
+def key_id(record: bytes) -> int:
+    """Under which key a record was sealed."""
+    number: int = _KEY_ID.unpack_from(record)[0]
+    return number
+
+
+def ensure_key_file(path: Path) -> None:
+    """Write a key file (0600) with one fresh key, unless there is one."""
+    if not path.exists():
+        _write(path, _KeyFile(1, (_fresh_key(1),)))
+
+
+def add_key(path: Path) -> int:
+    """Add a fresh key and make it the primary one; gives its id. Objects move to it by `reseal`."""
+    parsed = _read(path)
+    number = max(key.id for key in parsed.keys) + 1
+    _write(path, _KeyFile(number, (*parsed.keys, _fresh_key(number))))
+    return number
+
+
+def remove_key(path: Path, number: int) -> None:
+    """Forget a key. What is still sealed with it can never be read again. Raises KeyFileRefused for the
+    primary.
+    """
+    parsed = _read(path)
+    if number == parsed.primary:
+        raise KeyFileRefused(f"{path}: key {number} is the primary key")
+    _write(path, _KeyFile(parsed.primary, tuple(key for key in parsed.keys if key.id != number)))
+
+
+def _additional_data(head: bytes, type: ResourceType, relative_key: bytes) -> bytes:
+    words = (type.group, type.resource, type.identity)
+    return head[: _KEY_ID.size] + "\0".join(words).encode() + b"\0" + relative_key
+
+
+def _fresh_key(number: int) -> _Key:
+    return _Key(number, base64.b64encode(secrets.token_bytes(_KEY_SIZE)).decode())
+
+
+def _secret(key: _Key) -> bytes:
+    secret = base64.b64decode(key.secret)
+    if len(secret) != _KEY_SIZE or not 0 < key.id < 1 << 32:
+        raise KeyFileRefused(f"key {key.id} is not 32 bytes, or its id is out of range")
+    return secret
+
+
+def _read(path: Path) -> _KeyFile:
+    try:
+        mode = path.stat().st_mode
+        raw = path.read_bytes()
+    except OSError as error:
+        raise KeyFileRefused(f"{path}: {error.strerror}") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeyFileRefused(f"{path} must be readable by its owner alone (0600)")
+    try:
+        return msgspec.json.decode(raw, type=_KeyFile)
+    except msgspec.DecodeError as error:
+        raise KeyFileRefused(f"{path}: {error}") from error
+
+
+def _write(path: Path, content: _KeyFile) -> None:
+    """Durably, and whole or not at all: a lost key loses every record sealed with it."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(fd, msgspec.json.encode(content))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    fresh.replace(path)
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)

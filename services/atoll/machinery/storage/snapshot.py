@@ -1,0 +1,138 @@
+"""Reading the current state in one short transaction: `contract.Snapshot` over LMDB.
+
+Handlers and controllers get it from `Store.snapshot()`. Values are copied out of the map, so they outlive the
+transaction. Invariant: everything read through one snapshot is of one revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage import keys
+from atoll.machinery.storage.contract import Gate, Position, Record, Scope, Usage
+from atoll.machinery.storage.interning import NO_TYPE
+from atoll.machinery.storage.records import Records
+from atoll.machinery.storage.rows import unpack_counter, unpack_gate
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.handles import Database, Txn
+
+
+class LmdbSnapshot:
+    """One read transaction, open from `with` to its end. Use it at once; it pins pages."""
+
+    __slots__ = ("_environment", "_records", "_txn")
+
+    _txn: Txn
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._environment = records.environment
+
+    def __enter__(self) -> LmdbSnapshot:
+        self._txn = self._environment.reading()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._txn.abort()
+
+    @property
+    def revision(self) -> int:
+        return self._environment.last(self._txn)
+
+    def _key(self, key: ObjectKey) -> bytes | None:
+        number = self._environment.type_table.number(self._txn, key.type)
+        return keys.object_key(number, key.cluster, key.namespace, key.name) if number else None
+
+    def get(self, key: ObjectKey) -> Record | None:
+        raw = self._key(key)
+        if raw is None:
+            return None
+        value = self._txn.get(raw, db=self._environment.objects)
+        return None if value is None else self._record(raw, value, key)
+
+    def _record(self, raw: bytes, value: bytes, key: ObjectKey | None = None) -> Record:
+        """Verify, open and name a stored object."""
+        records, txn = self._records, self._txn
+        found = records.standing(txn, raw)
+        if found is None:
+            raise records.corrupt(txn, raw, "the object has no version")
+        revision, version = found
+        records.verify(txn, raw, value, version)
+        if version.sealed:
+            value = records.served(txn, raw, (value, version), revision)
+        return Record(key or records.object_key(txn, raw, value), revision, value, version.flags)
+
+    def revision_of(self, key: ObjectKey) -> int:
+        raw = self._key(key)
+        found = self._records.standing(self._txn, raw) if raw is not None else None
+        return found[0] if found is not None else 0
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        number = self._environment.type_table.number(self._txn, type)
+        if number == NO_TYPE:
+            return 0
+        row = self._txn.get(keys.cluster_row_key(cluster, number), db=self._environment.clusters)
+        return unpack_counter(row).last if row is not None else 0
+
+    def gate(self, cluster: str) -> Gate:
+        row = self._txn.get(keys.cluster_row_key(cluster, NO_TYPE), db=self._environment.clusters)
+        return unpack_gate(row) if row is not None else Gate()
+
+    def usage(self, cluster: str) -> list[Usage]:
+        prefix = keys.cluster_part(cluster) + b"\0"
+        found = []
+        for key, value in _rows(self._txn, self._environment.clusters, prefix):
+            number = keys.type_number_of(key[len(prefix) :])
+            if number == NO_TYPE:
+                continue
+            row = unpack_counter(value)
+            if row.count:
+                type = self._environment.type_table.type(self._txn, number)
+                found.append(Usage(type, row.count, row.size_bytes, row.last))
+        return found
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        number = self._environment.type_table.number(self._txn, scope.type)
+        if number == NO_TYPE:
+            return []
+        prefix = keys.scope_prefix(number, scope)
+        start = keys.position_key(number, after) if after is not None else b""
+        found: list[Record] = []
+        for key, value in _rows(self._txn, self._environment.objects, prefix, start):
+            if len(found) >= limit:
+                break
+            if keys.in_scope(key, scope, prefix):
+                found.append(self._record(key, value))
+        return found
+
+    def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
+        return self._indexed(self._environment.owners, keys.owner_prefix(cluster, uid))
+
+    def labelled(self, label: str, value: str) -> list[ObjectKey]:
+        return self._indexed(self._environment.labels, keys.label_prefix(label, value))
+
+    def _indexed(self, db: Database, prefix: bytes) -> list[ObjectKey]:
+        found = []
+        for row, _ in _rows(self._txn, db, prefix):
+            raw = row[len(prefix) :]
+            key = self._records.object_key(self._txn, raw)
+            if keys.split(raw).hashed:
+                value = self._txn.get(raw, db=self._environment.objects)
+                key = self._record(raw, value).key if value is not None else key
+            found.append(key)
+        return found
+
+
+def _rows(txn: Txn, db: Database, prefix: bytes, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """Rows whose key starts with a prefix and stands behind `after`, in key order."""
+    with txn.cursor(db) as cursor:
+        if not cursor.set_range(max(prefix, after)):
+            return
+        for key, value in cursor:
+            if not key.startswith(prefix):
+                return
+            if key != after:
+                yield key, value

@@ -1,0 +1,154 @@
+"""The audit of both streams: are the messages that the server says it has still readable?
+
+A flipped bit in a file of JetStream makes a message vanish from every delivery while the counts stay what
+they were, without a word in any log. So the publisher reads its own streams through, headers only, at the
+start of each connection and every so often, and has consumers reread where something is missing. Invariant:
+damage that a later RESYNC already covers is not reported again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+import structlog
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream import streams, subjects
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.lane import Lane
+from atoll.machinery.stream.log import Log, Policy
+from atoll.machinery.stream.reader import Reader, stream_sequence
+
+log = structlog.get_logger()
+
+_PAGE = 500
+_TOMBSTONE_TYPE = "atoll.object.deleted.v1"
+
+
+class Survey(msgspec.Struct):
+    """What one reading found. `gaps` are sequences missing between messages, as half-open ranges."""
+
+    readable: int = 0
+    live: int = 0
+    last_control: int = 0
+    previous: int = 0
+    gaps: list[tuple[int, int]] = []
+
+    def note(self, sequence: int, subject: str, event_type: str) -> None:
+        if self.previous and sequence != self.previous + 1:
+            self.gaps.append((self.previous + 1, sequence))
+        self.previous = sequence
+        self.readable += 1
+        if subject.endswith(f".{subjects.CONTROL}"):
+            # Whoever passes a gap meets this RESYNC behind it and rereads anyway.
+            self.last_control = sequence
+            self.gaps.clear()
+        elif event_type != _TOMBSTONE_TYPE:
+            self.live += 1
+
+
+class Audit:
+    """Reads both streams of a shard through. `run` it beside the lanes on the same connection."""
+
+    def __init__(self, lanes: tuple[Lane, Lane], source_log: Log, policy: Policy, rate: int) -> None:
+        self._changes, self._state = lanes
+        self._log, self._policy, self._rate = source_log, policy, rate
+
+    async def run(self, connection: Connection, interval_s: float) -> None:
+        """Audit now and then every `interval_s` (0: only now). Raises ApiError, Unavailable."""
+        while True:
+            await self.changes(connection)
+            await self.state(connection)
+            if interval_s <= 0:
+                return
+            await asyncio.sleep(interval_s)
+
+    async def changes(self, connection: Connection) -> bool:
+        """Whether the changes stream is whole. If not, its consumers were told to reread."""
+        before = await streams.find(connection, self._changes.stream)
+        if before is None or not before["state"]["messages"]:
+            return True
+        found = await self._read(connection, self._changes, before["state"]["last_seq"])
+        after = await streams.find(connection, self._changes.stream)
+        if after is None or after["created"] != before["created"]:
+            return True
+        # What aged out meanwhile is missing at the front and no damage.
+        missing = lost_between(found, after["state"]["first_seq"], before["state"]["last_seq"])
+        return self._judge(self._changes, missing)
+
+    async def state(self, connection: Connection) -> bool:
+        """Whether the state stream holds what the store says. Says True while either moves: the next audit sees."""
+        before = await streams.find(connection, self._state.stream)
+        last = self._log.last()
+        if before is None or self._state.revision < last:
+            return True
+        found = await self._read(connection, self._state, before["state"]["last_seq"])
+        expected = await self._replicated()
+        after = await streams.find(connection, self._state.stream)
+        if after is None or after["state"] != before["state"] or self._log.last() != last:
+            return True
+        missing = before["state"]["messages"] - found.readable
+        return self._judge(self._state, max(missing, abs(expected - found.live)))
+
+    def _judge(self, lane: Lane, missing: int) -> bool:
+        if missing <= 0:
+            return True
+        lane.stats.damaged_messages += missing
+        log.error("stream is damaged", stream=lane.stream, messages=missing)
+        lane.start_anew("the audit found damage")
+        return False
+
+    async def _read(self, connection: Connection, lane: Lane, until: int) -> Survey:
+        reader = Reader(connection, lane.stream, f"atoll-audit-{lane.kind}", _PAGE)
+        found = Survey()
+        await reader.open({"deliver_policy": "all", "headers_only": True})
+        try:
+            while found.previous < until:
+                started = time.monotonic()
+                batch = await reader.batch(wait=False)
+                if not batch:
+                    break
+                for message in batch:
+                    sequence = stream_sequence(message.reply)
+                    if sequence <= until:
+                        found.note(sequence, message.subject, (message.headers or {}).get("ce-type", ""))
+                    else:
+                        found.previous = max(found.previous, until)
+                await asyncio.sleep(max(0.0, len(batch) / self._rate - (time.monotonic() - started)))
+        finally:
+            await reader.close()
+        return found
+
+    async def _replicated(self) -> int:
+        count = 0
+        for type in self._log.types():
+            after: ObjectKey | None = None
+            while self._policy.may_replicate(type):
+                page = self._log.standing(type, after, _PAGE)
+                count += sum(self._policy.replicated(entry.key, entry.value) for entry in page)
+                if len(page) < _PAGE:
+                    break
+                after = page[-1].key
+                await asyncio.sleep(0)
+        return count
+
+
+def lost_between(found: Survey, first: int, last: int) -> int:
+    """How many sequences from `first` to `last` were not readable and are not covered by a later RESYNC."""
+    covered_to = max(first, found.last_control + 1)
+    gaps = [*found.gaps]
+    if not found.readable:
+        gaps.append((first, last + 1))
+    elif found.previous < last:
+        gaps.append((found.previous + 1, last + 1))
+    start = first_readable(found)
+    if start > covered_to:
+        gaps.append((covered_to, start))
+    return sum(max(0, end - max(begin, covered_to)) for begin, end in gaps)
+
+
+def first_readable(found: Survey) -> int:
+    """The first sequence that was delivered; 0 if none was."""
+    return found.first

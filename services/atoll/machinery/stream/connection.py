@@ -1,0 +1,178 @@
+"""One connection to NATS and the JetStream API over it.
+
+Publisher, audit and consumers open one, use it until it breaks and open another: reconnecting inside the
+client would replay buffers whose expected sequences are long wrong. `nats` is imported at the first
+connection. Invariant: a server below the version floor is refused, because older ones can be talked past
+their permissions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from atoll.machinery.meta.objects import Object, encode_json
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+log = structlog.get_logger()
+
+VERSION_FLOOR = (2, 14, 3)
+_CONNECT_TIMEOUT_S = 5.0
+_REQUEST_TIMEOUT_S = 5.0
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How to reach NATS and as whom. Empty `user` means the URL says it, or that the server asks for nothing."""
+
+    servers: list[str]
+    user: str = ""
+    password: str = ""
+    inbox_prefix: str = "_INBOX"
+    ca_file: str = ""
+
+
+class Unavailable(Exception):
+    """NATS or its JetStream cannot be reached, or went away. Try again later."""
+
+
+class ApiError(Exception):
+    """JetStream answered with an error."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"{description} ({code})")
+        self.code, self.description = code, description
+
+
+class TooOld(Exception):
+    """The server is below the version floor."""
+
+
+def check_version(version: str) -> None:
+    """Raises TooOld below the floor."""
+    core = version.lstrip("v").partition("-")[0].partition("+")[0]
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in core.split("."))
+    if numbers < VERSION_FLOOR:
+        raise TooOld(f"nats-server {version} is below {'.'.join(map(str, VERSION_FLOOR))}")
+
+
+class Connection:
+    """An open connection. `closed` is set as soon as it is lost; then open another."""
+
+    def __init__(self, client: Client, inbox_prefix: str) -> None:
+        self.client = client
+        self.inbox_prefix = inbox_prefix
+        self.closed = asyncio.Event()
+        self._listeners: list[Callable[[Exception], None]] = []
+
+    @classmethod
+    async def open(cls, access: Access, name: str) -> Connection:
+        """Raises Unavailable, TooOld."""
+        nats = await asyncio.to_thread(_import_nats)
+        connection = cls(nats.aio.client.Client(), access.inbox_prefix)
+        await connection._connect(access, name)
+        return connection
+
+    async def _connect(self, access: Access, name: str) -> None:
+        async def on_close() -> None:
+            self._lose()
+
+        async def on_error(error: Exception) -> None:
+            log.debug("nats client error", error=repr(error))
+
+        identity = {"user": access.user, "password": access.password} if access.user else {}
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                await self.client.connect(
+                    servers=access.servers, name=name, inbox_prefix=access.inbox_prefix, allow_reconnect=False,
+                    connect_timeout=int(_CONNECT_TIMEOUT_S), closed_cb=on_close, error_cb=on_error,
+                    tls=_tls(access.ca_file), ping_interval=20, **identity,
+                )  # fmt: skip
+        except Exception as error:
+            raise Unavailable(f"connecting failed: {error!r}") from error
+        try:
+            check_version(str(self.client._server_info.get("version", "")))
+        except TooOld:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        try:
+            await self.client.close()
+        except Exception as error:
+            log.debug("nats close failed", error=repr(error))
+        self._lose()
+
+    def on_lost(self, listener: Callable[[Exception], None]) -> None:
+        """Call back with Unavailable when the connection is lost; at once if it is."""
+        self._listeners.append(listener)
+        if self.closed.is_set():
+            listener(Unavailable("connection lost"))
+
+    def forget(self, listener: Callable[[Exception], None]) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def _lose(self) -> None:
+        self.closed.set()
+        for listener in tuple(self._listeners):
+            listener(Unavailable("connection lost"))
+
+    async def publish(self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
+        """Send without waiting for an answer. Raises Unavailable."""
+        try:
+            await self.client.publish(subject, payload, reply, headers)
+        except Exception as error:
+            raise Unavailable(f"publishing failed: {error!r}") from error
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Call back for each message, one at a time, in order. Raises Unavailable."""
+        try:
+            return await self.client.subscribe(subject, cb=callback)
+        except Exception as error:
+            raise Unavailable(f"subscribing failed: {error!r}") from error
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop a subscription; messages already here are not delivered any more. Never raises."""
+        if self.closed.is_set():
+            return
+        try:
+            await subscription.unsubscribe()
+        except Exception as error:
+            log.debug("nats unsubscribe failed", error=repr(error))
+
+    def inbox(self) -> str:
+        """A subject of our own that nobody can guess."""
+        return self.client.new_inbox()
+
+    async def api(self, subject: str, body: Object | None = None) -> Object:
+        """A request to `$JS.API.<subject>`. Raises ApiError, Unavailable."""
+        try:
+            reply = await self.client.request(
+                f"$JS.API.{subject}", encode_json(body) if body is not None else b"", timeout=_REQUEST_TIMEOUT_S
+            )
+        except Exception as error:
+            raise Unavailable(f"{subject.split('.')[0]} request failed: {error!r}") from error
+        answer: Object = msgspec.json.decode(reply.data)
+        if "error" in answer:
+            raise ApiError(answer["error"].get("err_code", 0), answer["error"].get("description", ""))
+        return answer
+
+
+def _import_nats() -> Object:
+    import nats.aio.client
+
+    return nats
+
+
+def _tls(ca_file: str) -> ssl.SSLContext | None:
+    return ssl.create_default_context(cafile=Path(ca_file)) if ca_file else None

@@ -1,0 +1,243 @@
+"""Events: one change of one object, or a word to the consumers, as headers and payload of a NATS message.
+
+The publisher encodes, every consumer decodes; `schemas/events/` says the same as JSON Schema and AsyncAPI, and
+golden bytes hold it. CloudEvents attributes travel as `ce-` headers (binary mode), ours as `Atoll-` headers, and
+the payload is the object's JSON exactly as a GET serves it, or the sealed record of a sealed type. Invariant:
+a message says of which object it speaks, and one whose subject says otherwise is not an event, so nobody who
+can only move messages about can make one object's event count for another.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import HOLE_SIZE, splice
+from atoll.machinery.stream import subjects
+from atoll.machinery.stream.log import Entry, Source
+
+MESSAGE_ID = "Nats-Msg-Id"
+_NO_HOLE = -1
+_SAFE = ":-._~"
+_JSON = "application/json"
+_SEALED = "application/octet-stream"
+_MARK = b'"resourceVersion":"%016d"'
+_LEAD_SIZE = len(b'"resourceVersion":"')
+_ZEROES = b"0" * HOLE_SIZE
+
+
+class Operation(enum.IntEnum):
+    """What happened. The first four are the log's own; the others speak about the stream."""
+
+    ADDED = 1
+    MODIFIED = 2
+    DELETED = 3
+    MOVED = 4
+    RESYNC = 5
+    FENCE = 6
+
+
+class Phase(enum.StrEnum):
+    """Where in a refill of the state stream a message stands. Empty outside refills."""
+
+    NONE = ""
+    BEGIN = "begin"
+    REFILL = "refill"
+    END = "end"
+
+
+class Malformed(ValueError):
+    """A message that is no event of a shard: headers missing, wrong, or at odds with its subject."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event.
+
+    `previous` is the previous revision on the event's own changes subject (0: none; always 0 on state).
+    `hole` is the offset of the 16 digits of resourceVersion in the payload, -1 where it has none. `key` is
+    None for RESYNC and FENCE; the `revision` of a RESYNC is the one behind which the stream goes on.
+    """
+
+    kind: str
+    operation: Operation
+    shard: str
+    shard_uid: str
+    lineage: str
+    epoch: int
+    revision: int
+    previous: int = 0
+    key: ObjectKey | None = None
+    payload: bytes = b""
+    sealed: bool = False
+    hole: int = _NO_HOLE
+    crc: int = 0
+    phase: Phase = Phase.NONE
+
+    @property
+    def id(self) -> str:
+        return f"{self.shard_uid}-{self.lineage}-{self.revision}"
+
+    @property
+    def subject(self) -> str:
+        if self.key is None:
+            return subjects.control_subject(self.kind, self.shard)
+        return subjects.subject_of(self.kind, self.shard, self.key)
+
+    @property
+    def intact(self) -> bool:
+        """Whether the payload is what the shard's writer checksummed when it wrote the record."""
+        return crc32c(covered(self.payload, self.hole)) == self.crc
+
+
+def covered(payload: bytes, hole: int) -> bytes:
+    """The bytes that the checksum covers: the payload with the digits at `hole` zeroed (-1: as it is)."""
+    if hole == _NO_HOLE:
+        return payload
+    return b"".join((payload[:hole], _ZEROES, payload[hole + HOLE_SIZE :]))
+
+
+def find_hole(value: bytes, crc: int, *revisions: int) -> int:
+    """Where a stored value holds its revision, proven by the checksum; -1 if no place fits, so the value is bad."""
+    for revision in revisions:
+        mark = _MARK % revision
+        at = value.find(mark)
+        while at >= 0:
+            if crc32c(covered(value, at + _LEAD_SIZE)) == crc:
+                return at + _LEAD_SIZE
+            at = value.find(mark, at + 1)
+    return _NO_HOLE
+
+
+def from_entry(kind: str, source: Source, entry: Entry) -> Event:
+    """The event of a log entry. A record that fails its checksum keeps its bytes and its checksum: the event
+    is then not `intact`, which its publisher reports and its consumers repair."""
+    hole, payload = _NO_HOLE, entry.value
+    if not entry.sealed:
+        hole = find_hole(payload, entry.crc, entry.revision, entry.previous, 0)
+    if hole != _NO_HOLE:
+        payload = splice(payload, hole, entry.revision)
+    return Event(
+        kind=kind,
+        operation=Operation(entry.operation),
+        shard=source.shard,
+        shard_uid=source.shard_uid,
+        lineage=source.lineage,
+        epoch=source.epoch,
+        revision=entry.revision,
+        previous=entry.previous_of_type if kind == subjects.CHANGES else 0,
+        key=entry.key,
+        payload=payload,
+        sealed=entry.sealed,
+        hole=hole,
+        crc=entry.crc,
+    )
+
+
+def tombstone(source: Source, key: ObjectKey, revision: int) -> Event:
+    """The state stream's word that an object is no longer replicated. It has no body: its last state is gone."""
+    return _bare(subjects.STATE, Operation.DELETED, source, revision, key=key)
+
+
+def control(kind: str, operation: Operation, source: Source, revision: int, phase: Phase = Phase.NONE) -> Event:
+    """A RESYNC or a FENCE."""
+    return _bare(kind, operation, source, revision, phase=phase)
+
+
+def _bare(
+    kind: str, operation: Operation, source: Source, revision: int, *, key: ObjectKey | None = None,
+    phase: Phase = Phase.NONE,
+) -> Event:  # fmt: skip
+    return Event(
+        kind, operation, source.shard, source.shard_uid, source.lineage, source.epoch, revision, key=key, phase=phase
+    )
+
+
+# --- headers ---------------------------------------------------------------------------------------------
+
+
+def encode_headers(event: Event) -> dict[str, str]:
+    """Headers in the order they are sent. Transport headers (dedupe, expected sequence, TTL) are the sender's."""
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-id": event.id,
+        "ce-source": f"/shards/{event.shard}/{event.kind}",
+        "ce-type": _event_type(event.operation),
+        "ce-time": _time(event.revision),
+        "Atoll-Operation": event.operation.name,
+        "Atoll-Shard-Uid": event.shard_uid,
+        "Atoll-Lineage": event.lineage,
+        "Atoll-Epoch": str(event.epoch),
+        "Atoll-Revision": str(event.revision),
+        "Atoll-Previous": str(event.previous),
+        "Atoll-Crc32c": f"{event.crc:08x}",
+    }
+    if event.key is not None:
+        headers["ce-subject"] = _key_path(event.key)
+    if event.payload:
+        headers["content-type"] = _SEALED if event.sealed else _JSON
+    if event.hole != _NO_HOLE:
+        headers["Atoll-Hole"] = str(event.hole)
+    if event.phase:
+        headers["Atoll-Phase"] = event.phase.value
+    return headers
+
+
+def decode(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> Event:
+    """The event of a message, its checksum not yet looked at (`intact`). Raises Malformed. Unknown headers are
+    ignored, so that a later version may add some."""
+    try:
+        event = _decode(subjects.parse(subject), headers or {}, payload)
+    except (KeyError, ValueError) as error:
+        raise Malformed(f"not an event on {subject!r}: {error}") from error
+    if event.subject != subject:
+        raise Malformed(f"an event of {event.subject!r} on {subject!r}")
+    return event
+
+
+def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes) -> Event:
+    operation = Operation[headers["Atoll-Operation"]]
+    if (operation in (Operation.RESYNC, Operation.FENCE)) != (where.type is None):
+        raise ValueError(f"{operation.name} does not belong there")
+    return Event(
+        kind=where.kind,
+        operation=operation,
+        shard=where.shard,
+        shard_uid=headers["Atoll-Shard-Uid"],
+        lineage=headers["Atoll-Lineage"],
+        epoch=int(headers["Atoll-Epoch"]),
+        revision=int(headers["Atoll-Revision"]),
+        previous=int(headers["Atoll-Previous"]),
+        key=None if where.type is None else _parse_key_path(headers["ce-subject"]),
+        payload=payload,
+        sealed=headers.get("content-type") == _SEALED,
+        hole=int(headers.get("Atoll-Hole", _NO_HOLE)),
+        crc=int(headers["Atoll-Crc32c"], 16),
+        phase=Phase(headers.get("Atoll-Phase", "")),
+    )
+
+
+def _event_type(operation: Operation) -> str:
+    about = "stream" if operation in (Operation.RESYNC, Operation.FENCE) else "object"
+    return f"atoll.{about}.{operation.name.lower()}.v1"
+
+
+def _time(revision: int) -> str:
+    """A revision counts microseconds since 1970, so the moment of an event needs no clock of its own."""
+    moment = datetime.fromtimestamp(revision // 1_000_000, UTC).replace(microsecond=revision % 1_000_000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _key_path(key: ObjectKey) -> str:
+    parts = (key.cluster, key.type.identity, key.type.group, key.type.resource, key.namespace, key.name)
+    return "/".join(quote(part, safe=_SAFE) for part in parts)
+
+
+def _parse_key_path(path: str) -> ObjectKey:
+    cluster, identity, group, resource, namespace, name = (unquote(part) for part in path.split("/"))
+    return ObjectKey(ResourceType(group, resource, identity), cluster, namespace, name)

@@ -1,0 +1,240 @@
+"""A lane carries the log into one of the two streams: resume, tail, send, remember how far.
+
+The publisher runs one for changes and one for state on each connection. What differs between the two (which
+entries need a message, what starting anew means) stands in `lanes`. Invariant: entries are handled in revision
+order and each once; the cursor never claims an entry whose message is not acknowledged.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import time
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from atoll.machinery.stream import streams, subjects
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.definitions import Bounds, definition
+from atoll.machinery.stream.events import MESSAGE_ID, Event, encode_headers, from_entry
+from atoll.machinery.stream.log import Entry, Log, Policy
+from atoll.machinery.stream.pipeline import Acked, Limits, OutOfSequence, Outgoing, Pipeline
+from atoll.machinery.stream.resume import Cursor, Plan, Tip, decide
+
+log = structlog.get_logger()
+
+_SAVE_EVERY_S = 1.0
+_SAVE_EVERY_ACKS = 1000
+_BATCH = 500
+
+
+class Stats(msgspec.Struct):
+    """Counters of one lane since the process started."""
+
+    published: int = 0
+    skipped: int = 0
+    anew: int = 0
+    resumed: int = 0
+    damaged_records: int = 0
+    damaged_messages: int = 0
+
+
+class Feed:
+    """What both lanes work from. They mostly stand at the same place, so the second read is the first's answer."""
+
+    def __init__(self, source_log: Log, policy: Policy, limits: Limits, bounds: Bounds) -> None:
+        self.log, self.policy, self.limits, self.bounds = source_log, policy, limits, bounds
+        self._asked = (-1, -1)
+        self._answer: Sequence[Entry] = ()
+
+    def tail(self, revision: int) -> Sequence[Entry]:
+        """The next entries above a revision, at most a batch. Raises what the log raises."""
+        asked = (revision, self.log.last())
+        if asked != self._asked:
+            self._answer, self._asked = self.log.tail(revision, _BATCH), asked
+        return self._answer
+
+
+class Lane(abc.ABC):
+    """One stream's side of the publisher. Lives as long as the process; `run` once a connection."""
+
+    kind: str
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._log, self._policy, self._limits = feed.log, feed.policy, feed.limits
+        shard = feed.log.identity.shard
+        self._definition = definition(self.kind, shard, feed.bounds)
+        self.stream = subjects.stream_name(self.kind, shard)
+        self.stats = Stats()
+        self._cursor = self._load()
+        self._pipeline: Pipeline | None = None
+        self._created = ""
+        self._settled = False
+        self._anew_wanted = ""
+        self._no_id_until = 0
+        self._saved_at, self._saved_acks = 0.0, 0
+
+    @property
+    def revision(self) -> int:
+        """Everything up to here is acknowledged by the stream, or needs no message. 0 before the first."""
+        if self._pipeline is not None and self._settled:
+            return self._pipeline.acked.revision
+        return self._cursor.revision if self._cursor else 0
+
+    def start_anew(self, reason: str) -> None:
+        """Have consumers reread, now or as soon as there is a connection. The audit asks for it."""
+        self._anew_wanted = reason
+        if self._pipeline is not None:
+            self._pipeline.fail(OutOfSequence(reason))
+
+    async def run(self, connection: Connection) -> None:
+        """Publish until the connection or something else breaks. Raises Deposed, Unavailable, ApiError."""
+        while True:
+            info = await streams.ensure(connection, self._definition)
+            tip = await streams.tip(connection, self.stream, info)
+            plan = self._plan(tip)
+            pipeline = await self._open(connection, tip, plan)
+            try:
+                await self._follow(plan, pipeline, connection)
+            except OutOfSequence as error:
+                log.warning("stream to be looked at again", stream=self.stream, reason=str(error))
+            finally:
+                await self._close(pipeline, connection)
+
+    @abc.abstractmethod
+    async def _handle(self, pipeline: Pipeline, entry: Entry) -> None:
+        """Send what the entry needs in this stream, or skip it."""
+
+    @abc.abstractmethod
+    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, after: int) -> int:
+        """Have consumers reread, by a RESYNC or a refill. Gives the revision to go on behind."""
+
+    # --- one session -------------------------------------------------------------------------------------
+
+    def _plan(self, tip: Tip) -> Plan:
+        plan = decide(self._cursor, tip, self._log.identity, self._log.floor())
+        if self._anew_wanted and not plan.anew:
+            plan = Plan(plan.after, True, self._anew_wanted)
+        self._anew_wanted = ""
+        self.stats.resumed += 1
+        facts = {"reason": plan.reason, "anew": plan.anew, "after": plan.after, "sequence": tip.last_sequence}
+        log.info("stream resumed", stream=self.stream, **facts)
+        return plan
+
+    async def _open(self, connection: Connection, tip: Tip, plan: Plan) -> Pipeline:
+        written = tip.event.revision if tip.event is not None else 0
+        pipeline = Pipeline(connection, self._limits, Acked(plan.after, tip.last_sequence, written))
+        await pipeline.open()
+        self._pipeline, self._created, self._saved_acks = pipeline, tip.created, 0
+        return pipeline
+
+    async def _close(self, pipeline: Pipeline, connection: Connection) -> None:
+        self._remember(pipeline, force=True)
+        self._pipeline, self._settled = None, False
+        await pipeline.close()
+
+    async def _follow(self, plan: Plan, pipeline: Pipeline, connection: Connection) -> None:
+        position = plan.after
+        if plan.anew:
+            self.stats.anew += 1
+            # What follows may have been sent minutes ago: the server would take its ids for duplicates and drop
+            # it, even from a stream that no longer holds the first copy. The expected sequence is guard enough.
+            self._no_id_until = self._log.last()
+            position = await self._begin_anew(pipeline, connection, position)
+            await pipeline.drain()
+        # Only now: a cursor saved before the consumers were told would make the next start skip telling them.
+        self._settled = True
+        self._remember(pipeline, force=True)
+        while True:
+            position = await self._advance(pipeline, position)
+            self._remember(pipeline)
+            if position >= self._log.last():
+                await self._wait_for_more(pipeline, position)
+
+    async def _advance(self, pipeline: Pipeline, position: int) -> int:
+        entries = self._read(position)
+        for entry in entries:
+            await self._handle(pipeline, entry)
+        return entries[-1].revision if entries else position
+
+    def _read(self, position: int) -> Sequence[Entry]:
+        """The next entries. Raises OutOfSequence if compaction passed the position, before or during the read."""
+        entries: Sequence[Entry] = ()
+        failure: Exception | None = None
+        try:
+            entries = self._feed.tail(position)
+        except Exception as error:
+            failure = error
+        if position < self._log.floor():
+            raise OutOfSequence("compaction passed the publisher")
+        if failure is not None:
+            raise failure
+        return entries
+
+    async def _wait_for_more(self, pipeline: Pipeline, position: int) -> None:
+        """Until a commit, or the end of this session; saves the cursor meanwhile."""
+        commit = asyncio.ensure_future(self._log.committed(position))
+        try:
+            while not commit.done():
+                timeout_s = _SAVE_EVERY_S if pipeline.in_flight or self._unsaved(pipeline) else None
+                waits: set[asyncio.Future[None] | asyncio.Future[int]] = {commit, pipeline.failure}
+                await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                pipeline.check()
+                self._remember(pipeline)
+        finally:
+            commit.cancel()
+
+    async def _send(self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
+        """Send one event; once it is acknowledged, entries up to revision `done` are."""
+        headers = encode_headers(event)
+        if event.key is not None and event.revision > self._no_id_until:
+            headers[MESSAGE_ID] = event.id
+        if extra:
+            headers.update(extra)
+        self.stats.published += 1
+        await pipeline.send(Outgoing(event.subject, event.payload, headers, event.revision), done)
+
+    def _from_entry(self, entry: Entry) -> Event:
+        event = from_entry(self.kind, self._log.identity, entry)
+        if not (event.sealed or event.hole >= 0) or (event.sealed and not event.intact):
+            self.stats.damaged_records += 1
+            log.error("record fails its checksum", stream=self.stream, revision=entry.revision)
+        return event
+
+    # --- the cursor --------------------------------------------------------------------------------------
+
+    @property
+    def _mark(self) -> str:
+        return f"stream.{self.kind}"
+
+    def _load(self) -> Cursor | None:
+        data = self._log.get_mark(self._mark)
+        try:
+            return msgspec.json.decode(data, type=Cursor) if data else None
+        except msgspec.DecodeError as error:
+            log.error("unreadable stream cursor", stream=self.stream, error=str(error))
+            return None
+
+    def _unsaved(self, pipeline: Pipeline) -> bool:
+        acked, cursor = pipeline.acked, self._cursor
+        return cursor is None or (acked.revision, acked.sequence) != (cursor.revision, cursor.sequence)
+
+    def _remember(self, pipeline: Pipeline, force: bool = False) -> None:
+        """Save the cursor where it moved: at once if forced, else once a second or a thousand acknowledgements."""
+        if not self._settled or not (force or self._unsaved(pipeline)):
+            return
+        now = time.monotonic()
+        due = now - self._saved_at >= _SAVE_EVERY_S or pipeline.acks - self._saved_acks >= _SAVE_EVERY_ACKS
+        if not (due or force):
+            return
+        acked = pipeline.acked
+        self._cursor = Cursor(acked.revision, acked.sequence, acked.written, self._created, self._log.identity.lineage)
+        self._saved_at, self._saved_acks = now, pipeline.acks
+        self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
+        self.on_saved()
+
+    def on_saved(self) -> None:
+        """Replaced by the publisher, which tells compaction the lower of both lanes."""

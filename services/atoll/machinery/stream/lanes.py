@@ -1,0 +1,96 @@
+"""What the two lanes do with an entry, and how each starts anew.
+
+Changes: every entry of a published type becomes a message; starting anew is a RESYNC and then the retained
+log. State: an entry matters only where an object is, becomes or ceases to be replicated; starting anew is a
+refill from the current objects between two RESYNC. Invariant: a refill that was cut off is recognised by the
+phase of the stream's last message and begun again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.stream import streams, subjects
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
+from atoll.machinery.stream.events import Event, Operation, Phase, control, tombstone
+from atoll.machinery.stream.lane import Lane
+from atoll.machinery.stream.log import Entry
+from atoll.machinery.stream.pipeline import Pipeline
+
+_TTL = {"Nats-TTL": f"{TOMBSTONE_TTL_S}s"}
+_PAGE = 200
+
+
+class ChangesLane(Lane):
+    """Carries every change of the published types."""
+
+    kind = subjects.CHANGES
+
+    async def _handle(self, pipeline: Pipeline, entry: Entry) -> None:
+        if not self._policy.published(entry.key.type):
+            self.stats.skipped += 1
+            pipeline.skip(entry.revision)
+            return
+        await self._send(pipeline, self._from_entry(entry), entry.revision)
+
+    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, after: int) -> int:
+        del connection
+        await self._send(pipeline, control(self.kind, Operation.RESYNC, self._log.identity, after), after)
+        return after
+
+
+class StateLane(Lane):
+    """Carries the last state of every replicated object."""
+
+    kind = subjects.STATE
+
+    async def _handle(self, pipeline: Pipeline, entry: Entry) -> None:
+        event = self._event(entry) if self._policy.may_replicate(entry.key.type) else None
+        if event is None:
+            self.stats.skipped += 1
+            pipeline.skip(entry.revision)
+            return
+        await self._send(pipeline, event, entry.revision, _TTL if event.operation is Operation.DELETED else None)
+
+    def _event(self, entry: Entry) -> Event | None:
+        stands = self._policy.replicated(entry.key, entry.value)
+        if entry.operation == Operation.DELETED:
+            return tombstone(self._log.identity, entry.key, entry.revision) if stands else None
+        if stands:
+            return self._from_entry(entry)
+        before = self._log.before(entry)
+        if before is None or not self._policy.replicated(entry.key, before):
+            return None
+        return tombstone(self._log.identity, entry.key, entry.revision)
+
+    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, after: int) -> int:
+        """Refill from the objects. What they were before this revision nobody needs, so the log is not replayed."""
+        position = self._log.last()
+        await self._mark_phase(pipeline, position, Phase.BEGIN)
+        await pipeline.drain()
+        await streams.purge(connection, self.stream, pipeline.acked.sequence)
+        for type in self._log.types():
+            if self._policy.may_replicate(type):
+                await self._refill(pipeline, type, position)
+        await self._mark_phase(pipeline, position, Phase.END)
+        return position
+
+    async def _mark_phase(self, pipeline: Pipeline, position: int, phase: Phase) -> None:
+        await self._send(pipeline, control(self.kind, Operation.RESYNC, self._log.identity, position, phase), position)
+
+    async def _refill(self, pipeline: Pipeline, type: ResourceType, position: int) -> None:
+        after: ObjectKey | None = None
+        while True:
+            page = self._log.standing(type, after, _PAGE)
+            for entry in page:
+                if self._policy.replicated(entry.key, entry.value):
+                    await self._send(pipeline, self._refilled(entry), position)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key
+
+    def _refilled(self, entry: Entry) -> Event:
+        event = self._from_entry(entry)
+        return msgspec.structs.replace(event, phase=Phase.REFILL)

@@ -1,0 +1,104 @@
+"""What the publisher needs of a shard's log, as protocols.
+
+The shard hands its store in through an adapter; tests hand in a log of their own. Siblings may not import
+each other, so these say in the stream's words what the store promises in its contract. Invariant: values
+are bytes as stored, so a sealed record passes through the stream without ever being opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+
+
+class Source(Protocol):
+    """Who a store is. `lineage` changes only when acknowledged history was lost, `epoch` at every open."""
+
+    @property
+    def shard(self) -> str: ...
+    @property
+    def shard_uid(self) -> str: ...
+    @property
+    def lineage(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+
+
+class Entry(Protocol):
+    """One log entry, or one standing object (then `operation` is ADDED and both previous ones are 0).
+
+    `value` is the record as stored; of a delete, the record before it. `operation` is a number of
+    `events.Operation`. `crc` is CRC-32C over the value with its hole zeroed, over all of it where sealed.
+    """
+
+    @property
+    def revision(self) -> int: ...
+    @property
+    def operation(self) -> int: ...
+    @property
+    def key(self) -> ObjectKey: ...
+    @property
+    def value(self) -> bytes: ...
+    @property
+    def sealed(self) -> bool: ...
+    @property
+    def crc(self) -> int: ...
+    @property
+    def previous(self) -> int: ...
+    @property
+    def previous_of_type(self) -> int: ...
+
+
+class Log(Protocol):
+    """One shard's ordered log, its current objects, and a few marks in the same file."""
+
+    @property
+    def identity(self) -> Source: ...
+
+    def floor(self) -> int:
+        """The highest revision that compaction dropped; 0 if the log is whole."""
+
+    def last(self) -> int:
+        """The last committed revision; 0 in an empty store."""
+
+    def tail(self, revision: int, limit: int) -> Sequence[Entry]:
+        """Up to `limit` entries above a revision, in order. May raise anything if `revision` is below the floor."""
+
+    def backlog(self, revision: int, limit: int) -> int:
+        """How many entries stand above a revision, counted no further than `limit`."""
+
+    def before(self, entry: Entry) -> bytes | None:
+        """The record that a log entry replaced, as stored; None for a create or a compacted entry."""
+
+    async def committed(self, revision: int) -> int:
+        """Wait until the last committed revision is above `revision`; give it."""
+
+    def types(self) -> Sequence[ResourceType]:
+        """Every type that objects stand under."""
+
+    def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[Entry]:
+        """Up to `limit` current objects of a type in all clusters behind `after`, in key order."""
+
+    def get_mark(self, name: str) -> bytes | None:
+        """A mark, None if it was never set."""
+
+    def set_mark(self, name: str, value: bytes) -> None:
+        """Set a mark. May become durable later than the call, and be lost in a crash; never torn."""
+
+    def set_published(self, revision: int) -> None:
+        """Tell compaction how far both streams are. Lazily durable, like a mark."""
+
+
+class Policy(Protocol):
+    """Which changes go where. Decided by configuration and by the kinds, never by the stream."""
+
+    def published(self, type: ResourceType) -> bool:
+        """Whether changes of this type go to the changes stream (Leases and Events do not, by default)."""
+
+    def may_replicate(self, type: ResourceType) -> bool:
+        """Whether objects of this type can ever be in the state stream. Cheap: asked for every entry."""
+
+    def replicated(self, key: ObjectKey, value: bytes) -> bool:
+        """Whether this very object is in the state stream. Asked only where `may_replicate` said yes."""

@@ -1,0 +1,145 @@
+"""The publisher of a shard: connects to NATS, runs both lanes, keeps at it for as long as the shard lives.
+
+The shard starts it beside its store; nothing waits for it, so NATS down is lag that `lag` measures and never
+an error to a writer. Entries go to `lanes`, what went wrong to the log and to `stats`. Invariant: one publisher
+a shard in a process, and one that a higher epoch has deposed publishes nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from atoll.machinery.stream.audit import Audit
+from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable
+from atoll.machinery.stream.definitions import Bounds
+from atoll.machinery.stream.lane import Feed, Lane, Stats
+from atoll.machinery.stream.lanes import ChangesLane, StateLane
+from atoll.machinery.stream.log import Entry, Log, Policy
+from atoll.machinery.stream.pipeline import Limits
+from atoll.machinery.stream.resume import Deposed
+
+log = structlog.get_logger()
+
+_BACKLOG_LIMIT = 10_000
+
+
+class PublisherOptions(msgspec.Struct, frozen=True):
+    """Bounds and paces. `audit_interval_s` 0 audits at the start of each connection only."""
+
+    limits: Limits = Limits()
+    bounds: Bounds = Bounds()
+    backoff_s: float = 0.05
+    backoff_max_s: float = 5.0
+    audit_interval_s: float = 600.0
+    audit_rate: int = 20_000
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """How far the streams are behind the log. `events` is counted no further than 10,000."""
+
+    events: int
+    seconds: float
+    connected: bool
+
+
+class Publisher:
+    """`run` it as a task; cancel the task to stop. `deposed` is called once, from within the task."""
+
+    def __init__(
+        self, source_log: Log, policy: Policy, access: Access, deposed: Callable[[Deposed], None],
+        options: PublisherOptions = PublisherOptions(),
+    ) -> None:  # fmt: skip
+        self._log = source_log
+        self._access = access
+        self._deposed = deposed
+        self._options = options
+        feed = Feed(source_log, policy, options.limits, options.bounds)
+        self.changes = ChangesLane(feed)
+        self.state = StateLane(feed)
+        self.lanes: tuple[Lane, Lane] = (self.changes, self.state)
+        for lane in self.lanes:
+            lane.on_saved = self._tell_compaction  # type: ignore[method-assign]
+        self._audit = Audit(self.changes, self.state, source_log, policy, options.audit_rate)
+        self._connected = False
+
+    @property
+    def stats(self) -> dict[str, Stats]:
+        return {lane.kind: lane.stats for lane in self.lanes}
+
+    @property
+    def published(self) -> int:
+        """The revision up to which both streams have everything. Compaction does not pass it unless it must."""
+        return min(lane.revision for lane in self.lanes)
+
+    def lag(self) -> Lag:
+        """Cheap enough for a scrape; reads one entry and counts keys."""
+        done = self.published
+        waiting: Sequence[Entry] = ()
+        if done < self._log.last() and done >= self._log.floor():
+            waiting = self._log.tail(done, 1)
+        seconds = max(0.0, time.time() - waiting[0].revision / 1e6) if waiting else 0.0
+        return Lag(self._log.backlog(done, _BACKLOG_LIMIT), seconds, self._connected)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait until everything committed by now is in both streams. False if that takes longer."""
+        target, deadline = self._log.last(), time.monotonic() + timeout_s
+        while self.published < target:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.005)
+        return True
+
+    async def run(self) -> None:
+        """Publish until cancelled or deposed."""
+        failures = 0
+        while True:
+            try:
+                await self._session()
+            except Deposed as error:
+                log.error("writer was deposed", own=error.own, other=error.other)
+                self._deposed(error)
+                return
+            except (Unavailable, ApiError, TooOld) as error:
+                failures = 0 if self._connected else failures + 1
+                log.warning("stream not reachable", error=str(error), failures=failures)
+            except Exception as error:
+                # A record that cannot be read must not end publishing for good: it may be repaired meanwhile.
+                failures += 1
+                log.exception("publishing failed", error=repr(error), failures=failures)
+            finally:
+                self._connected = False
+            await asyncio.sleep(self._pause_s(failures))
+
+    def _pause_s(self, failures: int) -> float:
+        longest = min(self._options.backoff_max_s, self._options.backoff_s * 2 ** min(failures, 16))
+        return longest * random.uniform(0.5, 1.0)
+
+    async def _session(self) -> None:
+        shard = self._log.identity.shard
+        connection = await Connection.open(self._access, f"atoll shard {shard}")
+        try:
+            self._connected = True
+            await self._until_one_ends(connection)
+        finally:
+            await connection.close()
+
+    async def _until_one_ends(self, connection: Connection) -> None:
+        works = [asyncio.ensure_future(lane.run(connection)) for lane in self.lanes]
+        works.append(asyncio.ensure_future(self._audit.run(connection, self._options.audit_interval_s)))
+        try:
+            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+        errors = [error for work in done if (error := work.exception()) is not None]
+        raise next((error for error in errors if isinstance(error, Deposed)), errors[0])
+
+    def _tell_compaction(self) -> None:
+        self._log.set_published(self.published)

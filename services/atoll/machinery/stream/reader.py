@@ -1,0 +1,99 @@
+"""Reading a stream through a pull consumer: batches as they come, one request outstanding.
+
+The audit and the consumer library read with this. Invariant: no more is asked for than fits the bounds, so a
+slow reader holds one batch and the server keeps the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.stream.connection import ApiError, Connection, Unavailable
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+_CONSUMER_NOT_FOUND = 10014
+_EXPIRES_S = 20.0
+_GRACE_S = 5.0
+_MAX_BYTES = 16 << 20
+_NO_MESSAGES = "404"
+
+
+def stream_sequence(reply: str) -> int:
+    """The stream's sequence of a delivered message, from its reply subject. Raises ValueError on any other."""
+    tokens = reply.split(".")
+    if tokens[:2] != ["$JS", "ACK"] or len(tokens) not in (9, 12):
+        raise ValueError(f"not delivered by a consumer: {reply!r}")
+    return int(tokens[5] if len(tokens) == 9 else tokens[7])
+
+
+class Reader:
+    """One consumer of one stream. `open`, then `batch` until done, then `close`."""
+
+    def __init__(self, connection: Connection, stream: str, name: str, size: int = 500) -> None:
+        self._connection, self._stream, self._name, self._size = connection, stream, name, size
+        self._queue: asyncio.Queue[Msg | Exception] = asyncio.Queue()
+        self._subscription: Subscription | None = None
+        self._outstanding = 0
+        self._inbox = ""
+        self._requests = 0
+
+    async def open(self, config: Object) -> Object:
+        """Create the consumer anew (one of this name is replaced); give its info. Raises ApiError, Unavailable."""
+        await self._delete()
+        self._inbox = self._connection.inbox()
+        self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._queue.put)
+        self._connection.on_lost(self._queue.put_nowait)
+        base = {"name": self._name, "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
+                "inactive_threshold": 60_000_000_000}  # fmt: skip
+        body = {"stream_name": self._stream, "config": {**base, **config}}
+        return await self._connection.api(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
+
+    async def close(self) -> None:
+        self._connection.forget(self._queue.put_nowait)
+        if self._subscription is not None:
+            await self._connection.unsubscribe(self._subscription)
+        if not self._connection.closed.is_set():
+            await self._delete()
+
+    async def batch(self, wait: bool = True) -> list[Msg]:
+        """At least one message, in stream order; empty if nothing came in time, or at once if not told to wait.
+        Raises Unavailable."""
+        if self._outstanding <= 0:
+            await self._ask(wait)
+        found: list[Msg] = []
+        while self._outstanding > 0 and (not found or not self._queue.empty()):
+            message = await self._next()
+            if isinstance(message, Exception):
+                raise message
+            if message.reply:
+                found.append(message)
+                self._outstanding -= 1
+            elif message.subject == f"{self._inbox}.{self._requests}":
+                self._outstanding = 0
+        return found
+
+    async def _next(self) -> Msg | Exception:
+        try:
+            return await asyncio.wait_for(self._queue.get(), _EXPIRES_S + _GRACE_S)
+        except TimeoutError as error:
+            raise Unavailable("the consumer went silent") from error
+
+    async def _ask(self, wait: bool) -> None:
+        body: Object = {"batch": self._size, "max_bytes": _MAX_BYTES}
+        body |= {"expires": int(_EXPIRES_S * 1e9)} if wait else {"no_wait": True}
+        self._requests += 1
+        self._outstanding = self._size
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
+        await self._connection.publish(subject, encode_json(body), f"{self._inbox}.{self._requests}")
+
+    async def _delete(self) -> None:
+        try:
+            await self._connection.api(f"CONSUMER.DELETE.{self._stream}.{self._name}")
+        except ApiError as error:
+            if error.code != _CONSUMER_NOT_FOUND:
+                raise

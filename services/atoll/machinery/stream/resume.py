@@ -1,0 +1,100 @@
+"""Where a publisher goes on: a pure decision from its cursor, the tip of the stream and the log's floor.
+
+A lane asks at its start and whenever the server refused its expected sequence. The stream itself is the
+truth about what was published; the cursor only covers what the stream cannot say (entries that need no
+message, messages that aged out). Invariant: after the answer is followed, each log entry is in the stream or
+behind a RESYNC.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.stream.events import Event, Phase
+from atoll.machinery.stream.log import Source
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a lane is, as its mark keeps it. All entries up to `revision` were handled; the message at
+    `sequence` carries revision `written`; `created` is when that stream was created, `lineage` the log's."""
+
+    revision: int
+    sequence: int
+    written: int
+    created: str
+    lineage: str
+
+
+class Tip(msgspec.Struct, frozen=True):
+    """The end of a stream: its last sequence, and the last message that can be read with its sequence."""
+
+    created: str
+    last_sequence: int
+    event: Event | None = None
+    sequence: int = 0
+    foreign: bool = False  # the last message is none of ours
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Go on behind revision `after`; `anew` means with a RESYNC first (changes) or by a refill (state)."""
+
+    after: int
+    anew: bool = False
+    reason: str = ""
+
+
+class Deposed(Exception):
+    """A writer with a higher epoch publishes for this shard. This one must stop serving."""
+
+    def __init__(self, own: int, other: int) -> None:
+        super().__init__(f"epoch {own} was superseded by {other}")
+        self.own, self.other = own, other
+
+
+def decide(cursor: Cursor | None, tip: Tip, source: Source, floor: int) -> Plan:
+    """Raises Deposed if the stream's last message carries a higher epoch than ours."""
+    last = tip.event
+    if last is not None and last.epoch > source.epoch:
+        raise Deposed(source.epoch, last.epoch)
+    plan = _decide(cursor, tip, source, floor)
+    if plan.after < floor and not plan.anew:
+        return Plan(floor, True, "compaction passed the stream")
+    return plan
+
+
+def _decide(cursor: Cursor | None, tip: Tip, source: Source, floor: int) -> Plan:
+    last = tip.event
+    if last is not None and (last.lineage, last.shard_uid) != (source.lineage, source.shard_uid):
+        return Plan(floor, True, "the stream holds another history")
+    if cursor is not None and cursor.lineage != source.lineage:
+        return Plan(floor, True, "the log has a new lineage")
+    if cursor is not None and cursor.created != tip.created:
+        return Plan(floor, True, "the stream was created anew")
+    if last is not None and last.phase in (Phase.BEGIN, Phase.REFILL):
+        return Plan(floor, True, "a refill was not finished")
+    if tip.foreign:
+        return Plan(floor, True, "the stream ends in a message of somebody else")
+    if cursor is None:
+        return _without_cursor(tip, floor)
+    return _with_cursor(cursor, tip, floor)
+
+
+def _without_cursor(tip: Tip, floor: int) -> Plan:
+    if tip.event is not None:
+        return Plan(tip.event.revision, reason="no cursor")
+    if tip.last_sequence == 0 and floor == 0:
+        return Plan(0, reason="first start")
+    return Plan(floor, True, "neither a cursor nor a message")
+
+
+def _with_cursor(cursor: Cursor, tip: Tip, floor: int) -> Plan:
+    last = tip.event
+    if last is not None and tip.sequence > cursor.sequence:
+        return Plan(last.revision, reason="the cursor was behind")
+    if last is not None and tip.sequence == cursor.sequence and last.revision != cursor.written:
+        return Plan(last.revision, reason="the stream was written otherwise than the cursor says")
+    if tip.last_sequence >= cursor.sequence:
+        return Plan(cursor.revision, reason="cursor and stream agree")
+    if last is not None:
+        return Plan(last.revision, reason="the stream lost its tail")
+    return Plan(floor, True, "the stream lost all it held")

@@ -1,0 +1,93 @@
+"""The streams themselves: created, kept in shape, asked for their end, purged.
+
+Lanes and the audit call this at the start of each session; what it finds goes to `resume`. Invariant: it
+never deletes a stream, so nothing here can lose more than a purge that a refill follows at once.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import structlog
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.stream.connection import ApiError, Connection
+from atoll.machinery.stream.definitions import differences
+from atoll.machinery.stream.events import Event, Malformed, decode
+from atoll.machinery.stream.resume import Tip
+
+log = structlog.get_logger()
+
+_STREAM_NOT_FOUND = 10059
+_NO_MESSAGE = 10037
+#: How far back to look for a message that can be read when the last ones cannot.
+_LOOK_BACK = 64
+
+
+async def ensure(connection: Connection, wanted: Object) -> Object:
+    """Create the stream, or update it where it differs; give its info. Raises ApiError, Unavailable."""
+    name = wanted["name"]
+    info = await find(connection, name)
+    if info is None:
+        log.info("stream created", stream=name)
+        return await connection.api(f"STREAM.CREATE.{name}", wanted)
+    changed = differences(wanted, info["config"])
+    if not changed:
+        return info
+    log.warning("stream brought back into shape", stream=name, members=sorted(changed))
+    return await connection.api(f"STREAM.UPDATE.{name}", {**info["config"], **wanted})
+
+
+async def find(connection: Connection, name: str) -> Object | None:
+    """A stream's info, None if there is no such stream."""
+    try:
+        return await connection.api(f"STREAM.INFO.{name}")
+    except ApiError as error:
+        if error.code == _STREAM_NOT_FOUND:
+            return None
+        raise
+
+
+async def tip(connection: Connection, name: str, info: Object) -> Tip:
+    """The end of a stream. The last message may be damaged; then the last one before it that can be read."""
+    created, last_sequence = info["created"], info["state"]["last_seq"]
+    first = max(info["state"]["first_seq"], last_sequence - _LOOK_BACK, 1)
+    for sequence in range(last_sequence, first - 1, -1) if info["state"]["messages"] else ():
+        message = await _message(connection, name, sequence)
+        if message is None:
+            continue
+        event = _event(message)
+        return Tip(created, last_sequence, event, sequence, foreign=event is None)
+    return Tip(created, last_sequence)
+
+
+async def purge(connection: Connection, name: str, below: int) -> None:
+    """Drop every message below a sequence."""
+    await connection.api(f"STREAM.PURGE.{name}", {"seq": below})
+
+
+async def _message(connection: Connection, name: str, sequence: int) -> Object | None:
+    try:
+        answer = await connection.api(f"STREAM.MSG.GET.{name}", {"seq": sequence})
+    except ApiError as error:
+        if error.code == _NO_MESSAGE:
+            return None
+        raise
+    message: Object = answer["message"]
+    return message
+
+
+def _event(message: Object) -> Event | None:
+    headers = parse_headers(base64.b64decode(message.get("hdrs", "")))
+    try:
+        return decode(message["subject"], headers, base64.b64decode(message.get("data", "")))
+    except Malformed as error:
+        log.warning("foreign message in stream", subject=message["subject"], error=str(error))
+        return None
+
+
+def parse_headers(block: bytes) -> dict[str, str]:
+    """Headers of a stored message: a status line, then `name: value` lines. Empty for an empty block."""
+    lines = block.decode("utf-8", "replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {name: value.strip() for name, _, value in pairs}

@@ -1,0 +1,244 @@
+"""One listening socket: who is let in, and when the TLS handshake of each begins.
+
+Owned by the Server, which is asked before each accept. A handshake costs a hundred times a request, so only
+so many run at a time; a socket that has sent nothing yet holds no place among them, and a stalled handshake
+loses its place to one that waits. Invariant: sockets accepted and not yet connections are counted, bounded
+and closed on every path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from atoll.machinery.wire.connection import Connection
+
+if TYPE_CHECKING:
+    from atoll.machinery.wire.server import Server
+
+log = structlog.get_logger()
+
+_BACKLOG = 4096
+#: Accepted in one loop turn, so that a storm of connections does not stop running requests.
+_BATCH = 32
+#: A handshake older than this gives way when others wait for a place.
+_STALLED_HANDSHAKE_S = 1.0
+#: Pause after the system refused a socket (out of descriptors or memory).
+_REFUSED_PAUSE_S = 1.0
+_TLS_HANDSHAKE = 0x16
+_PLAIN_TO_TLS = (
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"Client sent an HTTP request to an HTTPS server.\n"
+)
+
+
+class Acceptor:
+    """Accepts on one socket for a Server. `pending` counts sockets that are not yet connections."""
+
+    def __init__(self, server: Server, sock: socket.socket, ssl_context: ssl.SSLContext | None) -> None:
+        self._server = server
+        self._sock = sock
+        self._ssl_context = ssl_context
+        self._accepting = False
+        self._closed = False
+        self._refused_until_s = 0.0
+        #: Sent nothing yet → when it is dropped.
+        self._silent: dict[socket.socket, float] = {}
+        self._waiting: deque[socket.socket] = deque()
+        #: Handshakes (or plain connections being made) → when they began, oldest first.
+        self._opening: dict[asyncio.Task[None], float] = {}
+
+    @property
+    def pending(self) -> int:
+        return len(self._silent) + len(self._waiting) + len(self._opening)
+
+    def resume(self) -> None:
+        """Accept again, if the server has room."""
+        if self._accepting or self._closed or not self._has_room():
+            return
+        self._accepting = True
+        self._server.loop.add_reader(self._sock.fileno(), self._accept)
+
+    def check(self, now: float) -> None:
+        """Drop who says nothing, make room among the handshakes, go on after a refusal. Called by the
+        sweep."""
+        for sock in [sock for sock, deadline in self._silent.items() if deadline <= now]:
+            self._forget_silent(sock)
+            sock.close()
+        self._begin_waiting()
+        self.resume()
+
+    def close(self) -> None:
+        """Stop listening and give up what is not yet a connection."""
+        if self._closed:
+            return
+        self._pause()
+        self._closed = True
+        self._sock.close()
+        for sock in list(self._silent):
+            self._forget_silent(sock)
+            sock.close()
+        while self._waiting:
+            self._waiting.popleft().close()
+        for task in self._opening:
+            task.cancel()
+
+    def _pause(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self._server.loop.remove_reader(self._sock.fileno())
+
+    def _has_room(self) -> bool:
+        server = self._server
+        return server.connections < server.limits.connections and server.now() >= self._refused_until_s
+
+    def _accept(self) -> None:
+        for _ in range(_BATCH):
+            if not self._has_room():
+                self._pause()
+                return
+            try:
+                sock, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("accept refused by the system", error=str(error))
+                self._refused_until_s = self._server.now() + _REFUSED_PAUSE_S
+                self._pause()
+                return
+            sock.setblocking(False)
+            self._admit(sock)
+
+    def _admit(self, sock: socket.socket) -> None:
+        if self._ssl_context is None:
+            self._open(sock)
+            return
+        self._silent[sock] = self._server.now() + self._server.limits.handshake_timeout_s
+        self._server.loop.add_reader(sock.fileno(), self._spoke, sock)
+
+    def _forget_silent(self, sock: socket.socket) -> None:
+        del self._silent[sock]
+        self._server.loop.remove_reader(sock.fileno())
+
+    def _spoke(self, sock: socket.socket) -> None:
+        """The first byte is there: a handshake, or something to send away cheaply."""
+        try:
+            first = sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            first = b""
+        self._forget_silent(sock)
+        if first and first[0] == _TLS_HANDSHAKE:
+            self._waiting.append(sock)
+            self._begin_waiting()
+            return
+        if first.isalpha():
+            with contextlib.suppress(OSError):
+                sock.recv(65536)
+                sock.send(_PLAIN_TO_TLS)
+        sock.close()
+
+    def _begin_waiting(self) -> None:
+        limit = self._server.limits.handshakes
+        while self._waiting:
+            if len(self._opening) >= limit and not self._evict():
+                return
+            self._open(self._waiting.popleft())
+
+    def _evict(self) -> bool:
+        """Cancel the oldest handshake if it is stalled; its place is free at once."""
+        task, began_s = next(iter(self._opening.items()))
+        if self._server.now() - began_s < _STALLED_HANDSHAKE_S:
+            return False
+        del self._opening[task]
+        task.cancel()
+        return True
+
+    def _open(self, sock: socket.socket) -> None:
+        task = self._server.track(self._connect(sock))
+        self._opening[task] = self._server.now()
+        task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening.pop(task, None)
+        self._begin_waiting()
+        self.resume()
+
+    async def _connect(self, sock: socket.socket) -> None:
+        limits, tls = self._server.limits, self._ssl_context
+        try:
+            await self._server.loop.connect_accepted_socket(
+                lambda: Connection(self._server),
+                sock,
+                ssl=tls,
+                ssl_handshake_timeout=limits.handshake_timeout_s if tls else None,
+                ssl_shutdown_timeout=limits.linger_s if tls else None,
+            )
+        except (OSError, TimeoutError) as error:
+            log.debug("handshake failed", error=str(error))
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+
+
+async def bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+    """A listening, non-blocking TCP socket on the first address `host` resolves to. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        _keep_alive(sock)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def bind_unix(path: str) -> socket.socket:
+    """A listening, non-blocking Unix socket of mode 0600. Raises OSError if somebody listens there."""
+    if Path(path).is_socket():
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+            if probe.connect_ex(path) == 0:
+                raise OSError(f"another process listens on {path}")
+        Path(path).unlink()
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        before = os.umask(0o177)
+        try:
+            sock.bind(path)
+        finally:
+            os.umask(before)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Accepted sockets inherit this: a peer that vanished without a word is noticed within two minutes."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)

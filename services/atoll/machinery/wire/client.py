@@ -1,0 +1,306 @@
+"""A small HTTP/1.1 client: one origin, a bounded pool of connections, whole responses and streams.
+
+Used by the Kubernetes client, by controllers that call another shard, by tests and benchmarks. Credentials
+are the caller's: a client certificate in the origin's context, a bearer token in the headers. Invariant: a
+request is sent twice only if it cannot have been executed twice with effect, and every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+
+import msgspec
+
+from atoll.machinery.wire.exchange import Headers
+from atoll.machinery.wire.incoming import (
+    BadResponse,
+    ClientError,
+    ClientLimits,
+    ConnectionLost,
+    Incoming,
+    Unreachable,
+)
+from atoll.machinery.wire.outgoing import ClientConnection, encode_request
+
+__all__ = [
+    "BadResponse", "ClientError", "ClientLimits", "ClientResponse", "ClientStream", "ConnectionLost",
+    "HttpClient", "Origin", "Unreachable",
+]  # fmt: skip
+
+#: May be sent again when a pooled connection died unanswered. PUT and DELETE are idempotent in HTTP, but
+#: their second answer (409, 404) would hide that the first one succeeded.
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a client connects: host and port, or a Unix socket.
+
+    `tls` None means plain text. `server_name` is what the certificate must name, if that is not `host`.
+    """
+
+    host: str = ""
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    server_name: str = ""
+    unix_path: str = ""
+
+    @property
+    def authority(self) -> str:
+        """Value of the Host header."""
+        if self.unix_path:
+            return "localhost"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class ClientResponse(msgspec.Struct, frozen=True):
+    """A whole response. `headers` maps lower-case names to values in order of arrival."""
+
+    status: int
+    headers: Mapping[str, list[str]]
+    body: bytes
+
+    def header(self, name: str, default: str = "") -> str:
+        """First value of a header (lower-case name), or default."""
+        values = self.headers.get(name)
+        return values[0] if values else default
+
+
+class ClientStream:
+    """A response read while it comes. Iterate for chunks, or `lines()`; use as a context manager or
+    `close()`.
+
+    Reading raises ConnectionLost if the body ends before its framing says so, and TimeoutError after
+    `idle_timeout_s` of silence. Closing before the end closes the connection, which is how a watch ends.
+    """
+
+    def __init__(
+        self, client: HttpClient, connection: ClientConnection, incoming: Incoming, idle_s: float
+    ) -> None:
+        self.status = incoming.status
+        self.headers = incoming.headers
+        self._client = client
+        self._connection = connection
+        self._incoming = incoming
+        self._idle_timeout_s = idle_s
+        self._closed = False
+
+    async def __aenter__(self) -> ClientStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await self._next():
+            yield piece
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Lines without their end; a last one may lack it. Raises BadResponse for a line above the limit."""
+        limit = self._client.limits.line_bytes
+        begun: list[bytes] = []
+        begun_bytes = 0
+        while piece := await self._next():
+            first, *others = piece.split(b"\n")
+            begun.append(first)
+            begun_bytes += len(first)
+            if begun_bytes > limit:
+                raise BadResponse(f"line is above {limit} bytes")
+            if others:
+                yield b"".join(begun)
+                for line in others[:-1]:
+                    yield line
+                begun, begun_bytes = [others[-1]], len(others[-1])
+        if begun_bytes:
+            yield b"".join(begun)
+
+    async def read(self) -> bytes:
+        """The rest of the body. Raises BadResponse above the client's body limit."""
+        limit = self._client.limits.body_bytes
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await self._next():
+            size += len(piece)
+            if size > limit:
+                raise BadResponse(f"response body is above {limit} bytes")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """End the stream; its connection goes back to the pool if the response was read to its end."""
+        if not self._closed:
+            self._closed = True
+            self._client.release_stream(self._connection, self._incoming)
+
+    async def _next(self) -> bytes:
+        if self._closed:
+            raise ConnectionLost("stream is closed", begun=True)
+        if self._incoming.ready:
+            piece = await self._incoming.piece()
+        else:
+            async with asyncio.timeout(self._idle_timeout_s):
+                piece = await self._incoming.piece()
+        self._connection.resume()
+        return piece
+
+
+class HttpClient:
+    """Requests to one origin on the running loop. Close it when done; requests under way then fail."""
+
+    def __init__(self, origin: Origin, limits: ClientLimits | None = None) -> None:
+        self.origin = origin
+        self.limits = limits or ClientLimits()
+        self._authority = origin.authority
+        self._loop = asyncio.get_running_loop()
+        self._request_slots = asyncio.Semaphore(self.limits.connections)
+        self._stream_slots = asyncio.Semaphore(self.limits.streams)
+        #: Oldest first; taken from the end, so that connections no longer needed fall idle and are closed.
+        self._idle: list[ClientConnection] = []
+        self._busy: set[ClientConnection] = set()
+        self._reaper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def request(
+        self, method: str, target: str, headers: Headers = (), body: bytes = b"", *, timeout_s: float = 0
+    ) -> ClientResponse:
+        """Send a request and wait for the whole response, whatever its status; redirects are not followed.
+
+        `timeout_s` 0 means the client's limit. Raises Unreachable (not sent), ConnectionLost (outcome
+        unknown), BadResponse, TimeoutError (outcome unknown).
+        """
+        data = encode_request(method, target, headers, body, self._authority)
+        async with asyncio.timeout(timeout_s or self.limits.request_timeout_s), self._request_slots:
+            try:
+                return await self._whole(method, data, fresh=False)
+            except _DiedUnused:
+                return await self._whole(method, data, fresh=True)
+
+    async def stream(
+        self, method: str, target: str, headers: Headers = (), body: bytes = b"", *,
+        timeout_s: float = 0, idle_timeout_s: float = 0,
+    ) -> ClientStream:  # fmt: skip
+        """Send a request and return as soon as the headers are there. Close what is returned.
+
+        `timeout_s` is for the headers, `idle_timeout_s` for each silence after them; 0 means the client's
+        limits. Raises as `request` does.
+        """
+        data = encode_request(method, target, headers, body, self._authority)
+        async with asyncio.timeout(timeout_s or self.limits.request_timeout_s):
+            await self._stream_slots.acquire()
+            try:
+                try:
+                    connection, incoming = await self._begin(method, data, fresh=False)
+                except _DiedUnused:
+                    connection, incoming = await self._begin(method, data, fresh=True)
+            except BaseException:
+                self._stream_slots.release()
+                raise
+        return ClientStream(self, connection, incoming, idle_timeout_s or self.limits.stream_idle_timeout_s)
+
+    async def close(self) -> None:
+        """Close all connections. Further requests raise Unreachable."""
+        self._closed = True
+        if self._reaper is not None:
+            self._reaper.cancel()
+        for connection in [*self._idle, *self._busy]:
+            connection.abort()
+        self._idle.clear()
+        await asyncio.sleep(0)  # Transports report their end in the next turn.
+
+    def release_stream(self, connection: ClientConnection, incoming: Incoming) -> None:
+        """Called by a stream that is closed."""
+        self._stream_slots.release()
+        self._release(connection)
+
+    async def _whole(self, method: str, data: bytes, *, fresh: bool) -> ClientResponse:
+        connection = await self._connection(fresh=fresh)
+        incoming = Incoming(streaming=False, body_limit=self.limits.body_bytes)
+        reused = connection.used
+        try:
+            connection.send(data, incoming, head_only=method == "HEAD")
+            body = await incoming.whole()
+        except ConnectionLost as error:
+            _raise_if_unused(error, method, reused=reused)
+            raise
+        finally:
+            self._release(connection)
+        return ClientResponse(incoming.status, incoming.headers, body)
+
+    async def _begin(self, method: str, data: bytes, *, fresh: bool) -> tuple[ClientConnection, Incoming]:
+        connection = await self._connection(fresh=fresh)
+        incoming = Incoming(streaming=True, body_limit=0)
+        reused = connection.used
+        try:
+            connection.send(data, incoming, head_only=method == "HEAD")
+            await incoming.head()
+        except BaseException as error:
+            self._release(connection)
+            if isinstance(error, ConnectionLost):
+                _raise_if_unused(error, method, reused=reused)
+            raise
+        return connection, incoming
+
+    async def _connection(self, *, fresh: bool) -> ClientConnection:
+        if self._closed:
+            raise Unreachable("client is closed")
+        while self._idle and not fresh:
+            connection = self._idle.pop()
+            if connection.reusable:
+                self._busy.add(connection)
+                return connection
+        connection = await self._connect()
+        self._busy.add(connection)
+        return connection
+
+    async def _connect(self) -> ClientConnection:
+        origin = self.origin
+        name = (origin.server_name or origin.host) if origin.tls else None
+        try:
+            async with asyncio.timeout(self.limits.connect_timeout_s):
+                if origin.unix_path:
+                    _, connection = await self._loop.create_unix_connection(self._make, origin.unix_path)
+                else:
+                    _, connection = await self._loop.create_connection(
+                        self._make, origin.host, origin.port, ssl=origin.tls, server_hostname=name
+                    )
+        except (OSError, TimeoutError) as error:
+            raise Unreachable(f"cannot connect to {self._authority}: {error or 'timed out'}") from error
+        return connection
+
+    def _make(self) -> ClientConnection:
+        return ClientConnection(self.limits)
+
+    def _release(self, connection: ClientConnection) -> None:
+        self._busy.discard(connection)
+        if not connection.reusable or self._closed or len(self._idle) >= self.limits.connections:
+            connection.abort()
+            return
+        connection.idle_since_s = self._loop.time()
+        self._idle.append(connection)
+        if self._reaper is None:
+            self._reaper = self._loop.call_later(self.limits.idle_timeout_s, self._reap)
+
+    def _reap(self) -> None:
+        """Close what has been idle too long, and come back for the next."""
+        self._reaper = None
+        oldest_s = self._loop.time() - self.limits.idle_timeout_s
+        for connection in [c for c in self._idle if c.idle_since_s <= oldest_s or not c.reusable]:
+            self._idle.remove(connection)
+            connection.close()
+        if self._idle:
+            wait_s = self._idle[0].idle_since_s - oldest_s
+            self._reaper = self._loop.call_later(max(wait_s, 0.01), self._reap)
+
+
+class _DiedUnused(Exception):
+    """A pooled connection died before any byte of the response to a request that may be sent again."""
+
+
+def _raise_if_unused(error: ConnectionLost, method: str, *, reused: bool) -> None:
+    if reused and not error.begun and method in _SAFE:
+        raise _DiedUnused from error

@@ -1,0 +1,45 @@
+"""gzip for big answers, when the client asks.
+
+Called by verb handlers just before `reply`; never for watches, whose events must leave at once. Kubernetes
+compresses from 128 KiB at level 1. Invariant: the event loop never compresses; a thread does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+
+from atoll.machinery.wire.exchange import Exchange, Headers
+
+_MIN_BYTES = 128 * 1024
+_LEVEL = 1
+_GZIP_WINDOW = 31
+
+
+async def gzip_if_asked(
+    exchange: Exchange, headers: Headers, body: bytes | Sequence[bytes]
+) -> tuple[Headers, bytes | Sequence[bytes]]:
+    """Headers and body to reply with: compressed with Content-Encoding and Vary if the request accepts gzip
+    and the body is above 128 KiB, otherwise what was given."""
+    size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+    if size <= _MIN_BYTES or not accepts_gzip(exchange.request.headers.get("accept-encoding", ())):
+        return headers, body
+    pieces = (body,) if isinstance(body, bytes) else body
+    packed = await asyncio.to_thread(_pack, pieces)
+    return [*headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")], packed
+
+
+def accepts_gzip(values: Sequence[str]) -> bool:
+    """True if an Accept-Encoding names gzip with a weight above 0."""
+    for clause in ",".join(values).split(","):
+        name, _, parameters = clause.partition(";")
+        if name.strip().lower() == "gzip":
+            weight = parameters.strip().lower().removeprefix("q=")
+            return weight.strip("0.") != "" if weight else True
+    return False
+
+
+def _pack(pieces: Sequence[bytes]) -> bytes:
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    return b"".join([*(packer.compress(piece) for piece in pieces), packer.flush()])

@@ -1,0 +1,324 @@
+"""One accepted connection: received bytes to exchanges, replies to the transport, in order.
+
+Made by the server for each socket. Holds one parser and at most one exchange under way; bytes behind it
+wait unparsed. Invariants: replies leave in the order of their requests; a refused connection is closed;
+every wait has a deadline that the server's sweep enforces, so that no timer exists for a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.wire import response
+from atoll.machinery.wire.exchange import Peer
+from atoll.machinery.wire.parser import HEAD, IDLE, Parsed, RequestParser
+from atoll.machinery.wire.served import ServedExchange
+
+if TYPE_CHECKING:
+    from atoll.machinery.wire.server import Server
+
+log = structlog.get_logger()
+
+#: Fed to the parser at a time, which bounds how many pipelined requests can be parsed before the first is
+#: answered.
+_SLICE_BYTES = 16 * 1024
+_NEVER = math.inf
+#: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a
+#: time.
+_SENDING_ON = frozenset((413, 414, 431, 503))
+
+
+class Connection(asyncio.Protocol):
+    """The server's side of one connection.
+
+    `lost` is true once the client is gone or was cut; `paused` while the transport holds more than its
+    high-water mark. Public attributes are read by the exchanges of this connection.
+    """
+
+    __slots__ = (
+        "_active", "_closing", "_deadline", "_held", "_held_bytes", "_linger", "_parser", "_pumping",
+        "_reading_paused", "_seen_taken", "_server", "_stalled_since", "_timed_phase", "_transport",
+        "_waiters", "_written_bytes", "limits", "lost", "paused",
+    )  # fmt: skip
+
+    _transport: asyncio.Transport
+    _parser: RequestParser
+
+    def __init__(self, server: Server) -> None:
+        self.limits = server.limits
+        self.lost = True
+        self.paused = False
+        self._server = server
+        self._active: ServedExchange | None = None
+        self._held: deque[memoryview] = deque()
+        self._held_bytes = 0
+        self._closing = False
+        self._linger = False
+        self._pumping = False
+        self._reading_paused = False
+        self._deadline = _NEVER
+        self._timed_phase = HEAD
+        self._written_bytes = 0
+        self._seen_taken = 0
+        self._stalled_since = 0.0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def draining(self) -> bool:
+        return self._server.draining
+
+    @property
+    def date(self) -> str:
+        return self._server.date
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.lost = False
+        self._parser = RequestParser(self.limits, _peer(transport), self._server.account)
+        self._stalled_since = self._server.now()
+        self._deadline = self._stalled_since + self.limits.header_timeout_s
+        self._server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._active is None and not self._held and len(data) <= _SLICE_BYTES and not self._closing:
+            self._parser.feed(data)
+            self._pump()
+            return
+        if self._closing:
+            self._drop(len(data))
+            return
+        view = memoryview(data)
+        self._held.extend(view[at : at + _SLICE_BYTES] for at in range(0, len(data), _SLICE_BYTES))
+        self._held_bytes += len(data)
+        self._pump()
+        if self._held_bytes > self.limits.pipelined_bytes and not self._reading_paused and not self.lost:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def eof_received(self) -> None:
+        """A half-closed client counts as gone, as in Go's server: the transport closes itself."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose()
+        self._server.closed(self)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._wake()
+
+    # For exchanges
+
+    def send(self, data: bytes) -> None:
+        """Write now; dropped when the client is gone."""
+        if not self.lost:
+            self._written_bytes += len(data)
+            self._transport.write(data)
+
+    def send_both(self, head: bytes, body: bytes) -> None:
+        """Write a head and a body too long to copy."""
+        if not self.lost:
+            self._written_bytes += len(head) + len(body)
+            self._transport.writelines((head, body))
+
+    def flush_soon(self, exchange: ServedExchange) -> None:
+        """Have `exchange.flush` called at the end of this loop turn."""
+        self._server.flush_soon(exchange)
+
+    def unsent_bytes(self) -> int:
+        """What the transport holds; 0 while it is below its high-water mark, which spares a call a write."""
+        return self._transport.get_write_buffer_size() if self.paused and not self.lost else 0
+
+    async def writable(self) -> None:
+        """Wait until the transport fell below its low-water mark. Raises ConnectionResetError when it is
+        lost."""
+        waiter = self._server.loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+        if self.lost:
+            raise ConnectionResetError("client is gone")
+
+    def track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` as a task of the server."""
+        return self._server.track(work)
+
+    def ended(self, exchange: ServedExchange) -> None:
+        """The reply is complete: release what the request held, and go on with the next or close."""
+        if self._active is not exchange:
+            return
+        self._active = None
+        self._server.account(-len(exchange.request.body))
+        if self.lost:
+            return
+        if not exchange.keep_alive or self._server.draining:
+            self._close()
+        elif not self._pumping:
+            if self._held or self._parser.phase or self._parser.refusal or self._parser.ready:
+                # In a turn of its own: the next handler must not run inside the task that ended this one.
+                self._server.loop.call_soon(self._pump)
+            else:
+                self._time()
+
+    def cut(self) -> None:
+        """Close at once, without the rest of what was written."""
+        if not self.lost:
+            transport = self._transport
+            self._lose()
+            transport.abort()
+
+    # For the server
+
+    def drain(self) -> None:
+        """Close if nothing is under way; tell a stream to end otherwise."""
+        if self._active is not None:
+            self._active.drain_begun()
+        elif not self._closing and self._parser.phase == IDLE:
+            self._close()
+
+    def check(self, now: float) -> None:
+        """Cut a connection whose wait is over. Called by the sweep."""
+        if self.lost:
+            return
+        if now >= self._deadline:
+            self._expire()
+            return
+        unsent = self._transport.get_write_buffer_size()
+        taken = self._written_bytes - unsent
+        if not unsent or taken > self._seen_taken:
+            self._stalled_since = now
+        elif now - self._stalled_since >= self.limits.stall_timeout_s:
+            log.info("stalled client cut", unsent_bytes=unsent)
+            self.cut()
+        self._seen_taken = taken
+
+    # Inside
+
+    def _pump(self) -> None:
+        """Serve what is complete until an exchange stays under way or nothing is left."""
+        if self._pumping or self.lost:
+            return
+        self._pumping = True
+        parser = self._parser
+        try:
+            while self._active is None and not self._closing:
+                if parser.ready:
+                    self._begin(parser.ready.popleft())
+                elif self._held and not parser.ended:
+                    piece = self._held.popleft()
+                    self._held_bytes -= len(piece)
+                    parser.feed(piece)
+                else:
+                    break
+        finally:
+            self._pumping = False
+        if self._active is None and not self._closing and not self.lost:
+            self._rest()
+
+    def _begin(self, parsed: Parsed) -> None:
+        exchange = ServedExchange(self, parsed)
+        self._active = exchange
+        self._deadline = _NEVER
+        try:
+            self._server.handler(exchange)
+        except Exception as error:
+            exchange.failed(error)
+
+    def _rest(self) -> None:
+        """Nothing to serve: refuse, invite the body, and set the time for what comes next."""
+        parser = self._parser
+        if parser.refusal is not None:
+            self._refuse(parser.refusal)
+            return
+        if parser.awaits_continue:
+            parser.awaits_continue = False
+            self.send(response.CONTINUE)
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        self._time()
+
+    def _time(self) -> None:
+        """The deadline runs from the begin of a phase, never from the last byte, so that trickling buys no
+        time."""
+        phase = self._parser.phase
+        if phase != self._timed_phase or self._deadline == _NEVER:
+            self._timed_phase = phase
+            self._deadline = self._server.now() + self._server.phase_timeouts_s[phase]
+
+    def _refuse(self, error: ApiError) -> None:
+        self.send(response.refusal(error, self._server.date))
+        if error.code in _SENDING_ON and not self.lost:
+            # Closing with unread bytes resets the connection, and a client still sending would miss the
+            # answer.
+            self._closing = self._linger = True
+            self._deadline = self._server.now() + self.limits.linger_s
+            self._held.clear()
+            if self._reading_paused:
+                self._reading_paused = False
+                self._transport.resume_reading()
+        else:
+            self._close()
+
+    def _drop(self, size: int) -> None:
+        """Count what a lingering client still sends against one more body."""
+        self._held_bytes += size
+        if self._linger and self._held_bytes > 2 * self.limits.body_bytes:
+            self._close()
+
+    def _expire(self) -> None:
+        if self._closing and not self._linger:
+            self.cut()
+            return
+        if not self._closing and self._parser.phase != IDLE:
+            error = ApiError("the request did not arrive in time", code=408, reason="")
+            self.send(response.refusal(error, self._server.date))
+        self._close()
+
+    def _close(self) -> None:
+        """Close after what was written is sent; a client that does not take it is cut after the stall
+        limit."""
+        self._closing = True
+        self._linger = False
+        self._held.clear()
+        self._deadline = self._server.now() + self.limits.stall_timeout_s
+        if not self.lost:
+            self._transport.close()
+
+    def _lose(self) -> None:
+        if self.lost:
+            return
+        self.lost = True
+        exchange, self._active = self._active, None
+        held = self._parser.body_bytes + sum(len(p.request.body) for p in self._parser.ready)
+        if exchange is not None:
+            held += len(exchange.request.body)
+        self._server.account(-held)
+        self._parser.close()
+        self._held.clear()
+        self._wake()
+        if exchange is not None:
+            exchange.gone()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _peer(transport: asyncio.BaseTransport) -> Peer:
+    tls = transport.get_extra_info("ssl_object")
+    name = transport.get_extra_info("peername")
+    address, port = (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("unix", 0)
+    return Peer(address, port, tls.getpeercert(True) if tls is not None else None)

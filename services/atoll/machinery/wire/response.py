@@ -1,0 +1,43 @@
+"""Status lines, heads, chunks and refusals as bytes. Pure; called by the server's exchanges and connections.
+
+Invariant: nothing a handler puts in a header value can end the head early.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.wire.exchange import Headers
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+
+
+def bodiless(status: int) -> bool:
+    """Responses that never carry a body nor a length (RFC 9110 6.4.1); 304 is one of them by its framing."""
+    return status in (204, 304) or status < 200
+
+
+def head(status: int, headers: Headers, framing: str, date: str) -> bytes:
+    """A response head. `framing` is the finished lines of Content-Length or Transfer-Encoding and Connection.
+
+    Raises ValueError if a header would break out of its line.
+    """
+    line = _STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
+        raise ValueError("line break or NUL in a response header")
+    return f"{line}{fields}{framing}{date}\r\n".encode()
+
+
+def refusal(error: ApiError, date: str) -> bytes:
+    """A whole response that says why the connection is closed, as a Kubernetes Status."""
+    body = encode_json(error.status()) + b"\n"
+    headers = [("Content-Type", "application/json"), ("Cache-Control", "no-cache, private")]
+    if error.code == 503:
+        headers.append(("Retry-After", "1"))
+    return head(error.code, headers, f"Content-Length: {len(body)}\r\nConnection: close\r\n", date) + body

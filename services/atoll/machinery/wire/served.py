@@ -1,0 +1,251 @@
+"""The server's Exchange: one request on one connection, answered once.
+
+Made by `Connection` for each request, given to the handler; writes go to the connection. Invariants: a
+reply is one `transport.write`; all writes of a loop turn are one chunk; after the end (or the client's
+leaving) nothing is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import InternalError
+from atoll.machinery.wire import response
+from atoll.machinery.wire.exchange import Headers
+from atoll.machinery.wire.parser import Parsed
+
+if TYPE_CHECKING:
+    from atoll.machinery.wire.connection import Connection
+
+log = structlog.get_logger()
+
+_NEW, _STREAMING, _ENDED = 0, 1, 2
+
+#: Above this a body is not copied behind its head: two writes are cheaper than moving it.
+_JOIN_BYTES = 64 * 1024
+#: A stream that drains without ever being paused sends at the latest when it holds so much.
+_FLUSH_BYTES = 64 * 1024
+_FAILED = (
+    encode_json(InternalError("Internal error occurred: the request could not be served").status()) + b"\n"
+)
+
+
+class ServedExchange:
+    """Implements `wire.exchange.Exchange`; see there for what each method promises."""
+
+    __slots__ = (
+        "_chunked", "_connection", "_head", "_on_close", "_on_drain", "_pending", "_pending_bytes", "_silent",
+        "_state", "_task", "keep_alive", "old", "request",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, parsed: Parsed) -> None:
+        self.request, self.keep_alive, self.old = parsed
+        self._connection = connection
+        self._state = _NEW
+        self._head = b""
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._chunked = False
+        self._silent = False
+        self._task: asyncio.Task[None] | None = None
+        self._on_close: list[Callable[[], None]] | None = None
+        self._on_drain: list[Callable[[], None]] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """The client is gone; writes are dropped."""
+        return self._connection.lost
+
+    def reply(self, status: int, headers: Headers, body: bytes | Sequence[bytes] = b"") -> None:
+        """Send a whole response in one write."""
+        if self._state != _NEW:
+            raise RuntimeError("this exchange was answered already")
+        connection = self._connection
+        if not isinstance(body, bytes):
+            body = b"".join(body)
+        framing = self._connection_line()
+        if not response.bodiless(status):
+            framing = f"Content-Length: {len(body)}\r\n{framing}"
+        elif body:
+            raise ValueError(f"a {status} has no body")
+        head = response.head(status, headers, framing, connection.date)
+        self._state = _ENDED
+        if self.request.method == "HEAD":
+            connection.send(head)
+        elif len(body) <= _JOIN_BYTES:
+            connection.send(head + body)
+        else:
+            connection.send_both(head, body)
+        connection.ended(self)
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Send the head in this loop turn, joined with what is written in it."""
+        if self._state != _NEW:
+            raise RuntimeError("this exchange was answered already")
+        self._chunked = not self.old
+        self._silent = self.request.method == "HEAD"
+        if self.old:
+            # HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+            self.keep_alive = False
+        framing = ("Transfer-Encoding: chunked\r\n" if self._chunked else "") + self._connection_line()
+        head = response.head(status, headers, framing, self._connection.date)
+        self._state = _STREAMING
+        self._head = head
+        self._connection.flush_soon(self)
+
+    def write(self, data: bytes) -> None:
+        """Queue body bytes for this loop turn's chunk."""
+        if self._state != _STREAMING:
+            if self._state == _ENDED:
+                return
+            raise RuntimeError("write before start")
+        if self._silent or not data:
+            return
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        connection = self._connection
+        if self._pending_bytes + connection.unsent_bytes() > connection.limits.stream_buffer_bytes:
+            log.warning("stream overran its buffer", peer=self.request.peer.address)
+            connection.cut()
+        elif len(self._pending) == 1:
+            connection.flush_soon(self)
+
+    def flush(self) -> None:
+        """Send what is pending as one chunk. Called by the server once a loop turn."""
+        frame = self._frame(b"")
+        if frame:
+            self._connection.send(frame)
+
+    def _frame(self, tail: bytes) -> bytes:
+        head, self._head = self._head, b""
+        pending, size = self._pending, self._pending_bytes
+        if not size:
+            return head + tail
+        self._pending, self._pending_bytes = [], 0
+        if not self._chunked:
+            return b"".join([head, *pending])
+        return b"".join([head, b"%x\r\n" % size, *pending, b"\r\n", tail])
+
+    async def drain(self) -> None:
+        """Wait until more can be sent. Raises ConnectionResetError once the client is gone."""
+        connection = self._connection
+        if connection.lost:
+            raise ConnectionResetError("client is gone")
+        if self._pending_bytes > _FLUSH_BYTES:
+            self.flush()
+        if connection.paused:
+            await connection.writable()
+
+    def finish(self) -> None:
+        """End the stream with its last chunk."""
+        if self._state == _NEW:
+            raise RuntimeError("finish before start")
+        if self._state == _ENDED:
+            return
+        self._state = _ENDED
+        frame = self._frame(response.LAST_CHUNK if self._chunked and not self._silent else b"")
+        if frame:
+            self._connection.send(frame)
+        self._connection.ended(self)
+
+    def abort(self) -> None:
+        """Cut the connection; the client sees that the body is not whole."""
+        if self._state == _ENDED:
+            return
+        self._end_unsent()
+        self._on_close = self._task = None  # It was the handler that went, not the client.
+        self._connection.cut()
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back once when the client goes before the end; at once if it is gone."""
+        if self.closed:
+            callback()
+        elif self._on_close is None:
+            self._on_close = [callback]
+        else:
+            self._on_close.append(callback)
+
+    def on_drain(self, callback: Callable[[], None]) -> None:
+        """Call back once when the server begins to drain, or at once if it has begun."""
+        if self._connection.draining:
+            callback()
+        elif self._on_drain is None:
+            self._on_drain = [callback]
+        else:
+            self._on_drain.append(callback)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` as a task that ends with the client. What it raises becomes a 500, or cuts the
+        stream."""
+        task = self._connection.track(self._run(work))
+        # A task cancelled before its first step never awaits `work`, which must be closed then.
+        task.add_done_callback(lambda _: work.close())
+        self._task = task
+        if self.closed:
+            task.cancel()
+        return task
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        except Exception as error:
+            self.failed(error)
+        else:
+            if self._state != _ENDED and not self.closed:
+                self.failed(RuntimeError("task ended without answering"))
+
+    def failed(self, error: Exception) -> None:
+        """Answer for a handler that raised: 500 if nothing was sent, else a cut; a client's leaving is no
+        error."""
+        if self.closed and isinstance(error, ConnectionResetError):
+            self._end_unsent()
+            return
+        path = self.request.target.partition(b"?")[0].decode("latin-1")
+        log.error("request handler failed", method=self.request.method, path=path, exc_info=error)
+        if self._state == _NEW:
+            self.reply(500, [("Content-Type", "application/json")], _FAILED)
+        else:
+            self.abort()
+
+    # Called by the connection.
+
+    def gone(self) -> None:
+        """The connection was lost before the end."""
+        self._end_unsent()
+        callbacks, self._on_close = self._on_close, None
+        _call(callbacks)
+        if self._task is not None:
+            self._task.cancel()
+
+    def drain_begun(self) -> None:
+        """The server drains."""
+        callbacks, self._on_drain = self._on_drain, None
+        _call(callbacks)
+
+    def _end_unsent(self) -> None:
+        self._state = _ENDED
+        self._head = b""
+        self._pending, self._pending_bytes = [], 0
+
+    def _connection_line(self) -> str:
+        if self._connection.draining:
+            self.keep_alive = False
+        if not self.keep_alive:
+            return "Connection: close\r\n"
+        return "Connection: keep-alive\r\n" if self.old else ""
+
+
+def _call(callbacks: list[Callable[[], None]] | None) -> None:
+    for callback in callbacks or ():
+        try:
+            callback()
+        except Exception:
+            log.exception("exchange callback failed")

@@ -1,0 +1,159 @@
+"""The HTTP server: connections, their sweep, their tasks, and how all of it ends.
+
+A process makes one Server, starts it on its addresses and drains it on SIGTERM; requests go to the handler
+it was given. Invariant: when `drain` has returned, no socket, task or timer of the server is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from email.utils import formatdate
+from typing import Any
+
+import structlog
+
+from atoll.machinery.wire.acceptor import Acceptor, bind, bind_unix
+from atoll.machinery.wire.connection import Connection
+from atoll.machinery.wire.exchange import Handler
+from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.parser import bodies_full
+from atoll.machinery.wire.served import ServedExchange
+
+log = structlog.get_logger()
+
+#: The sweep runs so often at most; deadlines are kept to a quarter of the shortest limit, or this.
+_SWEEP_S = 1.0
+
+
+class Server:
+    """An HTTP/1.1 server on the running event loop.
+
+    With `ssl_context` every TCP address speaks TLS; without, plain text (tests, Unix sockets). Attributes
+    that are not underscored serve the connections of this package, except `draining` and `connections`.
+    """
+
+    def __init__(self, handler: Handler, limits: Limits, ssl_context: ssl.SSLContext | None = None) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.draining = False
+        self.date = ""
+        #: By phase of the parser: idle, head, body.
+        self.phase_timeouts_s = (limits.idle_timeout_s, limits.header_timeout_s, limits.body_timeout_s)
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time
+        self._ssl_context = ssl_context
+        self._acceptors: list[Acceptor] = []
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dirty: list[ServedExchange] = []
+        self._bodies_bytes = 0
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        others_s = (limits.stall_timeout_s, limits.linger_s, limits.handshake_timeout_s)
+        self._sweep_s = min(_SWEEP_S, min(*self.phase_timeouts_s, *others_s) / 4)
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        """Open connections, those in their handshake included."""
+        return len(self._connections) + sum(acceptor.pending for acceptor in self._acceptors)
+
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
+        """Listen on one more TCP address and return its port (port 0 picks one). `reuse_port` lets several
+        processes share the address; the kernel spreads connections over them. Raises OSError if it is
+        taken."""
+        sock = await bind(host, port, reuse_port=reuse_port)
+        self._listen(Acceptor(self, sock, self._ssl_context))
+        return int(sock.getsockname()[1])
+
+    async def start_unix(self, path: str) -> None:
+        """Listen on a Unix socket (mode 0600, plain text). A stale socket file is replaced; raises OSError if
+        another process listens there."""
+        self._listen(Acceptor(self, bind_unix(path), None))
+
+    async def drain(self, deadline_s: float) -> None:
+        """Stop: accept nothing more, close idle connections, let requests finish and streams end themselves
+        (`Exchange.on_drain`); after `deadline_s` seconds cut what is left. Returns when all is closed."""
+        self.draining = True
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for connection in list(self._connections):
+            connection.drain()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._emptied.wait()
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+        except TimeoutError:
+            log.warning("drain deadline passed", connections=len(self._connections), tasks=len(self._tasks))
+            self._cut_all()
+        await self._emptied.wait()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+
+    def _cut_all(self) -> None:
+        for connection in list(self._connections):
+            connection.cut()
+        for task in list(self._tasks):
+            task.cancel()
+
+    # For the acceptors, connections and exchanges
+
+    def opened(self, connection: Connection) -> None:
+        """A connection is made; it is swept until `closed`."""
+        self._connections.add(connection)
+        self._emptied.clear()
+        if self.draining:
+            self.loop.call_soon(connection.drain)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone; one more may be accepted."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._emptied.set()
+        for acceptor in self._acceptors:
+            acceptor.resume()
+
+    def account(self, size_bytes: int) -> None:
+        """Count body bytes held (negative: released). Raises ApiError 503 when they are too many."""
+        self._bodies_bytes += size_bytes
+        if size_bytes > 0 and self._bodies_bytes > self.limits.bodies_bytes:
+            raise bodies_full()
+
+    def track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` as a task that `drain` waits for."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def flush_soon(self, exchange: ServedExchange) -> None:
+        """Flush `exchange` once this loop turn's callbacks have run; one callback serves all streams."""
+        if not self._dirty:
+            self.loop.call_soon(self._flush)
+        self._dirty.append(exchange)
+
+    # Inside
+
+    def _listen(self, acceptor: Acceptor) -> None:
+        self._acceptors.append(acceptor)
+        acceptor.resume()
+        if self._sweep_timer is None:
+            self._sweep()
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for exchange in dirty:
+            exchange.flush()
+
+    def _sweep(self) -> None:
+        now = self.now()
+        self.date = f"Date: {formatdate(usegmt=True)}\r\n"
+        for connection in list(self._connections):
+            connection.check(now)
+        for acceptor in self._acceptors:
+            acceptor.check(now)
+        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)

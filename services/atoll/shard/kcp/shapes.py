@@ -1,0 +1,112 @@
+"""What kcp's objects have in common: annotation and label keys, metadata, and where an object is stored.
+
+The builders of this package make every object through a Stamp and hand it on as a Manifest; bootstrap and the
+workspace controller turn manifests into mutations. A stamped object is complete but for its resourceVersion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from atoll.machinery.meta.conditions import TRUE, ordered
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object
+
+CLUSTER = "kcp.io/cluster"
+PATH = "kcp.io/path"
+TYPE = "internal.tenancy.kcp.io/type"
+SCHEDULED_CLUSTER = "internal.tenancy.kcp.io/cluster"
+SHARD = "core.kcp.io/shard"
+SHARD_HASH = "internal.tenancy.kcp.io/shard"
+OWNER = "experimental.tenancy.kcp.io/owner"
+REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
+REPLICATE = "internal.kcp.io/replicate"
+LOCKS = "internal.apis.kcp.io/resource-bindings"
+#: Label on Workspaces and LogicalClusters that mirrors status.phase.
+PHASE = "tenancy.kcp.io/phase"
+REGION = "region"
+
+#: On the Workspace, until its LogicalCluster is gone.
+OWNER_FINALIZER = "core.kcp.io/logicalcluster"
+#: On the LogicalCluster, until its content is gone.
+DELETION_FINALIZER = "core.kcp.io/logicalcluster-deletion"
+TERMINATOR_FINALIZER = "kcp.io/has-terminators"
+BINDING_FINALIZER = "apis.kcp.io/apibinding-finalizer"
+
+#: The name of every LogicalCluster.
+SINGLETON = "cluster"
+
+TENANCY_GROUP, CORE_GROUP, APIS_GROUP = "tenancy.kcp.io", "core.kcp.io", "apis.kcp.io"
+RBAC_GROUP = "rbac.authorization.k8s.io"
+
+LOGICAL_CLUSTERS = ResourceType(CORE_GROUP, "logicalclusters")
+API_BINDINGS = ResourceType(APIS_GROUP, "apibindings")
+API_EXPORTS = ResourceType(APIS_GROUP, "apiexports")
+API_RESOURCE_SCHEMAS = ResourceType(APIS_GROUP, "apiresourceschemas")
+CRDS = ResourceType("apiextensions.k8s.io", "customresourcedefinitions")
+NAMESPACES = ResourceType("", "namespaces")
+SERVICE_ACCOUNTS = ResourceType("", "serviceaccounts")
+CONFIG_MAPS = ResourceType("", "configmaps")
+SECRETS = ResourceType("", "secrets")
+CLUSTER_ROLES = ResourceType(RBAC_GROUP, "clusterroles")
+CLUSTER_ROLE_BINDINGS = ResourceType(RBAC_GROUP, "clusterrolebindings")
+ROLES = ResourceType(RBAC_GROUP, "roles")
+
+
+class Manifest(NamedTuple):
+    """One object to write. Where it exists already, it is left alone unless `reconciled`."""
+
+    cluster: str
+    object: Object
+    type: ResourceType
+    reconciled: bool = False
+
+    @property
+    def key(self) -> ObjectKey:
+        metadata = self.object["metadata"]
+        return ObjectKey(self.type, self.cluster, metadata.get("namespace", ""), metadata["name"])
+
+
+class Stamp(NamedTuple):
+    """Cluster, time and source of uids for new objects.
+
+    `uid` is called with cluster, resource, namespace and name joined by slashes; bootstrap derives the uid
+    from them, so that it is the same at each start, everybody else draws a fresh one. `path` is the
+    cluster's canonical path, written on the kinds that carry it.
+    """
+
+    cluster: str
+    path: str
+    now: str
+    uid: Callable[[str], str]
+
+    def metadata(
+        self,
+        resource: str,
+        name: str,
+        namespace: str = "",
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Object:
+        """Metadata of a new object; annotations and labels are copied."""
+        metadata: Object = {
+            "name": name,
+            "uid": self.uid(f"{self.cluster}/{resource}/{namespace}/{name}"),
+            "creationTimestamp": self.now,
+            "generation": 1,
+            "annotations": {CLUSTER: self.cluster, **(annotations or {})},
+        }
+        if namespace:
+            metadata["namespace"] = namespace
+        if labels:
+            metadata["labels"] = dict(labels)
+        return metadata
+
+    def pathed_metadata(self, resource: str, name: str, labels: Mapping[str, str] | None = None) -> Object:
+        """Metadata of a kind that kcp annotates with the cluster's canonical path."""
+        return self.metadata(resource, name, annotations={PATH: self.path}, labels=labels)
+
+    def holds(self, types: Sequence[str]) -> list[Object]:
+        """kcp conditions of these types, all True since now."""
+        return ordered({"type": name, "status": TRUE, "lastTransitionTime": self.now} for name in types)

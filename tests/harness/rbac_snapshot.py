@@ -1,0 +1,169 @@
+"""A snapshot over a dictionary, for tests of identity and access: the contract's promises, no disk.
+
+Every change takes the next revision; `last` rises with each change of a type in a cluster and over all
+clusters, also by deletions. Snapshots taken earlier keep showing what they showed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import msgspec
+
+from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.storage.contract import Gate, GateState, Position, Record, Scope, Usage
+
+RBAC = "rbac.authorization.k8s.io"
+TYPES = {
+    "ClusterRole": ResourceType(RBAC, "clusterroles", CORE),
+    "ClusterRoleBinding": ResourceType(RBAC, "clusterrolebindings", CORE),
+    "Role": ResourceType(RBAC, "roles", CORE),
+    "RoleBinding": ResourceType(RBAC, "rolebindings", CORE),
+    "LogicalCluster": ResourceType("core.kcp.io", "logicalclusters", CORE),
+    "APIBinding": ResourceType("apis.kcp.io", "apibindings", CORE),
+    "APIExport": ResourceType("apis.kcp.io", "apiexports", CORE),
+    "ServiceAccount": ResourceType("", "serviceaccounts", CORE),
+    "Secret": ResourceType("", "secrets", CORE),
+    "ConfigMap": ResourceType("", "configmaps", CORE),
+}
+
+
+class FakeStore:
+    """Objects by key. It is itself the snapshot of its present state; `reads` counts what was asked of it."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self.records: dict[ObjectKey, Record] = {}
+        self.lasts: dict[tuple[ResourceType, str], int] = {}
+        self.reads: Counter[str] = Counter()
+
+    def put(self, cluster: str, obj: Object) -> Object:
+        """Write an object of one of TYPES (by its kind) into a cluster."""
+        key = self._key(cluster, obj["kind"], obj["metadata"])
+        revision = self._touch(key)
+        self.records[key] = Record(key, revision, msgspec.json.encode(obj))
+        return obj
+
+    def delete(self, cluster: str, kind: str, name: str, namespace: str = "") -> None:
+        key = self._key(cluster, kind, {"name": name, "namespace": namespace})
+        del self.records[key]
+        self._touch(key)
+
+    def frozen(self) -> FakeStore:
+        """A snapshot that later changes do not reach."""
+        return copy.deepcopy(self)
+
+    def _key(self, cluster: str, kind: str, metadata: Object) -> ObjectKey:
+        return ObjectKey(TYPES[kind], cluster, metadata.get("namespace", ""), metadata["name"])
+
+    def _touch(self, key: ObjectKey) -> int:
+        self.revision += 1
+        self.lasts[key.type, key.cluster] = self.lasts[key.type, ""] = self.revision
+        return self.revision
+
+    # --- the snapshot ---
+
+    def get(self, key: ObjectKey) -> Record | None:
+        self.reads["get"] += 1
+        return self.records.get(key)
+
+    def revision_of(self, key: ObjectKey) -> int:
+        record = self.records.get(key)
+        return record.revision if record is not None else 0
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        self.reads["last"] += 1
+        return self.lasts.get((type, cluster), 0)
+
+    def gate(self, cluster: str) -> Gate:
+        return Gate(GateState.OPEN, 1)
+
+    def usage(self, cluster: str) -> list[Usage]:
+        return []
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        self.reads["scan"] += 1
+        found = sorted(
+            (Position(k.cluster, k.namespace, k.name), record)
+            for k, record in self.records.items()
+            if k.type == scope.type
+            and scope.cluster in ("", k.cluster)
+            and scope.namespace in ("", k.namespace)
+        )
+        return [record for position, record in found if after is None or position > after][:limit]
+
+    def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
+        return []
+
+    def labelled(self, label: str, value: str) -> list[ObjectKey]:
+        return []
+
+
+def role(name: str, *rules: Object, namespace: str = "") -> Object:
+    """A ClusterRole, or a Role where a namespace is given."""
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {"kind": "Role" if namespace else "ClusterRole", "metadata": metadata, "rules": list(rules)}
+
+
+def rule(verbs: str, resources: str, groups: str = ",", names: str = "") -> Object:
+    """A PolicyRule of comma separated texts; groups "," is the core group."""
+    made: Object = {
+        "verbs": verbs.split(","),
+        "apiGroups": [""] if groups == "," else groups.split(","),
+        "resources": resources.split(","),
+    }
+    return {**made, "resourceNames": names.split(",")} if names else made
+
+
+def urls(verbs: str, paths: str) -> Object:
+    return {"verbs": verbs.split(","), "nonResourceURLs": paths.split(",")}
+
+
+def subject(text: str) -> Object:
+    """`User:alice`, `Group:devs`, `ServiceAccount:namespace/name`."""
+    kind, _, name = text.partition(":")
+    if kind != "ServiceAccount":
+        return {"kind": kind, "name": name, "apiGroup": RBAC}
+    namespace, _, name = name.rpartition("/")
+    return {"kind": kind, "name": name, **({"namespace": namespace} if namespace else {})}
+
+
+def binding(
+    name: str, role_name: str, *subjects: str, namespace: str = "", role_kind: str = "ClusterRole"
+) -> Object:
+    """A ClusterRoleBinding, or a RoleBinding where a namespace is given."""
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"kind": role_kind, "name": role_name, "apiGroup": RBAC},
+        "subjects": [subject(text) for text in subjects],
+    }
+
+
+def logical_cluster(phase: str = "Ready", **annotations: str) -> Object:
+    metadata = {"name": "cluster", "annotations": {k.replace("__", "/"): v for k, v in annotations.items()}}
+    return {"kind": "LogicalCluster", "metadata": metadata, "status": {"phase": phase}}
+
+
+def bootstrap(store: FakeStore) -> None:
+    """The part of kcp's bootstrap policy that tests need, in system:admin."""
+    everything = role("cluster-admin", rule("*", "*", "*"), urls("*", "*"))
+    store.put("system:admin", everything)
+    store.put("system:admin", role("system:kcp:workspace:access", urls("access", "/")))
+    discovery = role("system:discovery", urls("get", "/api,/api/*,/apis,/apis/*,/version"))
+    store.put("system:admin", discovery)
+    store.put("system:admin", role("view", rule("get,list,watch", "configmaps")))
+    store.put("system:admin", binding("cluster-admin", "cluster-admin", "Group:system:masters"))
+    store.put(
+        "system:admin", binding("system:kcp:admin:cluster-admin", "cluster-admin", "Group:system:kcp:admin")
+    )
+    store.put("system:admin", binding("system:discovery", "system:discovery", "Group:system:authenticated"))
+
+
+def workspace(store: FakeStore, name: str, owner: str = "alice", phase: str = "Ready") -> None:
+    """A logical cluster with kcp's workspace-admin binding."""
+    store.put(name, logical_cluster(phase))
+    store.put(name, binding("workspace-admin", "cluster-admin", f"User:{owner}"))
