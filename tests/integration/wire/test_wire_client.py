@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -100,11 +101,15 @@ async def test_one_after_another_uses_one_connection(serve: Serve, connect: Conn
 
 async def test_requests_in_flight_are_bounded_and_the_rest_waits(serve: Serve, connect: Connect) -> None:
     exchanges: list[Exchange] = []
+
+    def arrived(count: int) -> bool:
+        return len(exchanges) == count
+
     running = await serve(exchanges.append)
     client = connect(running.port, ClientLimits(connections=2))
     asked = [asyncio.ensure_future(client.request("GET", f"/{number}")) for number in range(5)]
     for answered in range(5):
-        await until(lambda expected=min(answered + 2, 5): len(exchanges) == expected)
+        await until(partial(arrived, min(answered + 2, 5)))
         assert running.server.connections == 2
         exchanges[answered].reply(200, [])
     assert [response.status for response in await asyncio.gather(*asked)] == [200] * 5

@@ -73,7 +73,10 @@ async def test_a_body_above_the_limit_is_refused_before_it_is_read(serve: Serve)
 
 async def test_a_client_still_sending_a_body_too_large_sees_the_refusal(serve: Serve) -> None:
     client = await (await serve(echo)).connect()
-    client.writer.write(POST + b"Content-Length: 4194304\r\n\r\n" + b"x" * 4194304)
+    await client.send(POST + b"Content-Length: 4194304\r\n\r\n")
+    for _ in range(64):
+        await client.send(b"x" * 65536)
+        await asyncio.sleep(0.001)
     assert (await refusal(client)).status == 413
 
 
@@ -85,7 +88,7 @@ async def test_a_chunked_body_above_the_limit_is_refused(serve: Serve) -> None:
 
 
 async def test_who_never_stops_sending_is_closed_all_the_same(serve: Serve) -> None:
-    running = await serve(echo, Limits(body_bytes=1000))
+    running = await serve(echo, Limits(body_bytes=1000, linger_s=60))
     client = await running.connect()
 
     async def flood() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
-from harness.rawhttp import until
+from harness.rawhttp import RawClient, until
 from harness.wireserver import Running, Serve
 
 GET = b"GET /watch HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -184,6 +185,40 @@ async def test_an_error_in_on_close_does_not_stop_the_others(serve: Serve) -> No
     await client.head()
     client.close()
     await until(lambda: told)
+
+
+async def test_a_task_for_a_client_already_gone_never_begins(serve: Serve) -> None:
+    begun: list[str] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    def handler(exchange: Exchange) -> None:
+        async def work() -> None:
+            begun.append("work")
+
+        exchange.start(200, [])
+        exchange.abort()
+        tasks.append(exchange.spawn(work()))
+
+    client = await (await serve(handler)).connect()
+    await client.send(GET)
+    assert await client.rest() == b""
+    await until(lambda: tasks and tasks[0].done())
+    assert not begun
+
+
+async def test_many_streams_each_get_every_event(serve: Serve) -> None:
+    streams = Streams()
+    running = await serve(streams)
+    clients = [await running.connect() for _ in range(300)]
+    for client in clients:
+        await client.send(GET)
+    await until(lambda: len(streams.open) == 300)
+    for number in range(3):
+        for exchange in streams.open:
+            exchange.write(b"event %d\n" % number)
+    for client in clients:
+        await client.head()
+        assert await client.chunk() == b"event 0\nevent 1\nevent 2\n"
 
 
 async def blocked_writer(serve: Serve, limits: Limits) -> tuple[Running, list[int], list[str]]:

@@ -146,6 +146,10 @@ class Batch:
         self._guards: list[Guard] = []
         self._overlay: dict[ObjectKey, Record | None] = {}
 
+    def __len__(self) -> int:
+        """How many writes it holds."""
+        return len(self._mutations)
+
     # --- View ---
 
     @property

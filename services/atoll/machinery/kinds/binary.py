@@ -26,7 +26,7 @@ def decoded_size(values: Object) -> int:
 
 
 def join_lines(values: Object, *names: str) -> None:
-    """Take line breaks out of base64 values (of all keys, or of those named), as Go's decoder overlooks them."""
+    """Take line breaks out of base64 values (all, or those named); Go's decoder overlooks them."""
     for name in names or list(values):
         value = values.get(name)
         if isinstance(value, str) and ("\n" in value or "\r" in value):

@@ -1,7 +1,7 @@
-"""Reading objects that a client may have shaped in any way, and telling in Kubernetes' words what is wrong.
+"""Reading objects that a client may have shaped in any way, and the checks that many kinds share.
 
-Hooks and checks of every kind use these. Readers never raise: they give an empty value where another type
-stands, because the schema's check tells of that. Makers give one FieldError in the pattern of its type.
+Hooks and checks of every kind use these. They never raise: readers give an empty value where another type
+stands, because the schema's check tells of that.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import FieldError
-
-#: Longer values are cut in messages: an error names a value, it does not carry it.
-_SHOWN_SIZE = 1024
+from atoll.machinery.schema.fielderrors import invalid
 
 
 def mapping(obj: object, *path: str) -> Object:
@@ -59,59 +57,14 @@ def ensure(obj: Object, name: str) -> Object:
     return mapping(obj, name)
 
 
-def _shown(value: object) -> str:
-    shown = encode_json(value).decode()
-    return shown if len(shown) <= _SHOWN_SIZE else shown[:_SHOWN_SIZE] + "..."
-
-
-def _tail(detail: str) -> str:
-    return f": {detail}" if detail else ""
-
-
-def required(field: str, detail: str = "") -> FieldError:
-    """A value is missing or empty."""
-    return FieldError("FieldValueRequired", field, f"Required value{_tail(detail)}")
-
-
-def invalid_value(field: str, value: object, detail: str) -> FieldError:
-    """A value breaks a rule."""
-    return FieldError("FieldValueInvalid", field, f"Invalid value: {_shown(value)}{_tail(detail)}")
-
-
 def invalid_values(field: str, value: str, details: Iterable[str]) -> list[FieldError]:
     """One error for each rule that a value breaks."""
-    return [invalid_value(field, value, detail) for detail in details]
-
-
-def unsupported(field: str, value: object, supported: Iterable[str]) -> FieldError:
-    """A value is none of the known ones."""
-    known = ", ".join(_shown(item) for item in supported)
-    return FieldError("FieldValueNotSupported", field, f"Unsupported value: {_shown(value)}: supported values: {known}")
-
-
-def forbidden(field: str, detail: str) -> FieldError:
-    """A value may not be set, or not now."""
-    return FieldError("FieldValueForbidden", field, f"Forbidden: {detail}")
-
-
-def duplicate(field: str, value: object) -> FieldError:
-    """A value that must be unique comes twice."""
-    return FieldError("FieldValueDuplicate", field, f"Duplicate value: {_shown(value)}")
-
-
-def too_long(field: str, size: int) -> FieldError:
-    """A value has more than `size` bytes."""
-    return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {size} bytes")
-
-
-def too_many(field: str, count: int, limit: int) -> FieldError:
-    """A list has more than `limit` items."""
-    return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} items")
+    return [invalid(field, value, detail) for detail in details]
 
 
 def immutable(field: str, value: object, old: object) -> list[FieldError]:
     """An error if a value that may never change did."""
-    return [] if value == old else [invalid_value(field, value, "field is immutable")]
+    return [] if value == old else [invalid(field, value, "field is immutable")]
 
 
 def selector_errors(selector: object, field: str) -> list[FieldError]:

@@ -1,6 +1,7 @@
 """What the declarations of built-in kinds share: names, schema, common columns and cells.
 
-Each kind's file calls `builtin` for the parts that follow from its group and kind, and puts its own hooks beside.
+Each kind's file calls `builtin` for the parts that follow from its group and kind, and puts its own hooks
+beside.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Published schemas of the built-in kinds, and their compiled form on first use.
 
 The OpenAPI document, kubectl explain and server-side apply read the components; every built-in Kind carries a
-`NativeSchema`. Components are read once from `schemas/native/openapi`; a schema is compiled when an object of its
-kind is first written, so start-up and idle memory do not pay for kinds nobody writes.
+`NativeSchema`. Components are read once from `schemas/native/openapi`; a schema is compiled when an object
+of its kind is first written, so start-up and idle memory do not pay for kinds nobody writes.
 """
 
 from __future__ import annotations
@@ -88,5 +88,7 @@ def drop_nulls(obj: Object, open_values: Collection[str] = ()) -> None:
             for name in [name for name, value in node.items() if value is None]:
                 del node[name]
             todo.extend(
-                (value, name in _NAMES) for name, value in node.items() if holds_names or name not in open_values
+                (value, name in _NAMES)
+                for name, value in node.items()
+                if holds_names or name not in open_values
             )

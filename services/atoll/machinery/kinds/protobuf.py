@@ -1,9 +1,10 @@
 """Bodies in Kubernetes protobuf to the JSON objects they stand for.
 
 Typed Go clients send every built-in kind, and DeleteOptions, in this form and do not fall back. A body is the
-magic `k8s\\0` and a runtime.Unknown, whose typeMeta names the message in its raw bytes. What comes out is what
-Go's JSON encoding of the same object shows, without nulls: the same handlers go on with it. Driven by the table
-`schemas/native/protobuf.json`; fields that it does not know are skipped. Nothing is kept between calls.
+magic `k8s\\0` and a runtime.Unknown, whose typeMeta names the message in its raw bytes. What comes out is
+what Go's JSON encoding of the same object shows, without nulls: the same handlers go on with it. Driven by
+the table `schemas/native/protobuf.json`; fields that it does not know are skipped. Nothing is kept between
+calls.
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ def _envelope(data: memoryview) -> tuple[str, str, memoryview]:
         raise DecodeProtobufError("the content encoding is not known")
     if 4 in parts and wire.text(parts[4]) not in _CONTENT_TYPES:
         raise DecodeProtobufError("the content type is not Kubernetes protobuf")
-    meta = {number: wire.text(_bytes(value)) for number, _, value in wire.fields(parts.get(1, memoryview(b"")))}
-    return meta.get(1, ""), meta.get(2, ""), parts.get(2, memoryview(b""))
+    nothing = memoryview(b"")
+    meta = {number: wire.text(_bytes(value)) for number, _, value in wire.fields(parts.get(1, nothing))}
+    return meta.get(1, ""), meta.get(2, ""), parts.get(2, nothing)
 
 
 def _bytes(value: Value) -> memoryview:

@@ -64,7 +64,8 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, offset + 1
         shift += 7
-    raise DecodeProtobufError("unexpected end of a number" if at + _MAX_VARINT_SIZE > len(data) else "number overflow")
+    is_cut = at + _MAX_VARINT_SIZE > len(data)
+    raise DecodeProtobufError("unexpected end of a number" if is_cut else "number overflow")
 
 
 def _skip_group(data: memoryview, at: int, number: int) -> int:

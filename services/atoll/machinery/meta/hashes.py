@@ -11,6 +11,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable
+from functools import lru_cache
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -29,6 +30,9 @@ _SHARD_HASH_SIZE = 8
 _BINDING_HASH_SIZE = 5
 _BINDING_EXPORT_SIZE = 247
 _TOKEN_SIZE = 32
+
+# Shards and exports are few and asked for with every workspace, and long division is not cheap in Python:
+# their hashes are kept, in bounded caches.
 
 
 def _in_base(data: bytes, base: int) -> str:
@@ -74,6 +78,7 @@ def home_cluster_name(user: str) -> str:
     return b36_padded(sha224(user)[:_HOME_HASH_SIZE])
 
 
+@lru_cache(maxsize=1024)
 def shard_hash(shard: str) -> str:
     """Value of the deprecated annotation `internal.tenancy.kcp.io/shard` on Workspaces."""
     return b36_padded(sha224(shard))[:_SHARD_HASH_SIZE]
@@ -91,6 +96,7 @@ def terminator_label(terminator: str) -> tuple[str, str]:
     return TERMINATOR_LABEL_PREFIX + digest[:_TERMINATOR_DIGITS], digest
 
 
+@lru_cache(maxsize=1024)
 def export_hash(cluster: str, name: str) -> str:
     """Hash of an APIExport by its logical cluster (never its path) and name; value of EXPORT_LABEL."""
     return b62(sha224(f"{cluster}:{name}"))

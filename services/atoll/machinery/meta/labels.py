@@ -32,8 +32,8 @@ def _shape(text: str, pattern: str, *examples: str) -> str:
 
 
 _LABEL_TEXT = _shape(
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
-    "end with an alphanumeric character", _LABEL, "my-name", "123-abc",
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
+    "and end with an alphanumeric character", _LABEL, "my-name", "123-abc",
 )  # fmt: skip
 _SUBDOMAIN_TEXT = _shape(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
@@ -100,7 +100,8 @@ def label_key_errors(text: str) -> list[str]:
     """What keeps text from being a label key, which Kubernetes also calls a qualified name."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
-        return [f"a valid label key {_KEY_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        tail = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {_KEY_TEXT} {tail}"]
     errors = _prefix_errors(prefix) if slash else []
     if not name:
         errors.append("name part must be non-empty")

@@ -11,7 +11,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 #: RFC 3339 as Go parses it: a `T`, a zone, any number of fraction digits.
-_MOMENT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
 # From year 1 to year 9999, what four digits can say.
@@ -50,9 +50,9 @@ def parse_time(text: str) -> float | None:
     match = _MOMENT.match(text)
     if match is None:
         return None
-    *numbers, fraction, zone = match.groups()
+    date, clock, fraction, zone = match.groups()
     try:
-        moment = datetime(*map(int, numbers), tzinfo=UTC)  # type: ignore[arg-type]
+        moment = datetime.fromisoformat(f"{date}T{clock}+00:00")
     except ValueError:
         return None
     seconds = (moment - _EPOCH).total_seconds() - _offset_s(zone)

@@ -11,6 +11,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.check import check_typed
 from atoll.machinery.patch.compare import UNOWNED
 from atoll.machinery.patch.conflicts import conflict_error
+from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import ApplyRefused, UndecodablePatch
 from atoll.machinery.patch.fieldset import FieldSet, difference
 from atoll.machinery.patch.last_applied import KUBECTL, client_applied_fields, refresh_annotation
@@ -92,10 +93,10 @@ class _Apply:
         settled = settle(owners, changes, self.who.identity)
         if settled.taken and not self.options.force:
             self._refuse_conflicts(settled)
-        is_changed = not changes.own.is_empty
+        # The order of items is part of the object, though no field of it.
+        is_changed = not same(self.live, merged)
         owners = self._recorded(settled.owners, difference(applied, UNOWNED), last, is_changed)
-        out = dict(merged if is_changed or not self.exists else self.live)
-        return self._finished(out, owners)
+        return self._finished(dict(merged), owners)
 
     def _before_first_apply(self) -> Owners:
         """An object that nobody tracked: all it has belongs to one made-up manager, so apply conflicts."""

@@ -84,8 +84,6 @@ def _scalar_problem(value: Any, scalar: str) -> str:
         return f"expected string, got {_shown(value)}"
     if scalar == "boolean" and not is_bool:
         return f"expected boolean, got {_shown(value)}"
-    if scalar == "scalar" and isinstance(value, dict | list):
-        return f"expected any scalar, got {_shown(value)}"
     return ""
 
 

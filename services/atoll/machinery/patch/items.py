@@ -40,11 +40,13 @@ def _keys(item: Any, type: Type) -> Object:
             keys[name] = item[name]
         elif name in type.defaults:
             keys[name] = type.defaults[name]
-        else:
-            raise BadItem(
-                f'associative list with keys has an element that omits key field "{name}" '
-                "(and doesn't have default value)"
-            )
+    if not keys:
+        names = " ".join(f'"{name}"' for name in type.keys)
+        raise BadItem(
+            f"associative list with keys has an element that omits all key fields [{names}] "
+            "(and doesn't have default values for any key fields)"
+        )
+    # An item without one of several keys is another item than one that has it.
     return keys
 
 

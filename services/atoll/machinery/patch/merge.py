@@ -24,7 +24,8 @@ def merge(live: Any, patch: Any, type: Type) -> Any:
         return _merge_maps(live, patch, type)
     if isinstance(live, list) and isinstance(patch, list) and type.merge in (SET, KEYED):
         return _merge_lists(live, patch, type)
-    if patch is None and live is not None and type.merge in _GRANULAR:
+    if patch is None and live and type.merge in _GRANULAR:
+        # Null says nothing about what others put here; over an empty container it is a change like any.
         return live
     return live if same(live, patch) else patch
 
@@ -87,9 +88,9 @@ def _order(mine: list[str], theirs: list[str], patched: dict[str, Any]) -> list[
 
 
 def remove_items(value: Any, fields: FieldSet, type: Type) -> Any:
-    """The value without the members of the set and all beneath them. Atomic values stay whole.
+    """The value without the members of the set and all beneath them.
 
-    A declared field that loses all it held goes too: null and absent are one to Kubernetes.
+    Atomic values stay whole; a container that loses all it held, but is no member itself, stays empty.
     """
     if not fields:
         return value
@@ -110,9 +111,7 @@ def _remove_fields(value: Object, fields: FieldSet, type: Type) -> Object:
         if is_member(node):
             continue
         field = type.field(name)
-        left = child if field is None else remove_items(child, node, field)
-        if left or not child or not type.declares(name):
-            out[name] = left
+        out[name] = child if field is None else remove_items(child, node, field)
     return out
 
 

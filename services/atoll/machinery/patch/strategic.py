@@ -42,8 +42,11 @@ def strategic_merge(
         raise UndecodablePatch("error decoding patch: exceeded max depth") from None
 
 
-def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
-    """Merge one map; `type` is None where the schema says nothing (maps merge, lists are replaced)."""
+def merge_map(original: Object | None, patch: Object, type: Type | None) -> Object:
+    """Merge one map, or make a value of the patch where there is no original.
+
+    `type` is None where the schema says nothing: maps merge, lists are replaced.
+    """
     directive = patch.get(PATCH)
     if directive == "replace":
         return _bare(patch, type)
@@ -51,8 +54,9 @@ def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
         return {}
     if directive is not None and directive != "merge":
         raise UndecodablePatch(f"unknown patch type found: {directive!r}")
-    out = dict(original)
-    _retain_keys(out, patch)
+    out = dict(original or {})
+    if original is not None:
+        _retain_keys(out, patch)
     _refuse_unknown_directives(patch, type)
     for name, value in _directed(patch, _DELETE_PRIMITIVES):
         _delete_primitives(out, name, value)
@@ -60,7 +64,7 @@ def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
         if not _is_directive(name, type):
             _merge_field(out, name, value, type)
     for name, order in _directed(patch, _SET_ORDER):
-        _set_order(out, name, order, patch, original, type)
+        _set_order(out, name, order, patch, original or {}, type)
     return out
 
 
@@ -72,7 +76,8 @@ def _merge_field(out: Object, name: str, value: Any, type: Type | None) -> None:
         out.pop(name, None)
     elif isinstance(value, dict):
         merges = isinstance(old, dict) and not (field is not None and field.patch_replaces)
-        out[name] = merge_map(old if merges and old else {}, value, field)
+        if merges or value.get(PATCH) != "delete":
+            out[name] = merge_map(old if merges else None, value, field)
     elif isinstance(value, list):
         out[name] = merge_list(old if isinstance(old, list) else [], value, field, name, merge_map)
     else:
@@ -132,4 +137,4 @@ def _set_order(
 
 def _bare(patch: Object, type: Type | None) -> Object:
     """The patch itself as a value: without its directive, its nulls and the directives beneath."""
-    return merge_map({}, {name: value for name, value in patch.items() if name != PATCH}, type)
+    return merge_map(None, {name: value for name, value in patch.items() if name != PATCH}, type)

@@ -14,7 +14,7 @@ from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
 from atoll.machinery.patch.topology import Type
 
 _PATCH = "$patch"
-MergeMap: TypeAlias = Callable[[Object, Object, Type | None], Object]
+MergeMap: TypeAlias = Callable[[Object | None, Object, Type | None], Object]
 
 
 def list_of(value: Any, complaint: str) -> list[Any]:
@@ -51,7 +51,7 @@ def _without_directives(item: Any, type: Type | None, merge_map: MergeMap) -> An
     if not isinstance(item, dict):
         return item
     element = type.element if type is not None else None
-    return merge_map({}, {name: value for name, value in item.items() if name != _PATCH}, element)
+    return merge_map(None, {name: value for name, value in item.items() if name != _PATCH}, element)
 
 
 def _merge_primitives(old: list[Any], patch: list[Any]) -> list[Any]:

@@ -31,19 +31,21 @@ _TYPE_META: Object = {"apiVersion": {"type": "string"}, "kind": {"type": "string
 class Type:
     """One place of a schema. `merge` is LEAF, MAP, SET, KEYED or OPEN; the rest depends on it.
 
-    scalar   type name of a scalar leaf, "scalar" for any, "" where the value's type is not judged
+    scalar   type name of a scalar leaf, "" where the value's type is not judged
     keys     field names that identify an item of a KEYED list
     defaults their values for items that leave them out
     patch_*  what strategic merge does with lists here (it has its own markers)
     """
 
     __slots__ = (
-        "_compiled", "_element", "_element_source", "_is_open", "_properties", "_schema", "defaults", "keys",
-        "merge", "patch_key", "patch_merges", "patch_replaces", "scalar",
+        "_compiled", "_element", "_element_source", "_is_open", "_preserves", "_properties", "_schema",
+        "defaults", "keys", "merge", "patch_key", "patch_merges", "patch_replaces", "scalar",
     )  # fmt: skip
 
-    def __init__(self, schema: TypeSchema, source: Object) -> None:
+    def __init__(self, schema: TypeSchema, source: Object, preserves: bool = False) -> None:
         self._schema = schema
+        # Preserving unknown fields holds for all that is declared beneath, up to the next reference.
+        self._preserves = preserves or bool(source.get("x-kubernetes-preserve-unknown-fields"))
         self._properties: Mapping[str, Object] = source.get("properties") or {}
         self._compiled: dict[str, Type] = {}
         self._element: Type | None = None
@@ -82,24 +84,20 @@ class Type:
     def _map_or_leaf(self, source: Object) -> int:
         name = source.get("type")
         if source.get("x-kubernetes-int-or-string") or source.get("format") == "int-or-string":
-            self.scalar = "scalar"
             return LEAF
         if name in _SCALARS:
-            self.scalar = str(name)
+            # Strings of a format (times, quantities) are not judged here, as in Kubernetes.
+            self.scalar = "" if name == "string" and source.get("format") not in (None, "byte") else str(name)
             return LEAF
         extra = source.get("additionalProperties")
         if isinstance(extra, dict) and extra:
             self._element_source = extra
-        else:
-            self._is_open = bool(source.get("x-kubernetes-preserve-unknown-fields") or extra is True)
+        elif extra is not False:
+            # An object of which nothing is said (RawExtension, JSON) is free-form.
+            self._is_open = extra is not None or self._preserves or not self._properties
         if source.get("x-kubernetes-map-type") == "atomic":
             return LEAF
-        if self._properties or self._element_source is not None:
-            return MAP
-        if self._is_open:
-            return OPEN
-        # No type says what is in here (RawExtension, JSON): taken whole.
-        return LEAF
+        return MAP if self._properties or self._element_source is not None else OPEN
 
     def declares(self, name: str) -> bool:
         """Whether a field of that name is declared (an entry of a map is not)."""
@@ -113,14 +111,14 @@ class Type:
         source = self._properties.get(name)
         if source is None:
             return self.element if self._is_open or self._element_source is not None else None
-        return self._compiled.setdefault(name, self._schema.compile(source))
+        return self._compiled.setdefault(name, self._schema.compile(source, self._preserves))
 
     @property
     def element(self) -> Type:
         """Type of list items or map entries; open where the schema does not say."""
         if self._element is None:
             source = self._element_source
-            self._element = self._schema.open if source is None else self._schema.compile(source)
+            self._element = self._schema.open if source is None else self._schema.compile(source, self._preserves)
         return self._element
 
 
@@ -134,11 +132,11 @@ class TypeSchema:
         self.open = Type(self, {"x-kubernetes-preserve-unknown-fields": True})
         self.root = Type(self, _with_metadata(self, self.resolve(source)))
 
-    def compile(self, source: Object) -> Type:
+    def compile(self, source: Object, preserves: bool = False) -> Type:
         """The Type of a schema. One that is only a reference is compiled once, under its name."""
         name = _reference(source)
         if name is None:
-            return Type(self, self._embedded(source))
+            return Type(self, self._embedded(source), preserves)
         known = self._named.get(name)
         if known is None:
             known = self._named[name] = Type(self, self._embedded(self.resolve(source)))

@@ -23,30 +23,39 @@ UNOWNED_METADATA = frozenset(
 def to_set(value: Object, type: Type) -> FieldSet:
     """The fields a value sets, as apply owns them: leaves, list items, map entries, and empty containers.
 
-    A struct or a list that holds something is not owned itself, so several appliers can share it.
+    A struct or a list that holds something is not owned itself, so several appliers can share it; an empty
+    list that merges is not owned at all, as in Kubernetes.
     """
-    return _set_node(value, type)
+    return _set_node(value, type) or {}
 
 
-def _set_node(value: Any, type: Type) -> FieldSet:
+def _set_node(value: Any, type: Type) -> FieldSet | None:
+    """The node of one place; None where nothing in it is owned."""
     merge = type.merge
     if not value:
-        return LEAF
+        return None if isinstance(value, list) and merge in (SET, KEYED) else LEAF
     if isinstance(value, dict) and merge in (MAP, OPEN):
-        out: FieldSet = {}
-        for name, child in value.items():
-            field = type.field(name)
-            node = LEAF if field is None else _set_node(child, field)
-            out["f:" + name] = node if type.declares(name) else join(True, node)
-        return out
+        return _set_fields(value, type)
     if isinstance(value, list) and merge in (SET, KEYED):
         groups = grouped(value, type)
         if groups is not None:
             return {
-                element: join(True, _set_node(items[0], type.element)) if len(items) == 1 else LEAF
+                element: join(True, _set_node(items[0], type.element) or LEAF) if len(items) == 1 else LEAF
                 for element, items in groups.items()
             }
     return LEAF
+
+
+def _set_fields(value: Object, type: Type) -> FieldSet | None:
+    out: FieldSet = {}
+    for name, child in value.items():
+        field = type.field(name)
+        node = LEAF if field is None else _set_node(child, field)
+        if not type.declares(name):
+            out["f:" + name] = join(True, node or LEAF)
+        elif node is not None:
+            out["f:" + name] = node
+    return out or None
 
 
 def whole_node(value: Any, type: Type | None) -> FieldSet:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
 
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import FieldError
@@ -40,17 +42,73 @@ def _escaped(char: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number as Go's %v writes it: integers plain, floats with an exponent from 1e+06 upwards."""
-    if isinstance(value, int):
+    """A number as Go's %v writes it: integers in full, floats with an exponent from 1e+06 upwards."""
+    if isinstance(value, int) or not math.isfinite(value):
         return str(value)
-    if not math.isfinite(value):
-        return str(value)
-    mantissa, _, exponent = f"{value!r}".partition("e")
-    digits = mantissa.replace("-", "").replace(".", "").strip("0") or "0"
-    power = math.floor(math.log10(abs(value))) if value else 0
-    # log10 is off by one just below a power of ten; the shortest form in scientific notation is not.
-    power = int(f"{value:.17e}".rpartition("e")[2]) if abs(power) > 3 else power
-    if -4 <= power < 21 and not (power >= len(digits) and power >= 6) and not power >= 21:
-        if power < max(len(digits), 6) and power < 21 and not _needs_exponent(power, len(digits)):
-            return repr(int(value)) if value.is_integer() else _plain(value, exponent)
-    return _scientific(value, digits, power)
+    exact = Decimal(repr(value)).normalize()
+    power = exact.adjusted()
+    if value == 0 or -4 <= power < 6:
+        return format(exact, "f")
+    mantissa = format(exact.scaleb(-power), "f")
+    return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+def shown(value: Any) -> str:
+    """Any JSON value as field errors show it, cut at SHOWN_SIZE."""
+    kind = type(value)
+    if kind is str:
+        text = quote(value)
+    elif kind is bool:
+        text = "true" if value else "false"
+    elif kind is int or kind is float:
+        text = number(value)
+    else:
+        text = encode_json(value).decode()
+    return text if len(text) <= SHOWN_SIZE else text[:SHOWN_SIZE] + "..."
+
+
+def _tail(detail: str) -> str:
+    return f": {detail}" if detail else ""
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    """A value is missing."""
+    return FieldError("FieldValueRequired", field, f"Required value{_tail(detail)}")
+
+
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    """A value breaks a rule."""
+    return FieldError("FieldValueInvalid", field, f"Invalid value: {shown(value)}{_tail(detail)}")
+
+
+def type_invalid(field: str, value: Any, detail: str) -> FieldError:
+    """A value has a type, or the form of a string, that the schema does not allow."""
+    return FieldError("FieldValueTypeInvalid", field, f"Invalid value: {shown(value)}{_tail(detail)}")
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    """A value must not be there."""
+    return FieldError("FieldValueForbidden", field, f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: Any) -> FieldError:
+    """A value was there before in its list."""
+    return FieldError("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
+
+
+def not_supported(field: str, value: Any, supported: Iterable[Any]) -> FieldError:
+    """A value is none of those listed, which are shown in the order given."""
+    names = (value if isinstance(value, str) else encode_json(value).decode() for value in supported)
+    known = ", ".join(map(quote, names))
+    return FieldError("FieldValueNotSupported", field, f"Unsupported value: {shown(value)}: supported values: {known}")
+
+
+def too_long(field: str, limit: int) -> FieldError:
+    """A string is longer than allowed. The text says bytes although characters are counted, as Kubernetes' does."""
+    return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(field: str, count: int, limit: int) -> FieldError:
+    """A list or map holds more than allowed."""
+    noun = "item" if limit == 1 else "items"
+    return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} {noun}")

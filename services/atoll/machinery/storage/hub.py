@@ -37,7 +37,7 @@ class Ring:
         #: Every change above this revision is held.
         self.floor = floor
         self.size_bytes = 0
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._changes: list[Change] = []
         self._revisions: list[int] = []
         self._head = 0
@@ -47,7 +47,7 @@ class Ring:
         self._changes.extend(changes)
         self._revisions.extend(change.revision for change in changes)
         self.size_bytes += sum(_size_bytes(change) for change in changes)
-        while self.size_bytes > self._limit_bytes and self._head < len(self._changes):
+        while self.size_bytes > self.limit_bytes and self._head < len(self._changes):
             dropped = self._changes[self._head]
             self.size_bytes -= _size_bytes(dropped)
             self.floor = dropped.revision
@@ -106,6 +106,18 @@ class Hub:
             for scope in ((type, cluster), (type, "")):
                 for watcher in tuple(self._watchers.get(scope, ())):
                     watcher.wake(before)
+        self._wake_waiting()
+
+    def skip(self, last: int) -> None:
+        """Go on behind changes that cannot be had any more; every watcher has to look into the log."""
+        before, self.last = self.last, max(self.last, last)
+        self.ring = Ring(self.last, self.ring.limit_bytes)
+        for watchers in self._watchers.values():
+            for watcher in tuple(watchers):
+                watcher.wake(before)
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():

@@ -9,12 +9,12 @@ damage that a later RESYNC already covers is not reported again.
 from __future__ import annotations
 
 import asyncio
-import time
 
 import msgspec
 import structlog
 
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import streams, subjects
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.lane import Lane
@@ -28,25 +28,32 @@ _TOMBSTONE_TYPE = "atoll.object.deleted.v1"
 
 
 class Survey(msgspec.Struct):
-    """What one reading found. `gaps` are sequences missing between messages, as half-open ranges."""
+    """What one reading found. `gaps` are ranges of sequences, the end not included, that nobody delivered."""
 
+    expected: int
     readable: int = 0
     live: int = 0
-    last_control: int = 0
-    previous: int = 0
-    gaps: list[tuple[int, int]] = []
+    gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     def note(self, sequence: int, subject: str, event_type: str) -> None:
-        if self.previous and sequence != self.previous + 1:
-            self.gaps.append((self.previous + 1, sequence))
-        self.previous = sequence
+        if sequence > self.expected:
+            self.gaps.append((self.expected, sequence))
+        self.expected = sequence + 1
         self.readable += 1
         if subject.endswith(f".{subjects.CONTROL}"):
             # Whoever passes a gap meets this RESYNC behind it and rereads anyway.
-            self.last_control = sequence
             self.gaps.clear()
         elif event_type != _TOMBSTONE_TYPE:
             self.live += 1
+
+    def finish(self, until: int) -> None:
+        """The reading ended although the stream goes up to here."""
+        if self.expected <= until:
+            self.gaps.append((self.expected, until + 1))
+
+    def missing(self, first: int) -> int:
+        """How many messages were not delivered, of those from sequence `first` on."""
+        return sum(max(0, end - max(begin, first)) for begin, end in self.gaps)
 
 
 class Audit:
@@ -70,21 +77,21 @@ class Audit:
         before = await streams.find(connection, self._changes.stream)
         if before is None or not before["state"]["messages"]:
             return True
-        found = await self._read(connection, self._changes, before["state"]["last_seq"])
+        found = await self._read(connection, self._changes, before["state"])
         after = await streams.find(connection, self._changes.stream)
         if after is None or after["created"] != before["created"]:
             return True
         # What aged out meanwhile is missing at the front and no damage.
-        missing = lost_between(found, after["state"]["first_seq"], before["state"]["last_seq"])
-        return self._judge(self._changes, missing)
+        return self._judge(self._changes, found.missing(after["state"]["first_seq"]))
 
     async def state(self, connection: Connection) -> bool:
-        """Whether the state stream holds what the store says. Says True while either moves: the next audit sees."""
+        """Whether the state stream holds what the store says. Says True while either moves: the next audit
+        sees."""
         before = await streams.find(connection, self._state.stream)
         last = self._log.last()
         if before is None or self._state.revision < last:
             return True
-        found = await self._read(connection, self._state, before["state"]["last_seq"])
+        found = await self._read(connection, self._state, before["state"])
         expected = await self._replicated()
         after = await streams.find(connection, self._state.stream)
         if after is None or after["state"] != before["state"] or self._log.last() != last:
@@ -100,25 +107,22 @@ class Audit:
         lane.start_anew("the audit found damage")
         return False
 
-    async def _read(self, connection: Connection, lane: Lane, until: int) -> Survey:
+    async def _read(self, connection: Connection, lane: Lane, state: Object) -> Survey:
+        until = state["last_seq"]
         reader = Reader(connection, lane.stream, f"atoll-audit-{lane.kind}", _PAGE)
-        found = Survey()
+        found = Survey(state["first_seq"])
         await reader.open({"deliver_policy": "all", "headers_only": True})
         try:
-            while found.previous < until:
-                started = time.monotonic()
-                batch = await reader.batch(wait=False)
-                if not batch:
-                    break
+            while found.expected <= until and (batch := await reader.batch(wait=False)):
                 for message in batch:
                     sequence = stream_sequence(message.reply)
-                    if sequence <= until:
-                        found.note(sequence, message.subject, (message.headers or {}).get("ce-type", ""))
-                    else:
-                        found.previous = max(found.previous, until)
-                await asyncio.sleep(max(0.0, len(batch) / self._rate - (time.monotonic() - started)))
+                    if sequence > until:
+                        break
+                    found.note(sequence, message.subject, (message.headers or {}).get("ce-type", ""))
+                await asyncio.sleep(len(batch) / self._rate)
         finally:
             await reader.close()
+        found.finish(until)
         return found
 
     async def _replicated(self) -> int:
@@ -133,22 +137,3 @@ class Audit:
                 after = page[-1].key
                 await asyncio.sleep(0)
         return count
-
-
-def lost_between(found: Survey, first: int, last: int) -> int:
-    """How many sequences from `first` to `last` were not readable and are not covered by a later RESYNC."""
-    covered_to = max(first, found.last_control + 1)
-    gaps = [*found.gaps]
-    if not found.readable:
-        gaps.append((first, last + 1))
-    elif found.previous < last:
-        gaps.append((found.previous + 1, last + 1))
-    start = first_readable(found)
-    if start > covered_to:
-        gaps.append((covered_to, start))
-    return sum(max(0, end - max(begin, covered_to)) for begin, end in gaps)
-
-
-def first_readable(found: Survey) -> int:
-    """The first sequence that was delivered; 0 if none was."""
-    return found.first

@@ -32,7 +32,8 @@ _REQUEST_TIMEOUT_S = 5.0
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How to reach NATS and as whom. Empty `user` means the URL says it, or that the server asks for nothing."""
+    """How to reach NATS and as whom. Empty `user` means the URL says it, or that the server asks for
+    nothing."""
 
     servers: list[str]
     user: str = ""
@@ -68,17 +69,15 @@ def check_version(version: str) -> None:
 class Connection:
     """An open connection. `closed` is set as soon as it is lost; then open another."""
 
-    def __init__(self, client: Client, inbox_prefix: str) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self.inbox_prefix = inbox_prefix
         self.closed = asyncio.Event()
         self._listeners: list[Callable[[Exception], None]] = []
 
     @classmethod
     async def open(cls, access: Access, name: str) -> Connection:
         """Raises Unavailable, TooOld."""
-        nats = await asyncio.to_thread(_import_nats)
-        connection = cls(nats.aio.client.Client(), access.inbox_prefix)
+        connection = cls(await asyncio.to_thread(_new_client))
         await connection._connect(access, name)
         return connection
 
@@ -89,14 +88,20 @@ class Connection:
         async def on_error(error: Exception) -> None:
             log.debug("nats client error", error=repr(error))
 
-        identity = {"user": access.user, "password": access.password} if access.user else {}
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 await self.client.connect(
-                    servers=access.servers, name=name, inbox_prefix=access.inbox_prefix, allow_reconnect=False,
-                    connect_timeout=int(_CONNECT_TIMEOUT_S), closed_cb=on_close, error_cb=on_error,
-                    tls=_tls(access.ca_file), ping_interval=20, **identity,
-                )  # fmt: skip
+                    servers=access.servers,
+                    name=name,
+                    user=access.user or None,
+                    password=access.password or None,
+                    inbox_prefix=access.inbox_prefix,
+                    tls=_tls(access.ca_file),
+                    allow_reconnect=False,
+                    closed_cb=on_close,
+                    error_cb=on_error,
+                    ping_interval=20,
+                )
         except Exception as error:
             raise Unavailable(f"connecting failed: {error!r}") from error
         try:
@@ -127,7 +132,9 @@ class Connection:
         for listener in tuple(self._listeners):
             listener(Unavailable("connection lost"))
 
-    async def publish(self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
+    async def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
         """Send without waiting for an answer. Raises Unavailable."""
         try:
             await self.client.publish(subject, payload, reply, headers)
@@ -158,20 +165,30 @@ class Connection:
         """A request to `$JS.API.<subject>`. Raises ApiError, Unavailable."""
         try:
             reply = await self.client.request(
-                f"$JS.API.{subject}", encode_json(body) if body is not None else b"", timeout=_REQUEST_TIMEOUT_S
+                f"$JS.API.{subject}",
+                encode_json(body) if body is not None else b"",
+                timeout=_REQUEST_TIMEOUT_S,
             )
         except Exception as error:
-            raise Unavailable(f"{subject.split('.')[0]} request failed: {error!r}") from error
+            raise Unavailable(f"{subject} failed: {error!r}") from error
+        _check_cancelled()
         answer: Object = msgspec.json.decode(reply.data)
         if "error" in answer:
             raise ApiError(answer["error"].get("err_code", 0), answer["error"].get("description", ""))
         return answer
 
 
-def _import_nats() -> Object:
-    import nats.aio.client
+def _check_cancelled() -> None:
+    """Python 3.11's `wait_for`, which the client waits with, drops a cancellation that meets the answer."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
-    return nats
+
+def _new_client() -> Client:
+    from nats.aio.client import Client
+
+    return Client()
 
 
 def _tls(ca_file: str) -> ssl.SSLContext | None:

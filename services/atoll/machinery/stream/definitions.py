@@ -25,7 +25,10 @@ class Bounds(msgspec.Struct, frozen=True):
     max_bytes: int | None = None
 
 
-def definition(kind: str, shard: str, bounds: Bounds = Bounds()) -> Object:
+AS_DEFINED = Bounds()
+
+
+def definition(kind: str, shard: str, bounds: Bounds = AS_DEFINED) -> Object:
     """The configuration of one stream of a shard. Raises ValueError for a name that is no DNS label."""
     subjects.check_shard(shard)
     text = schema_path("streams", f"{kind}.json").read_text().replace("{shard}", shard)

@@ -1,10 +1,10 @@
 """Events: one change of one object, or a word to the consumers, as headers and payload of a NATS message.
 
-The publisher encodes, every consumer decodes; `schemas/events/` says the same as JSON Schema and AsyncAPI, and
-golden bytes hold it. CloudEvents attributes travel as `ce-` headers (binary mode), ours as `Atoll-` headers, and
-the payload is the object's JSON exactly as a GET serves it, or the sealed record of a sealed type. Invariant:
-a message says of which object it speaks, and one whose subject says otherwise is not an event, so nobody who
-can only move messages about can make one object's event count for another.
+The publisher encodes, every consumer decodes; `schemas/events/` says the same as JSON Schema and AsyncAPI,
+and golden bytes hold it. CloudEvents attributes travel as `ce-` headers (binary mode), ours as `Atoll-`
+headers, and the payload is the object's JSON exactly as a GET serves it, or the sealed record of a sealed
+type. Invariant: a message says of which object it speaks, and one whose subject says otherwise is not an
+event, so nobody who can only move messages about can make one object's event count for another.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Event(msgspec.Struct, frozen=True):
     @property
     def intact(self) -> bool:
         """Whether the payload is what the shard's writer checksummed when it wrote the record."""
-        return crc32c(covered(self.payload, self.hole)) == self.crc
+        return bool(crc32c(covered(self.payload, self.hole)) == self.crc)
 
 
 def covered(payload: bytes, hole: int) -> bytes:
@@ -103,7 +103,8 @@ def covered(payload: bytes, hole: int) -> bytes:
 
 
 def find_hole(value: bytes, crc: int, *revisions: int) -> int:
-    """Where a stored value holds its revision, proven by the checksum; -1 if no place fits, so the value is bad."""
+    """Where a stored value holds its revision, proven by the checksum; -1 if no place fits, so the value is
+    bad."""
     for revision in revisions:
         mark = _MARK % revision
         at = value.find(mark)
@@ -140,11 +141,14 @@ def from_entry(kind: str, source: Source, entry: Entry) -> Event:
 
 
 def tombstone(source: Source, key: ObjectKey, revision: int) -> Event:
-    """The state stream's word that an object is no longer replicated. It has no body: its last state is gone."""
+    """The state stream's word that an object is no longer replicated. It has no body: its last state is
+    gone."""
     return _bare(subjects.STATE, Operation.DELETED, source, revision, key=key)
 
 
-def control(kind: str, operation: Operation, source: Source, revision: int, phase: Phase = Phase.NONE) -> Event:
+def control(
+    kind: str, operation: Operation, source: Source, revision: int, phase: Phase = Phase.NONE
+) -> Event:
     """A RESYNC or a FENCE."""
     return _bare(kind, operation, source, revision, phase=phase)
 
@@ -154,7 +158,15 @@ def _bare(
     phase: Phase = Phase.NONE,
 ) -> Event:  # fmt: skip
     return Event(
-        kind, operation, source.shard, source.shard_uid, source.lineage, source.epoch, revision, key=key, phase=phase
+        kind,
+        operation,
+        source.shard,
+        source.shard_uid,
+        source.lineage,
+        source.epoch,
+        revision,
+        key=key,
+        phase=phase,
     )
 
 
@@ -162,7 +174,8 @@ def _bare(
 
 
 def encode_headers(event: Event) -> dict[str, str]:
-    """Headers in the order they are sent. Transport headers (dedupe, expected sequence, TTL) are the sender's."""
+    """Headers in the order they are sent. Transport headers (dedupe, expected sequence, TTL) are the
+    sender's."""
     headers = {
         "ce-specversion": "1.0",
         "ce-id": event.id,
@@ -189,8 +202,8 @@ def encode_headers(event: Event) -> dict[str, str]:
 
 
 def decode(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> Event:
-    """The event of a message, its checksum not yet looked at (`intact`). Raises Malformed. Unknown headers are
-    ignored, so that a later version may add some."""
+    """The event of a message, its checksum not yet looked at (`intact`). Raises Malformed. Unknown headers
+    are ignored, so that a later version may add some."""
     try:
         event = _decode(subjects.parse(subject), headers or {}, payload)
     except (KeyError, ValueError) as error:

@@ -1,8 +1,8 @@
 """A lane carries the log into one of the two streams: resume, tail, send, remember how far.
 
 The publisher runs one for changes and one for state on each connection. What differs between the two (which
-entries need a message, what starting anew means) stands in `lanes`. Invariant: entries are handled in revision
-order and each once; the cursor never claims an entry whose message is not acknowledged.
+entries need a message, what starting anew means) stands in `lanes`. Invariant: entries are handled in
+revision order and each once; the cursor never claims an entry whose message is not acknowledged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -20,7 +20,7 @@ from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.definitions import Bounds, definition
 from atoll.machinery.stream.events import MESSAGE_ID, Event, encode_headers, from_entry
 from atoll.machinery.stream.log import Entry, Log, Policy
-from atoll.machinery.stream.pipeline import Acked, Limits, OutOfSequence, Outgoing, Pipeline
+from atoll.machinery.stream.pipeline import Acked, Limits, Outgoing, OutOfSequence, Pipeline
 from atoll.machinery.stream.resume import Cursor, Plan, Tip, decide
 
 log = structlog.get_logger()
@@ -42,7 +42,8 @@ class Stats(msgspec.Struct):
 
 
 class Feed:
-    """What both lanes work from. They mostly stand at the same place, so the second read is the first's answer."""
+    """What both lanes work from. They mostly stand at the same place, so the second read is the first's
+    answer."""
 
     def __init__(self, source_log: Log, policy: Policy, limits: Limits, bounds: Bounds) -> None:
         self.log, self.policy, self.limits, self.bounds = source_log, policy, limits, bounds
@@ -69,6 +70,8 @@ class Lane(abc.ABC):
         self._definition = definition(self.kind, shard, feed.bounds)
         self.stream = subjects.stream_name(self.kind, shard)
         self.stats = Stats()
+        #: Called after each save; the publisher tells compaction the lower of both lanes.
+        self.on_saved: Callable[[], None] = _nothing
         self._cursor = self._load()
         self._pipeline: Pipeline | None = None
         self._created = ""
@@ -140,8 +143,9 @@ class Lane(abc.ABC):
         position = plan.after
         if plan.anew:
             self.stats.anew += 1
-            # What follows may have been sent minutes ago: the server would take its ids for duplicates and drop
-            # it, even from a stream that no longer holds the first copy. The expected sequence is guard enough.
+            # What follows may have been sent minutes ago: the server would take its ids for duplicates and
+            # drop it, even from a stream that no longer holds the first copy. The expected sequence is
+            # guard enough.
             self._no_id_until = self._log.last()
             position = await self._begin_anew(pipeline, connection, position)
             await pipeline.drain()
@@ -161,7 +165,8 @@ class Lane(abc.ABC):
         return entries[-1].revision if entries else position
 
     def _read(self, position: int) -> Sequence[Entry]:
-        """The next entries. Raises OutOfSequence if compaction passed the position, before or during the read."""
+        """The next entries. Raises OutOfSequence if compaction passed the position, before or during the
+        read."""
         entries: Sequence[Entry] = ()
         failure: Exception | None = None
         try:
@@ -187,7 +192,9 @@ class Lane(abc.ABC):
         finally:
             commit.cancel()
 
-    async def _send(self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
+    async def _send(
+        self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None
+    ) -> None:
         """Send one event; once it is acknowledged, entries up to revision `done` are."""
         headers = encode_headers(event)
         if event.key is not None and event.revision > self._no_id_until:
@@ -223,7 +230,8 @@ class Lane(abc.ABC):
         return cursor is None or (acked.revision, acked.sequence) != (cursor.revision, cursor.sequence)
 
     def _remember(self, pipeline: Pipeline, force: bool = False) -> None:
-        """Save the cursor where it moved: at once if forced, else once a second or a thousand acknowledgements."""
+        """Save the cursor where it moved: at once if forced, else once a second or a thousand
+        acknowledgements."""
         if not self._settled or not (force or self._unsaved(pipeline)):
             return
         now = time.monotonic()
@@ -231,10 +239,13 @@ class Lane(abc.ABC):
         if not (due or force):
             return
         acked = pipeline.acked
-        self._cursor = Cursor(acked.revision, acked.sequence, acked.written, self._created, self._log.identity.lineage)
+        self._cursor = Cursor(
+            acked.revision, acked.sequence, acked.written, self._created, self._log.identity.lineage
+        )
         self._saved_at, self._saved_acks = now, pipeline.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
         self.on_saved()
 
-    def on_saved(self) -> None:
-        """Replaced by the publisher, which tells compaction the lower of both lanes."""
+
+def _nothing() -> None:
+    """Nobody asked to hear of saves."""

@@ -52,7 +52,9 @@ class StateLane(Lane):
             self.stats.skipped += 1
             pipeline.skip(entry.revision)
             return
-        await self._send(pipeline, event, entry.revision, _TTL if event.operation is Operation.DELETED else None)
+        await self._send(
+            pipeline, event, entry.revision, _TTL if event.operation is Operation.DELETED else None
+        )
 
     def _event(self, entry: Entry) -> Event | None:
         stands = self._policy.replicated(entry.key, entry.value)
@@ -66,7 +68,8 @@ class StateLane(Lane):
         return tombstone(self._log.identity, entry.key, entry.revision)
 
     async def _begin_anew(self, pipeline: Pipeline, connection: Connection, after: int) -> int:
-        """Refill from the objects. What they were before this revision nobody needs, so the log is not replayed."""
+        """Refill from the objects. What they were before this revision nobody needs, so the log is not
+        replayed."""
         position = self._log.last()
         await self._mark_phase(pipeline, position, Phase.BEGIN)
         await pipeline.drain()
@@ -78,7 +81,9 @@ class StateLane(Lane):
         return position
 
     async def _mark_phase(self, pipeline: Pipeline, position: int, phase: Phase) -> None:
-        await self._send(pipeline, control(self.kind, Operation.RESYNC, self._log.identity, position, phase), position)
+        await self._send(
+            pipeline, control(self.kind, Operation.RESYNC, self._log.identity, position, phase), position
+        )
 
     async def _refill(self, pipeline: Pipeline, type: ResourceType, position: int) -> None:
         after: ObjectKey | None = None

@@ -64,7 +64,8 @@ class Log(Protocol):
         """The last committed revision; 0 in an empty store."""
 
     def tail(self, revision: int, limit: int) -> Sequence[Entry]:
-        """Up to `limit` entries above a revision, in order. May raise anything if `revision` is below the floor."""
+        """Up to `limit` entries above a revision, in order. May raise anything if `revision` is below the
+        floor."""
 
     def backlog(self, revision: int, limit: int) -> int:
         """How many entries stand above a revision, counted no further than `limit`."""

@@ -106,8 +106,8 @@ class Pipeline:
         return len(self._flying)
 
     async def send(self, message: Outgoing, revision: int) -> None:
-        """Send the next message, waiting for room; its acknowledgement means that entries up to `revision` are
-        done. Raises what broke the pipeline."""
+        """Send the next message, waiting for room; its acknowledgement means that entries up to `revision`
+        are done. Raises what broke the pipeline."""
         size = len(message.payload) + _HEADERS_SIZE
         while self._is_full(size):
             await self._wait_for_progress()
@@ -136,7 +136,9 @@ class Pipeline:
     def _is_full(self, size: int) -> bool:
         if not self._flying:
             return False
-        return len(self._flying) >= self._limits.messages or self._flying_bytes + size > self._limits.size_bytes
+        return (
+            len(self._flying) >= self._limits.messages or self._flying_bytes + size > self._limits.size_bytes
+        )
 
     def check(self) -> None:
         """Raises what broke the pipeline, also if an acknowledgement is overdue."""

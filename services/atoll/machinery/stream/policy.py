@@ -32,7 +32,9 @@ _ALWAYS = {
 }  # fmt: skip
 _ANNOTATED = {"rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings")}
 REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for resource in names)
-REPLICATED_IF_ANNOTATED = frozenset((group, resource) for group, names in _ANNOTATED.items() for resource in names)
+REPLICATED_IF_ANNOTATED = frozenset(
+    (group, resource) for group, names in _ANNOTATED.items() for resource in names
+)
 
 #: A non-empty value of this annotation asks for replication.
 ANNOTATION = "internal.kcp.io/replicate"
@@ -51,7 +53,8 @@ _decoder = msgspec.json.Decoder(_Annotated)
 
 
 class DefaultPolicy:
-    """The policy of a shard. `excluded` names resources as Kubernetes prints them: `events`, `leases.coordination.k8s.io`."""
+    """The policy of a shard. `excluded` names resources as Kubernetes prints them: `events`,
+    `leases.coordination.k8s.io`."""
 
     def __init__(self, excluded: Iterable[str] = DEFAULT_EXCLUDED) -> None:
         self._excluded = frozenset(excluded)
@@ -70,7 +73,8 @@ class DefaultPolicy:
 
 
 def _annotated(value: bytes) -> bool:
-    """Looks for the bytes first: most roles and bindings do not carry the annotation, and are then not decoded."""
+    """Looks for the bytes first: most roles and bindings do not carry the annotation, and are then not
+    decoded."""
     if _ANNOTATION_BYTES not in value:
         return False
     return bool(_decoder.decode(value).metadata.annotations.get(ANNOTATION))

@@ -1,8 +1,8 @@
 """The publisher of a shard: connects to NATS, runs both lanes, keeps at it for as long as the shard lives.
 
 The shard starts it beside its store; nothing waits for it, so NATS down is lag that `lag` measures and never
-an error to a writer. Entries go to `lanes`, what went wrong to the log and to `stats`. Invariant: one publisher
-a shard in a process, and one that a higher epoch has deposed publishes nothing more.
+an error to a writer. Entries go to `lanes`, what went wrong to the log and to `stats`. Invariant: one
+publisher a shard in a process, and one that a higher epoch has deposed publishes nothing more.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ class PublisherOptions(msgspec.Struct, frozen=True):
     audit_rate: int = 20_000
 
 
+DEFAULTS = PublisherOptions()
+
+
 class Lag(msgspec.Struct, frozen=True):
     """How far the streams are behind the log. `events` is counted no further than 10,000."""
 
@@ -53,7 +56,7 @@ class Publisher:
 
     def __init__(
         self, source_log: Log, policy: Policy, access: Access, deposed: Callable[[Deposed], None],
-        options: PublisherOptions = PublisherOptions(),
+        options: PublisherOptions = DEFAULTS,
     ) -> None:  # fmt: skip
         self._log = source_log
         self._access = access
@@ -64,8 +67,8 @@ class Publisher:
         self.state = StateLane(feed)
         self.lanes: tuple[Lane, Lane] = (self.changes, self.state)
         for lane in self.lanes:
-            lane.on_saved = self._tell_compaction  # type: ignore[method-assign]
-        self._audit = Audit(self.changes, self.state, source_log, policy, options.audit_rate)
+            lane.on_saved = self._tell_compaction
+        self._audit = Audit((self.changes, self.state), source_log, policy, options.audit_rate)
         self._connected = False
 
     @property
@@ -74,7 +77,8 @@ class Publisher:
 
     @property
     def published(self) -> int:
-        """The revision up to which both streams have everything. Compaction does not pass it unless it must."""
+        """The revision up to which both streams have everything. Compaction does not pass it unless it
+        must."""
         return min(lane.revision for lane in self.lanes)
 
     def lag(self) -> Lag:
@@ -118,7 +122,7 @@ class Publisher:
 
     def _pause_s(self, failures: int) -> float:
         longest = min(self._options.backoff_max_s, self._options.backoff_s * 2 ** min(failures, 16))
-        return longest * random.uniform(0.5, 1.0)
+        return float(longest * random.uniform(0.5, 1.0))
 
     async def _session(self) -> None:
         shard = self._log.identity.shard

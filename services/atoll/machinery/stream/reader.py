@@ -24,7 +24,8 @@ _NO_MESSAGES = "404"
 
 
 def stream_sequence(reply: str) -> int:
-    """The stream's sequence of a delivered message, from its reply subject. Raises ValueError on any other."""
+    """The stream's sequence of a delivered message, from its reply subject. Raises ValueError on any
+    other."""
     tokens = reply.split(".")
     if tokens[:2] != ["$JS", "ACK"] or len(tokens) not in (9, 12):
         raise ValueError(f"not delivered by a consumer: {reply!r}")
@@ -43,7 +44,8 @@ class Reader:
         self._requests = 0
 
     async def open(self, config: Object) -> Object:
-        """Create the consumer anew (one of this name is replaced); give its info. Raises ApiError, Unavailable."""
+        """Create the consumer anew (one of this name is replaced); give its info. Raises ApiError,
+        Unavailable."""
         await self._delete()
         self._inbox = self._connection.inbox()
         self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._queue.put)
@@ -61,8 +63,8 @@ class Reader:
             await self._delete()
 
     async def batch(self, wait: bool = True) -> list[Msg]:
-        """At least one message, in stream order; empty if nothing came in time, or at once if not told to wait.
-        Raises Unavailable."""
+        """At least one message, in stream order; empty if nothing came in time, or at once if not told to
+        wait. Raises Unavailable."""
         if self._outstanding <= 0:
             await self._ask(wait)
         found: list[Msg] = []
@@ -79,7 +81,8 @@ class Reader:
 
     async def _next(self) -> Msg | Exception:
         try:
-            return await asyncio.wait_for(self._queue.get(), _EXPIRES_S + _GRACE_S)
+            async with asyncio.timeout(_EXPIRES_S + _GRACE_S):
+                return await self._queue.get()
         except TimeoutError as error:
             raise Unavailable("the consumer went silent") from error
 

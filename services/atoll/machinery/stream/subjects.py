@@ -47,7 +47,8 @@ def _escape_one(match: re.Match[str]) -> str:
 
 
 def escape(text: str) -> str:
-    """One subject token for any text. Dots become `_`, other unsafe bytes `=` and two hex digits, nothing `=`."""
+    """One subject token for any text. Dots become `_`, other unsafe bytes `=` and two hex digits, nothing
+    `=`."""
     return _UNSAFE.sub(_escape_one, text) if text else _EMPTY
 
 
@@ -65,7 +66,8 @@ def unescape(token: str) -> str:
 
 
 def escape_group(group: str) -> str:
-    """The core group is written `core`; a group of that very name is escaped, so that both have a way back."""
+    """The core group is written `core`; a group of that very name is escaped, so that both have a way
+    back."""
     if group == _CORE_GROUP:
         return f"={ord(group[0]):02X}{group[1:]}"
     return escape(group) if group else _CORE_GROUP
@@ -97,7 +99,9 @@ def control_subject(kind: str, shard: str) -> str:
 
 
 def _typed(kind: str, shard: str, type: ResourceType) -> str:
-    return f"{_ROOT}.{kind}.{shard}.{escape(type.identity)}.{escape_group(type.group)}.{escape(type.resource)}"
+    return (
+        f"{_ROOT}.{kind}.{shard}.{escape(type.identity)}.{escape_group(type.group)}.{escape(type.resource)}"
+    )
 
 
 def changes_subject(shard: str, type: ResourceType, cluster: str) -> str:
@@ -109,7 +113,8 @@ def state_subject(shard: str, key: ObjectKey) -> str:
 
 
 def name_digest(namespace: str, name: str) -> str:
-    """160 bits of SHA-256 over `namespace/name` in base32: a token of 32 characters whatever the name holds."""
+    """160 bits of SHA-256 over `namespace/name` in base32: a token of 32 characters whatever the name
+    holds."""
     digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()[:20]
     return base64.b32encode(digest).decode().lower()
 
@@ -127,10 +132,15 @@ def everything(kind: str, shard: str) -> tuple[str, ...]:
 def filters(
     kind: str, shard: str, *, identity: str = "", type: ResourceType | None = None, cluster: str = ""
 ) -> tuple[str, ...]:
-    """Filters for one identity, one type, one cluster or a mix, and the control subject; all of it if none is set."""
+    """Filters for one identity, one type, one cluster or a mix, and the control subject; all of it if none
+    is set."""
     if not (identity or type or cluster):
         return everything(kind, shard)
-    middle = _typed(kind, shard, type) if type else f"{_ROOT}.{kind}.{shard}.{escape(identity) if identity else '*'}.*.*"
+    middle = (
+        _typed(kind, shard, type)
+        if type
+        else f"{_ROOT}.{kind}.{shard}.{escape(identity) if identity else '*'}.*.*"
+    )
     last = escape(cluster) if cluster else "*"
     tail = f"{last}.*" if kind == STATE else last
     return (f"{middle}.{tail}", control_subject(kind, shard))

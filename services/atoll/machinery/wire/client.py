@@ -250,9 +250,10 @@ class HttpClient:
             raise Unreachable("client is closed")
         while self._idle and not fresh:
             connection = self._idle.pop()
-            if connection.reusable:
+            if connection.reusable and connection.still_quiet():
                 self._busy.add(connection)
                 return connection
+            connection.abort()
         connection = await self._connect()
         self._busy.add(connection)
         return connection

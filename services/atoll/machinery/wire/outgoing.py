@@ -7,6 +7,7 @@ whole, its framing was clear, both sides keep it alive, and nothing came unasked
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import cast
 
 import httptools
@@ -70,6 +71,14 @@ class ClientConnection(asyncio.Protocol):
     def reusable(self) -> bool:
         """Another request may be sent on it."""
         return not self.closed and self._incoming is None and not self._transport.is_closing()
+
+    def still_quiet(self) -> bool:
+        """Nothing waits in the socket of this idle connection: a byte or an end there, which the loop has not
+        seen yet, means that the server closed it, and a write sent now would be lost with its outcome
+        unknown."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
 
     def send(self, request: bytes, incoming: Incoming, *, head_only: bool) -> None:
         """Send a request whose response goes to `incoming`; `head_only` for HEAD, whose body never comes."""

@@ -185,9 +185,9 @@ class RequestParser:
         length = headers.get("content-length")
         coding = headers.get("transfer-encoding")
         if coding is not None:
-            # Both together, or any coding but chunked, is how two parsers are made to disagree (RFC 9112
-            # 6.3, 11.2).
-            if length is not None or self._old or [c.lower() for c in coding] != ["chunked"]:
+            # Any coding but chunked is how two parsers are made to disagree (RFC 9112 6.3, 11.2); llhttp has
+            # refused it beside a Content-Length already.
+            if self._old or [c.lower() for c in coding] != ["chunked"]:
                 raise BadRequest("unsupported Transfer-Encoding")
         elif length is None or length[0] == "0":
             return

@@ -7,14 +7,14 @@ bindings, and a binding that lost one stays unbound with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition, set_summary
 from atoll.machinery.meta.objects import Object
-from atoll.shard.kcp.shapes import API_BINDINGS, BINDING_FINALIZER, Manifest, Stamp
+from atoll.shard.kcp.shapes import API_BINDINGS, BINDING_FINALIZER, CLUSTER, Manifest, Stamp
 
 READY, EXPORT_VALID, INITIAL, UP_TO_DATE, CLAIMS_VALID, CLAIMS_APPLIED = (
     "Ready", "APIExportValid", "InitialBindingCompleted", "BindingUpToDate", "PermissionClaimsValid",
@@ -51,6 +51,29 @@ class Export(msgspec.Struct, frozen=True):
     def can_bind_at_once(self) -> bool:
         """Whether a new cluster can bind it without a controller: it has an identity and claims nothing."""
         return bool(self.identity) and not self.claims
+
+
+def read_export(export: Object, find_schema: Callable[[str], Object | None]) -> Export | None:
+    """An APIExport (v1alpha2) as stored; `find_schema` gives its cluster's APIResourceSchemas by name.
+
+    None where a schema is missing, or where a kind is served by a virtual workspace: the binding controller
+    has to judge those.
+    """
+    spec, resources = export.get("spec") or {}, []
+    for offered in spec.get("resources") or ():
+        schema = find_schema(offered["schema"])
+        if schema is None or "crd" not in offered["storage"]:
+            return None
+        version = next(each["name"] for each in schema["spec"]["versions"] if each["storage"])
+        uid = schema["metadata"]["uid"]
+        resources.append(BoundResource(offered["group"], offered["name"], offered["schema"], uid, version))
+    return Export(
+        cluster=export["metadata"]["annotations"][CLUSTER],
+        name=export["metadata"]["name"],
+        identity=(export.get("status") or {}).get("identityHash", ""),
+        resources=tuple(resources),
+        claims=tuple(spec.get("permissionClaims") or ()),
+    )
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Sequence
 from atoll.shard.kcp.shapes import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Manifest, Stamp
 
 DEFAULT, KUBE_SYSTEM, KCP_SYSTEM = "default", "kube-system", "kcp-system"
+ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 NAME_LABEL = "kubernetes.io/metadata.name"
-ROOT_CA = "kube-root-ca.crt"
 DESCRIPTION = "kubernetes.io/description"
-_ROOT_CA_TEXT = "Certificates of the authorities by which clients in this workspace know their API server."
+_ROOT_CA_TEXT = (
+    "Certificates that prove the API server to clients in this namespace; kept by the system, edits are "
+    "reverted."
+)
 
 
 def namespaces(stamp: Stamp, names: Sequence[str], ca_bundle: str) -> Iterator[Manifest]:
@@ -32,7 +35,7 @@ def namespaces(stamp: Stamp, names: Sequence[str], ca_bundle: str) -> Iterator[M
         account = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": stamp.metadata("serviceaccounts", "default", name),
+            "metadata": stamp.metadata("serviceaccounts", ACCOUNT, name),
         }
         yield Manifest(stamp.cluster, account, SERVICE_ACCOUNTS)
         root_ca = {

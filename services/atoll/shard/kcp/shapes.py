@@ -81,6 +81,10 @@ class Stamp(NamedTuple):
     now: str
     uid: Callable[[str], str]
 
+    def uid_of(self, resource: str, name: str, namespace: str = "") -> str:
+        """The uid of an object; of bootstrap's objects also before they are made."""
+        return self.uid(f"{self.cluster}/{resource}/{namespace}/{name}")
+
     def metadata(
         self,
         resource: str,
@@ -92,7 +96,7 @@ class Stamp(NamedTuple):
         """Metadata of a new object; annotations and labels are copied."""
         metadata: Object = {
             "name": name,
-            "uid": self.uid(f"{self.cluster}/{resource}/{namespace}/{name}"),
+            "uid": self.uid_of(resource, name, namespace),
             "creationTimestamp": self.now,
             "generation": 1,
             "annotations": {CLUSTER: self.cluster, **(annotations or {})},

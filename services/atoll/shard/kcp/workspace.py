@@ -18,7 +18,14 @@ from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_co
 from atoll.machinery.meta.objects import Object
 from atoll.shard.kcp import shapes
 from atoll.shard.kcp.bindings import Bindings, Export, Wanted, bind
-from atoll.shard.kcp.logicalcluster import BINDINGS_INITIALIZED, Facts, Life, initialized, logical_cluster
+from atoll.shard.kcp.logicalcluster import (
+    BINDINGS_INITIALIZED,
+    READY,
+    Facts,
+    Life,
+    initialized,
+    logical_cluster,
+)
 from atoll.shard.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
 from atoll.shard.kcp.shapes import CLUSTER_ROLE_BINDINGS, Manifest, Stamp
 from atoll.shard.kcp.types import BINDINGS_INITIALIZER, DefaultBinding, Resolution
@@ -36,6 +43,18 @@ class Shard(msgspec.Struct, frozen=True):
     external_url: str
     ca_bundle: str
     labels: dict[str, str] = {}
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who made a workspace: UserInfo, as the owner annotation and spec.createdBy have it."""
+
+    username: str
+    uid: str = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+
+
+_owner_decoder = msgspec.json.Decoder(Owner)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -65,8 +84,8 @@ def build(plan: Plan) -> tuple[Manifest, ...]:
     life = _life(plan, bindings)
     manifests = [_logical_cluster(plan, stamp, bindings, life)]
     owner = owner_of(plan.workspace)
-    if owner:
-        manifests.append(_admin_binding(stamp, owner["username"]))
+    if owner is not None:
+        manifests.append(_admin_binding(stamp, owner.username))
     if NAMESPACE_INITIALIZER in life.initializers:
         manifests.extend(namespaces(stamp, (DEFAULT, KUBE_SYSTEM), plan.shard.ca_bundle))
     return (*manifests, *bindings.manifests)
@@ -101,16 +120,18 @@ def settle(workspace: Object, cluster: Object, shard: Shard, now: str) -> Object
     }
 
 
-def owner_of(workspace: Object) -> Object:
-    """The creator as authentication.k8s.io UserInfo, from the owner annotation; empty without one."""
-    text = (workspace["metadata"].get("annotations") or {}).get(shapes.OWNER, "")
-    owner: Object = msgspec.json.decode(text) if text else {}
-    return owner
+def owner_of(obj: Object) -> Owner | None:
+    """The creator in the owner annotation; None where it is absent or, put there by hand, unreadable."""
+    text = (obj["metadata"].get("annotations") or {}).get(shapes.OWNER, "")
+    try:
+        return _owner_decoder.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
-def reduced_owner(text: str) -> str:
-    """The owner annotation once a workspace is ready: the name alone."""
-    return msgspec.json.encode({"username": msgspec.json.decode(text).get("username", "")}).decode()
+def reduced_owner(owner: Owner) -> str:
+    """Value of the owner annotation once a workspace is ready: the name alone."""
+    return msgspec.json.encode({"username": owner.username}).decode()
 
 
 def _fresh(new_uid: Callable[[], str], _: str) -> str:
@@ -139,10 +160,10 @@ def _logical_cluster(plan: Plan, stamp: Stamp, bindings: Bindings, life: Life) -
         "uid": metadata["uid"],
     }
     spec, annotations = {"owner": owner}, {}
-    if creator := owner_of(plan.workspace):
-        spec["createdBy"] = {key: value for key, value in creator.items() if value}
-        text = metadata["annotations"][shapes.OWNER]
-        annotations[shapes.OWNER] = text if life.left else reduced_owner(text)
+    if (creator := owner_of(plan.workspace)) is not None:
+        spec["createdBy"] = msgspec.to_builtins(creator)
+        full = metadata["annotations"][shapes.OWNER]
+        annotations[shapes.OWNER] = full if life.left else reduced_owner(creator)
     if plan.required_groups:
         annotations[shapes.REQUIRED_GROUPS] = plan.required_groups
     facts = Facts(
@@ -190,8 +211,8 @@ def _workspace_annotations(workspace: Object, shard: str, cluster: str, phase: s
         shapes.SHARD_HASH: hashes.shard_hash(shard),
         shapes.SCHEDULED_CLUSTER: cluster,
     }
-    if phase == "Ready" and shapes.OWNER in annotations:
-        annotations[shapes.OWNER] = reduced_owner(annotations[shapes.OWNER])
+    if phase == READY and (owner := owner_of(workspace)) is not None:
+        annotations[shapes.OWNER] = reduced_owner(owner)
     return annotations
 
 

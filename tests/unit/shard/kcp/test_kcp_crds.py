@@ -13,7 +13,17 @@ from atoll.machinery.process.resources import schema_path
 FILES = sorted(schema_path("crds").glob("*.yaml"))
 CRDS: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text()) for path in FILES}
 JUNCTORS = ("allOf", "anyOf", "oneOf")
-VALUE_KEYWORDS = {"properties", "items", "required", "enum", "pattern", "minItems", "minLength", "not", *JUNCTORS}
+VALUE_KEYWORDS = {
+    "properties",
+    "items",
+    "required",
+    "enum",
+    "pattern",
+    "minItems",
+    "minLength",
+    "not",
+    *JUNCTORS,
+}
 
 #: name of the file: kind, short names, versions (storage first), has status
 KINDS = {
@@ -66,8 +76,16 @@ COLUMNS = {
 PHASES = ["Scheduling", "Initializing", "Ready", "Unavailable", "Inactive", "Terminating", "Deleting"]
 PATH = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 TYPE_NAME = "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
-WORKSPACE, TYPE, CLUSTER = "tenancy.kcp.io_workspaces", "tenancy.kcp.io_workspacetypes", "core.kcp.io_logicalclusters"
-EXPORT, BINDING, SCHEMA = "apis.kcp.io_apiexports", "apis.kcp.io_apibindings", "apis.kcp.io_apiresourceschemas"
+WORKSPACE, TYPE, CLUSTER = (
+    "tenancy.kcp.io_workspaces",
+    "tenancy.kcp.io_workspacetypes",
+    "core.kcp.io_logicalclusters",
+)
+EXPORT, BINDING, SCHEMA = (
+    "apis.kcp.io_apiexports",
+    "apis.kcp.io_apibindings",
+    "apis.kcp.io_apiresourceschemas",
+)
 KEYS, LIST = "x-kubernetes-list-map-keys", "x-kubernetes-list-type"
 
 #: file, version, path ([] is an array's items), keyword, value
@@ -84,7 +102,10 @@ FACTS: list[tuple[str, str, str, str, object]] = [
     (TYPE, "v1alpha1", "metadata.name", "not", {"enum": ["any", "system"]}),
     (TYPE, "v1alpha1", "spec", "default", None),
     (TYPE, "v1alpha1", "spec.defaultChildWorkspaceType", "default", {"name": "universal", "path": "root"}),
-    (TYPE, "v1alpha1", "spec.limitAllowedChildren", "oneOf", [{"required": ["none"]}, {"required": ["types"]}]),
+    (
+        TYPE, "v1alpha1", "spec.limitAllowedChildren", "oneOf",
+        [{"required": ["none"]}, {"required": ["types"]}],
+    ),
     (TYPE, "v1alpha1", "spec.limitAllowedParents.types", "minItems", 1),
     (TYPE, "v1alpha1", "spec.defaultAPIBindings.[]", "required", ["export"]),
     (TYPE, "v1alpha1", "spec.defaultAPIBindingLifecycle", "enum", ["InitializeOnly", "Maintain"]),

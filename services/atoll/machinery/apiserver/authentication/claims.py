@@ -61,8 +61,10 @@ class LegacyClaims(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Both forms, read. `expires` 0 means never; `secret` is None where the token is bound to the account
-    alone; `legacy` tokens must equal what their Secret keeps and have no audience."""
+    """Both forms, read. `secret` is None where the token is bound to the account alone.
+
+    `legacy` tokens have no times and no audience, and must equal what their Secret keeps.
+    """
 
     cluster: str
     namespace: str

@@ -40,7 +40,7 @@ def in_family(headers: Headers, prefixes: tuple[str, ...]) -> list[str]:
     """Header names that are, or could be read as, of a family, as they were sent."""
     found = []
     for name in headers:
-        plain = name if "_" not in name and "%" not in name else canonical(name)
+        plain = name if name.islower() and "_" not in name and "%" not in name else canonical(name)
         if plain.startswith(prefixes):
             found.append(name)
     return found

@@ -97,9 +97,7 @@ class ServiceAccountTokens:
 
     def _check(self, known: _Known, token: str, audiences: Sequence[str], snapshot: View) -> None:
         subject, now = known.subject, self._clock()
-        if subject.expires and now >= subject.expires:
-            raise Unauthorized
-        if now + CLOCK_SKEW_S < subject.not_before:
+        if not subject.legacy and not subject.not_before - CLOCK_SKEW_S <= now < subject.expires:
             raise Unauthorized
         meant_for = self._issuers.audiences if subject.legacy else subject.audiences
         if set(meant_for).isdisjoint(audiences):

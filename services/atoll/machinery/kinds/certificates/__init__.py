@@ -1,1 +1,1 @@
-"""The group certificates.k8s.io: requests for certificates. No signer runs here; operators bring their own."""
+"""The group certificates.k8s.io: requests for certificates. Signers are the operators' own."""

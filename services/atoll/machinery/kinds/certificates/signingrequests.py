@@ -1,7 +1,7 @@
 """CertificateSigningRequests: asked for once, approved through `/approval`, signed through `/status`.
 
-Admission stamps who asks and checks who may approve and sign; here is what the objects must look like, and that
-neither endpoint does the other's work.
+Admission stamps who asks and checks who may approve and sign; here is what the objects must look like, and
+that neither endpoint does the other's work.
 """
 
 from __future__ import annotations
@@ -9,20 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from atoll.machinery.kinds.binary import decoded, join_lines
-from atoll.machinery.kinds.checks import (
-    duplicate,
-    ensure,
-    forbidden,
-    invalid_value,
-    mapping,
-    number,
-    objects,
-    required,
-    strings,
-    text,
-    too_long,
-    unsupported,
-)
+from atoll.machinery.kinds.checks import ensure, mapping, number, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind, Subresource
 from atoll.machinery.kinds.native import AGE, NAME, age_cell, builtin, name_cell, row, text_cell
 from atoll.machinery.meta.labels import SUBDOMAIN_SIZE, dns_label_errors, dns_subdomain_errors
@@ -30,16 +17,25 @@ from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.times import human_duration
 from atoll.machinery.process.certificaterequests import certificate_request_problem, certificates_problem
+from atoll.machinery.schema.fielderrors import (
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
 
 GROUP = "certificates.k8s.io"
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
 
 _USAGES = (
-    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
-    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
-    "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime",
-    "server auth", "signing", "timestamping",
+    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign",
+    "data encipherment", "decipher only", "digital signature", "email protection", "encipher only",
+    "ipsec end system", "ipsec tunnel", "ipsec user", "key agreement", "key encipherment", "microsoft sgc",
+    "netscape sgc", "ocsp signing", "s/mime", "server auth", "signing", "timestamping",
 )  # fmt: skip
+_OPPOSITE = {APPROVED: DENIED, DENIED: APPROVED}
 _LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 _SIGNER_PATH_SIZE = 317
 _SHORTEST_S = 600
@@ -64,20 +60,20 @@ def _validate(obj: Object) -> list[FieldError]:
 
 def _spec_errors(spec: Object) -> Iterator[FieldError]:
     if "request" in spec and (problem := certificate_request_problem(decoded(spec["request"]) or b"")):
-        yield invalid_value("spec.request", spec["request"], problem)
+        yield invalid("spec.request", spec["request"], problem)
     usages, seen = strings(spec, "usages"), set()
     if not usages:
         yield required("spec.usages")
     for index, usage in enumerate(usages):
         if usage not in _USAGES:
-            yield unsupported(f"spec.usages[{index}]", usage, _USAGES)
+            yield not_supported(f"spec.usages[{index}]", usage, _USAGES)
         if usage in seen:
             yield duplicate(f"spec.usages[{index}]", usage)
         seen.add(usage)
     expiration_s = number(spec, "expirationSeconds")
     if expiration_s is not None and expiration_s < _SHORTEST_S:
         detail = "may not specify a duration less than 600 seconds (10 minutes)"
-        yield invalid_value("spec.expirationSeconds", expiration_s, detail)
+        yield invalid("spec.expirationSeconds", expiration_s, detail)
 
 
 def _signer_errors(signer: str) -> list[FieldError]:
@@ -85,16 +81,16 @@ def _signer_errors(signer: str) -> list[FieldError]:
     if not signer:
         return [required(field)]
     if signer == _LEGACY_SIGNER:
-        return [invalid_value(field, signer, "the legacy signerName is not allowed via this API version")]
+        return [invalid(field, signer, "the legacy signerName is not allowed via this API version")]
     if not slash or "/" in path:
         detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        return [invalid_value(field, signer, detail)]
+        return [invalid(field, signer, detail)]
     errors = [too_long(field, SUBDOMAIN_SIZE)] if len(domain) > SUBDOMAIN_SIZE else []
     for label in domain.split("."):
         errors += _part_errors(field, domain, label, dns_label_errors(label))
     if "." not in domain:
         detail = "should be a domain with at least two segments separated by dots"
-        errors.append(invalid_value(field, domain, detail))
+        errors.append(invalid(field, domain, detail))
     for label in path.split("."):
         errors += _part_errors(field, path, label, dns_subdomain_errors(label))
     return errors + ([too_long(field, _SIGNER_PATH_SIZE)] if len(path) > _SIGNER_PATH_SIZE else [])
@@ -102,7 +98,7 @@ def _signer_errors(signer: str) -> list[FieldError]:
 
 def _part_errors(field: str, whole: str, label: str, problems: list[str]) -> list[FieldError]:
     shown = encode_json(label).decode()
-    return [invalid_value(field, whole, f"validating label {shown}: {problem}") for problem in problems]
+    return [invalid(field, whole, f"validating label {shown}: {problem}") for problem in problems]
 
 
 def _condition_errors(obj: Object) -> list[FieldError]:
@@ -115,11 +111,11 @@ def _condition_errors(obj: Object) -> list[FieldError]:
         if not status:
             errors.append(required(f"{field}[{index}].status"))
         elif status not in known:
-            errors.append(unsupported(f"{field}[{index}].status", status, known))
+            errors.append(not_supported(f"{field}[{index}].status", status, known))
         if kind in seen:
             errors.append(duplicate(f"{field}[{index}].type", kind))
-        elif {kind, *seen} >= {APPROVED, DENIED} and kind in (APPROVED, DENIED):
-            errors.append(invalid_value(field, kind, "Approved and Denied conditions are mutually exclusive"))
+        elif _OPPOSITE.get(kind) in seen:
+            errors.append(invalid(field, kind, "Approved and Denied conditions are mutually exclusive"))
         seen.add(kind)
     return errors
 
@@ -129,12 +125,16 @@ def _condition(obj: Object, type_: str) -> Object | None:
     return next(found, None)
 
 
+def _fixed(verb: str, type_: str) -> FieldError:
+    return forbidden("status.conditions", f'updates may not {verb} a condition of type "{type_}"')
+
+
 def _validate_update(obj: Object, old: Object) -> list[FieldError]:
     """What holds for every way to write a request: steps taken are final."""
     errors = _condition_errors(obj)
     for type_ in (APPROVED, DENIED, FAILED):
         if _condition(old, type_) is not None and _condition(obj, type_) is None:
-            errors.append(forbidden("status.conditions", f'updates may not remove a condition of type "{type_}"'))
+            errors.append(_fixed("remove", type_))
     return errors + _certificate_errors(obj, old)
 
 
@@ -145,7 +145,7 @@ def _certificate_errors(obj: Object, old: Object) -> list[FieldError]:
     if before:
         return [forbidden("status.certificate", "updates may not modify existing certificate content")]
     problem = certificates_problem(decoded(certificate) or b"")
-    return [invalid_value("status.certificate", "<certificate data>", problem)] if problem else []
+    return [invalid("status.certificate", "<certificate data>", problem)] if problem else []
 
 
 def _validate_status(obj: Object, old: Object) -> list[FieldError]:
@@ -154,9 +154,9 @@ def _validate_status(obj: Object, old: Object) -> list[FieldError]:
     for type_ in (APPROVED, DENIED):
         now, before = _condition(obj, type_), _condition(old, type_)
         if now is not None and before is None:
-            errors.append(forbidden("status.conditions", f'updates may not add a condition of type "{type_}"'))
+            errors.append(_fixed("add", type_))
         elif now is not None and now != before:
-            errors.append(forbidden("status.conditions", f'updates may not modify a condition of type "{type_}"'))
+            errors.append(_fixed("modify", type_))
     return errors
 
 

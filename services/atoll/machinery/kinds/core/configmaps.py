@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from atoll.machinery.kinds.binary import decoded_size, join_lines
-from atoll.machinery.kinds.checks import invalid_value, mapping, too_long
+from atoll.machinery.kinds.checks import mapping
 from atoll.machinery.kinds.core.data import DATA_SIZE, immutability_errors, key_errors, text_size
 from atoll.machinery.kinds.kind import Column, Kind
 from atoll.machinery.kinds.native import AGE, NAME, age_cell, builtin, name_cell, row
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import invalid, too_long
 
 
 def _prepare_create(obj: Object) -> None:
@@ -23,8 +24,8 @@ def _validate(obj: Object) -> list[FieldError]:
     data, binary = mapping(obj, "data"), mapping(obj, "binaryData")
     errors = [*key_errors(data, "data"), *key_errors(binary, "binaryData")]
     for key in sorted(data.keys() & binary.keys()):
-        errors.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
-        errors.append(invalid_value(f"binaryData[{key}]", key, "duplicate of key present in data"))
+        errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+        errors.append(invalid(f"binaryData[{key}]", key, "duplicate of key present in data"))
     if text_size(data) + decoded_size(binary) > DATA_SIZE:
         # No field: the limit is on the whole object.
         errors.append(too_long("", DATA_SIZE))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from atoll.machinery.kinds.checks import forbidden, invalid_values, mapping
+from atoll.machinery.kinds.checks import invalid_values, mapping
 from atoll.machinery.meta.labels import config_key_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import forbidden
 
 #: Limit for the sum of all values, decoded.
 DATA_SIZE = 1024 * 1024

@@ -1,18 +1,21 @@
 """Events of the core group, which is also the form in which events of both groups are stored.
 
-`kinds.events` serves the same objects as events.k8s.io. Old clients report with counts and timestamps, new ones
-set `eventTime`; only the latter are checked strictly, as Kubernetes does.
+`kinds.events` serves the same objects as events.k8s.io. Old clients report with counts and timestamps, new
+ones set `eventTime`; only the latter are checked strictly, as Kubernetes does.
 """
 
 from __future__ import annotations
 
-from atoll.machinery.kinds.checks import ensure, invalid_value, invalid_values, mapping, number, required, text
+from collections.abc import Callable
+
+from atoll.machinery.kinds.checks import ensure, invalid_values, mapping, number, text
 from atoll.machinery.kinds.kind import Column, Kind
 from atoll.machinery.kinds.native import builtin
 from atoll.machinery.meta.labels import dns_subdomain_errors, label_key_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.times import age
+from atoll.machinery.schema.fielderrors import invalid, required
 
 _TEXT_SIZE, _MESSAGE_SIZE = 128, 1024
 _DEFAULT_NAMESPACE, _SYSTEM_NAMESPACE = "default", "kube-system"
@@ -44,14 +47,14 @@ def _lenient_errors(obj: Object) -> list[FieldError]:
     expected = (involved,) if involved else ("", _DEFAULT_NAMESPACE)
     if namespace in expected:
         return []
-    return [invalid_value("involvedObject.namespace", involved, "does not match event.namespace")]
+    return [invalid("involvedObject.namespace", involved, "does not match event.namespace")]
 
 
 def _strict_errors(obj: Object, controller_field: str) -> list[FieldError]:
     errors = []
     namespace, involved = text(obj, "metadata", "namespace"), text(obj, "involvedObject", "namespace")
     if not involved and namespace not in (_DEFAULT_NAMESPACE, _SYSTEM_NAMESPACE):
-        errors.append(invalid_value("involvedObject.namespace", involved, "does not match event.namespace"))
+        errors.append(invalid("involvedObject.namespace", involved, "does not match event.namespace"))
     controller = text(obj, "reportingComponent")
     if not controller:
         errors.append(required(controller_field))
@@ -66,7 +69,7 @@ def _strict_errors(obj: Object, controller_field: str) -> list[FieldError]:
 def _size_errors(obj: Object, name: str, size: int) -> list[FieldError]:
     if len(text(obj, name).encode()) <= size:
         return []
-    return [invalid_value(name, "", f"can have at most {size} characters")]
+    return [invalid(name, "", f"can have at most {size} characters")]
 
 
 # --- tables and selectors --------------------------------------------------------------------------------
@@ -116,12 +119,21 @@ COLUMNS = (
     Column("Count", description="How often it was seen.", priority=1),
     Column("Name", "string", "name", "Name of the object.", 1),
 )
-REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 def source_label(obj: Object) -> str:
     """The field label `source`: the component, by its old name or its new one."""
     return text(obj, "source", "component") or text(obj, "reportingComponent")
+
+
+def reference_labels(field: str) -> dict[str, Callable[[Object], str]]:
+    """Field labels that read the parts of an object reference."""
+    return {f"{field}.{name}": _reader(field, name) for name in _REFERENCE_FIELDS}
+
+
+def _reader(*path: str) -> Callable[[Object], str]:
+    return lambda obj: text(obj, *path)
 
 
 EVENTS = Kind(
@@ -132,14 +144,11 @@ EVENTS = Kind(
     columns=COLUMNS,
     cells=cells,
     field_labels={
-        **{
-            f"involvedObject.{name}": lambda obj, name=name: text(obj, "involvedObject", name)  # type: ignore[misc]
-            for name in REFERENCE_FIELDS
-        },
-        "reason": lambda obj: text(obj, "reason"),
-        "reportingComponent": lambda obj: text(obj, "reportingComponent"),
+        **reference_labels("involvedObject"),
+        "reason": _reader("reason"),
+        "reportingComponent": _reader("reportingComponent"),
         "source": source_label,
-        "type": lambda obj: text(obj, "type"),
+        "type": _reader("type"),
     },
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,

@@ -1,17 +1,18 @@
 """Namespaces: phase, finalizers and the label that selectors rely on.
 
-Who deletes a namespace only marks it: the namespace controller empties it, and `spec.finalizers` holds it until
-`/finalize` drops the last of them.
+Who deletes a namespace only marks it: the namespace controller empties it, and `spec.finalizers` holds it
+until `/finalize` drops the last of them.
 """
 
 from __future__ import annotations
 
-from atoll.machinery.kinds.checks import ensure, invalid_value, invalid_values, items, mapping, strings, text
+from atoll.machinery.kinds.checks import ensure, invalid_values, items, mapping, strings, text
 from atoll.machinery.kinds.kind import Column, Kind, Subresource
 from atoll.machinery.kinds.native import AGE, NAME, age_cell, builtin, name_cell, row, text_cell
 from atoll.machinery.meta.labels import label_key_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import invalid
 
 #: On every namespace, with its name as value; webhooks and policies select namespaces by it.
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -50,7 +51,7 @@ def _validate(obj: Object) -> list[FieldError]:
         errors += invalid_values(field, finalizer, label_key_errors(finalizer))
         if "/" not in finalizer and finalizer != FINALIZER:
             detail = "name is neither a standard finalizer name nor is it fully qualified"
-            errors.append(invalid_value(field, finalizer, detail))
+            errors.append(invalid(field, finalizer, detail))
     return errors
 
 
@@ -63,7 +64,7 @@ def _validate_update(obj: Object, old: Object) -> list[FieldError]:
         detail = "may only be 'Active' if `deletionTimestamp` is empty"
     else:
         return _validate(obj)
-    return [invalid_value("status.Phase", phase, detail), *_validate(obj)]
+    return [invalid("status.Phase", phase, detail), *_validate(obj)]
 
 
 def _begin_deletion(obj: Object) -> None:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from atoll.machinery.kinds.checks import (
-    invalid_value,
-    invalid_values,
-    items,
-    mapping,
-    objects,
-    required,
-    strings,
-    text,
-)
+from atoll.machinery.kinds.checks import invalid_values, items, mapping, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind, Subresource
 from atoll.machinery.kinds.native import AGE, NAME, Cell, age_cell, builtin, name_cell, not_enforced, row
 from atoll.machinery.meta import quantity
 from atoll.machinery.meta.labels import label_key_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import invalid, required
 
 _COUNTED = frozenset({
     "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps",
@@ -86,30 +78,29 @@ def _amount_errors(amounts: Object, field: str) -> list[FieldError]:
         path = f"{field}[{name}]"
         errors += invalid_values(path, name, label_key_errors(name))
         if "/" not in name and not _is_standard(name):
-            errors.append(invalid_value(path, name, "must be a standard resource for quota"))
+            errors.append(invalid(path, name, "must be a standard resource for quota"))
         errors += _value_errors(name, value, path)
     return errors
 
 
 def _value_errors(name: str, value: str | int | float, path: str) -> list[FieldError]:
     if problem := _quantity_problem(value):
-        return [invalid_value(path, value, problem)]
+        return [invalid(path, value, problem)]
     number = quantity.parse(value)
     if number < 0:
-        return [invalid_value(path, value, "must be greater than or equal to 0")]
+        return [invalid(path, value, "must be greater than or equal to 0")]
     if _is_whole(name) and number != number.to_integral_value():
-        return [invalid_value(path, value, "must be an integer")]
+        return [invalid(path, value, "must be an integer")]
     return []
 
 
 def _scope_errors(spec: Object) -> list[FieldError]:
     scopes, field = strings(spec, "scopes"), "spec.scopes"
     errors = []
-    for scope in scopes:
-        if scope not in _SCOPES:
-            errors.append(invalid_value(field, scopes, "unsupported scope"))
-        elif not _covers(scope, spec):
-            errors.append(invalid_value(field, scopes, "unsupported scope applied to resource"))
+    if not set(scopes) <= _SCOPES.keys():
+        errors.append(invalid(field, scopes, "unsupported scope"))
+    if not all(_covers(scope, spec) for scope in _SCOPES.keys() & scopes):
+        errors.append(invalid(field, scopes, "unsupported scope applied to resource"))
     return errors + _conflict_errors(scopes, spec)
 
 
@@ -120,7 +111,7 @@ def _covers(scope: str, spec: Object) -> bool:
 
 def _conflict_errors(scopes: list[str], spec: Object) -> list[FieldError]:
     conflicts = [pair for pair in _OPPOSITES if pair <= set(scopes)]
-    return [invalid_value("spec.scopes", items(spec, "scopes"), "conflicting scopes") for _ in conflicts]
+    return [invalid("spec.scopes", items(spec, "scopes"), "conflicting scopes") for _ in conflicts]
 
 
 def _selector_errors(spec: Object) -> list[FieldError]:
@@ -133,14 +124,14 @@ def _selector_errors(spec: Object) -> list[FieldError]:
 
 def _requirement_errors(requirement: Object, spec: Object) -> list[FieldError]:
     field = "spec.scopeSelector.matchExpressions"
-    scope, operator, values = text(requirement, "scopeName"), text(requirement, "operator"), items(requirement, "values")
-    errors = []
+    scope, operator = text(requirement, "scopeName"), text(requirement, "operator")
+    values, errors = items(requirement, "values"), list[FieldError]()
     if scope not in _SCOPES:
-        errors.append(invalid_value(f"{field}.scopeName", scope, "unsupported scope"))
+        errors.append(invalid(f"{field}.scopeName", scope, "unsupported scope"))
     elif not _covers(scope, spec):
-        errors.append(invalid_value(field, spec["scopeSelector"], "unsupported scope applied to resource"))
+        errors.append(invalid(f"{field}.scopeName", scope, "unsupported scope applied to resource"))
     if scope in _EXISTS_ONLY and operator != "Exists":
-        errors.append(invalid_value(f"{field}.operator", operator, f"must be 'Exists' when scope is {scope}"))
+        errors.append(invalid(f"{field}.operator", operator, f"must be 'Exists' when scope is {scope}"))
     if operator in ("In", "NotIn"):
         if not values:
             detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
@@ -148,9 +139,9 @@ def _requirement_errors(requirement: Object, spec: Object) -> list[FieldError]:
     elif operator in ("Exists", "DoesNotExist"):
         if values:
             detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-            errors.append(invalid_value(f"{field}.values", values, detail))
+            errors.append(invalid(f"{field}.values", values, detail))
     else:
-        errors.append(invalid_value(f"{field}.operator", operator, "not a valid selector operator"))
+        errors.append(invalid(f"{field}.operator", operator, "not a valid selector operator"))
     return errors
 
 
@@ -168,7 +159,7 @@ def _validate(obj: Object) -> list[FieldError]:
 def _validate_update(obj: Object, old: Object) -> list[FieldError]:
     errors = _validate(obj)
     if set(strings(obj, "spec", "scopes")) != set(strings(old, "spec", "scopes")):
-        errors.append(invalid_value("spec.scopes", items(obj, "spec", "scopes"), "field is immutable"))
+        errors.append(invalid("spec.scopes", items(obj, "spec", "scopes"), "field is immutable"))
     return errors
 
 
@@ -177,7 +168,8 @@ def _used_cell(takes: Callable[[str], bool]) -> Cell:
 
     def cell(obj: Object, now_s: float) -> object:
         hard, used = mapping(obj, "status", "hard"), mapping(obj, "status", "used")
-        return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard) if takes(name))
+        shown = (f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard) if takes(name))
+        return ", ".join(shown)
 
     return cell
 

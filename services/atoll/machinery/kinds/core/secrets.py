@@ -10,12 +10,13 @@ import base64
 import msgspec
 
 from atoll.machinery.kinds.binary import decoded, decoded_size, join_lines
-from atoll.machinery.kinds.checks import ensure, immutable, invalid_value, mapping, required, text, too_long
+from atoll.machinery.kinds.checks import ensure, immutable, mapping, text
 from atoll.machinery.kinds.core.data import DATA_SIZE, immutability_errors, key_errors
 from atoll.machinery.kinds.kind import Column, Kind
 from atoll.machinery.kinds.native import AGE, NAME, age_cell, builtin, name_cell, row, text_cell
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import invalid, required, too_long
 
 OPAQUE = "Opaque"
 SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
@@ -87,7 +88,7 @@ def _json_errors(data: Object, key: str) -> list[FieldError]:
         msgspec.json.decode(decoded(data[key]) or b"", type=dict)
     except (msgspec.MsgspecError, RecursionError):
         # The error's own text could quote the secret.
-        return [invalid_value(f"data[{key}]", "<secret contents redacted>", "the value is not a JSON object")]
+        return [invalid(f"data[{key}]", "<secret contents redacted>", "the value is not a JSON object")]
     return []
 
 

@@ -1,18 +1,19 @@
 """Events as events.k8s.io tells them: another view of what `core.events` stores.
 
-Both groups read and write the same objects; `to_stored` and `from_stored` rename fields and lose nothing. What is
-written through this group is checked more strictly, in the core form, whose field names the errors carry.
+Both groups read and write the same objects; `to_stored` and `from_stored` rename fields and lose nothing.
+What is written through this group is checked more strictly, in the core form, whose field names the errors
+carry.
 """
 
 from __future__ import annotations
 
-from atoll.machinery.kinds.checks import immutable, invalid_value, mapping, number, required, text
+from atoll.machinery.kinds.checks import immutable, mapping, number, text
 from atoll.machinery.kinds.core.events import (
     COLUMNS,
     EVENTS,
-    REFERENCE_FIELDS,
     cells,
     event_errors,
+    reference_labels,
     source_label,
 )
 from atoll.machinery.kinds.kind import Kind
@@ -20,6 +21,7 @@ from atoll.machinery.kinds.native import builtin
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.times import parse_time
+from atoll.machinery.schema.fielderrors import invalid, required
 
 GROUP = "events.k8s.io"
 
@@ -35,8 +37,8 @@ _CORE_NAMES = {
 _OWN_NAMES = {core: own for own, core in _CORE_NAMES.items()}
 #: What of an event may never change through this group; eventTime is judged to the microsecond.
 _IMMUTABLE = (
-    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "action",
-    "related", "reportingComponent", "reportingInstance",
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type",
+    "action", "related", "reportingComponent", "reportingInstance",
 )  # fmt: skip
 
 
@@ -56,10 +58,10 @@ def _validate(obj: Object) -> list[FieldError]:
     if not event.get("eventTime"):
         errors.append(required("eventTime"))
     if text(event, "type") not in ("Normal", "Warning"):
-        errors.append(invalid_value("type", "", f"has invalid value: {text(event, 'type')}"))
+        errors.append(invalid("type", "", f"has invalid value: {text(event, 'type')}"))
     unset = {name: event.get(name) for name in ("firstTimestamp", "lastTimestamp", "count")}
     unset["source"] = text(event, "source", "component") or text(event, "source", "host")
-    return errors + [invalid_value(name, "", "needs to be unset") for name, value in unset.items() if value]
+    return errors + [invalid(name, "", "needs to be unset") for name, value in unset.items() if value]
 
 
 def _series_errors(event: Object) -> list[FieldError]:
@@ -67,7 +69,7 @@ def _series_errors(event: Object) -> list[FieldError]:
         return []
     errors = []
     if (number(event, "series", "count") or 0) < 2:
-        errors.append(invalid_value("series.count", "", "should be at least 2"))
+        errors.append(invalid("series.count", "", "should be at least 2"))
     if not mapping(event, "series").get("lastObservedTime"):
         errors.append(required("series.lastObservedTime"))
     return errors
@@ -100,10 +102,7 @@ EVENTS_V1 = Kind(
     columns=COLUMNS,
     cells=lambda obj, now_s: cells(to_stored(obj), now_s),
     field_labels={
-        **{
-            f"regarding.{name}": lambda obj, name=name: text(obj, "regarding", name)  # type: ignore[misc]
-            for name in REFERENCE_FIELDS
-        },
+        **reference_labels("regarding"),
         "reason": lambda obj: text(obj, "reason"),
         "reportingController": lambda obj: text(obj, "reportingController"),
         "source": lambda obj: source_label(to_stored(obj)),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.machinery.kinds.checks import invalid_value, invalid_values, mapping, objects, required, text, unsupported
+from atoll.machinery.kinds.checks import invalid_values, mapping, objects, text
 from atoll.machinery.kinds.kind import Column, Kind
 from atoll.machinery.kinds.native import AGE, NAME, Cell, age_cell, builtin, name_cell, row
 from atoll.machinery.kinds.rbac.roles import GROUP
 from atoll.machinery.meta.labels import dns_subdomain_errors, path_segment_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import invalid, not_supported, required
 
 USER, USER_GROUP, SERVICE_ACCOUNT = "User", "Group", "ServiceAccount"
 _ROLE_KINDS, _CLUSTER_ROLE_KINDS = ("Role", "ClusterRole"), ("ClusterRole",)
@@ -28,9 +29,9 @@ def _prepare(obj: Object) -> None:
 
 def _role_errors(role: Object, kinds: tuple[str, ...]) -> Iterator[FieldError]:
     if text(role, "apiGroup") != GROUP:
-        yield unsupported("roleRef.apiGroup", text(role, "apiGroup"), (GROUP,))
+        yield not_supported("roleRef.apiGroup", text(role, "apiGroup"), (GROUP,))
     if "kind" in role and text(role, "kind") not in kinds:
-        yield unsupported("roleRef.kind", text(role, "kind"), kinds)
+        yield not_supported("roleRef.kind", text(role, "kind"), kinds)
     name = text(role, "name")
     if name:
         yield from invalid_values("roleRef.name", name, path_segment_errors(name))
@@ -46,15 +47,15 @@ def _subject_errors(subject: Object, field: str, *, is_namespaced: bool) -> Iter
         if name:
             yield from invalid_values(f"{field}.name", name, dns_subdomain_errors(name))
         if group:
-            yield unsupported(f"{field}.apiGroup", group, ("",))
+            yield not_supported(f"{field}.apiGroup", group, ("",))
         # Without one, a service account of the RoleBinding's own namespace is meant.
         if not text(subject, "namespace") and not is_namespaced:
             yield required(f"{field}.namespace")
     elif kind in (USER, USER_GROUP):
         if group != GROUP:
-            yield unsupported(f"{field}.apiGroup", group, (GROUP,))
+            yield not_supported(f"{field}.apiGroup", group, (GROUP,))
     elif "kind" in subject:
-        yield unsupported(f"{field}.kind", kind, (SERVICE_ACCOUNT, USER, USER_GROUP))
+        yield not_supported(f"{field}.kind", kind, (SERVICE_ACCOUNT, USER, USER_GROUP))
 
 
 def _binding_errors(obj: Object, *, is_namespaced: bool) -> list[FieldError]:
@@ -68,7 +69,7 @@ def _binding_errors(obj: Object, *, is_namespaced: bool) -> list[FieldError]:
 def _role_change_errors(obj: Object, old: Object) -> list[FieldError]:
     if obj.get("roleRef") == old.get("roleRef"):
         return []
-    return [invalid_value("roleRef", obj.get("roleRef"), "cannot change roleRef")]
+    return [invalid("roleRef", obj.get("roleRef"), "cannot change roleRef")]
 
 
 def _validate(obj: Object) -> list[FieldError]:

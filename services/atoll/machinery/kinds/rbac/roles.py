@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.machinery.kinds.checks import invalid_value, items, mapping, objects, required, selector_errors
+from atoll.machinery.kinds.checks import items, mapping, objects, selector_errors
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.native import CREATED_AT, NAME, builtin, created_cell, name_cell, row
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import invalid, required
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -18,10 +19,11 @@ def _rule_errors(rule: Object, field: str, *, is_namespaced: bool) -> Iterator[F
         yield required(f"{field}.verbs", "verbs must contain at least one value")
     if urls := items(rule, "nonResourceURLs"):
         if is_namespaced:
-            yield invalid_value(f"{field}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs")
+            detail = "namespaced rules cannot apply to non-resource URLs"
+            yield invalid(f"{field}.nonResourceURLs", urls, detail)
         if any(items(rule, name) for name in ("apiGroups", "resources", "resourceNames")):
             detail = "rules cannot apply to both regular resources and non-resource URLs"
-            yield invalid_value(f"{field}.nonResourceURLs", urls, detail)
+            yield invalid(f"{field}.nonResourceURLs", urls, detail)
         return
     if not items(rule, "apiGroups"):
         yield required(f"{field}.apiGroups", "resource rules must supply at least one api group")

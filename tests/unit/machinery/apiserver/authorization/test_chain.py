@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
+from atoll.machinery.apiserver.authorization import groups
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
+from atoll.machinery.apiserver.authorization.chain import STEPS, Authorizer
+from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, WARRANT
+from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, MASTERS, User
 from harness.rbac_snapshot import (
     FakeStore,
     binding,
@@ -14,12 +20,6 @@ from harness.rbac_snapshot import (
     urls,
     workspace,
 )
-
-from atoll.machinery.apiserver.authorization import groups
-from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
-from atoll.machinery.apiserver.authorization.chain import STEPS, Authorizer
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, WARRANT
-from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, MASTERS, User
 
 ALICE = User("alice", (AUTHENTICATED,))
 BOB = User("bob", (AUTHENTICATED,))
@@ -141,8 +141,8 @@ def test_metrics_of_the_shard_are_judged_by_the_rbac_of_root(
 @pytest.mark.parametrize(
     ("phase", "open_"),
     [
-        ("Scheduling", False), ("Unavailable", False), ("", False), ("Made up", False), ("Initializing", True),
-        ("Ready", True), ("Inactive", True), ("Terminating", True), ("Deleting", True),
+        ("Scheduling", False), ("Unavailable", False), ("", False), ("Made up", False),
+        ("Initializing", True), ("Ready", True), ("Inactive", True), ("Terminating", True), ("Deleting", True),
     ],
 )  # fmt: skip
 def test_only_some_phases_let_people_in(
@@ -177,7 +177,9 @@ def test_lifecycle_groups_open_everything_in_their_phases_only(
 
 class TestRequiredGroups:
     def require(self, store: FakeStore, text: str) -> None:
-        store.put(WEB, logical_cluster(authorization__x="", **{"authorization.kcp.io__required-groups": text}))
+        store.put(
+            WEB, logical_cluster(authorization__x="", **{"authorization.kcp.io__required-groups": text})
+        )
 
     @pytest.mark.parametrize(
         ("required", "held", "allowed"),
@@ -445,7 +447,9 @@ class TestAudit:
         said = authorizer.authorize(store, ask(ALICE)).annotations()
         assert said["authorization.k8s.io/decision"] == "allow"
         assert said["request.auth.kcp.io/01-requiredgroups-decision"] == "Allowed"
-        assert said["request.auth.kcp.io/02-content-reason"] == "delegating due to user logical cluster access"
+        assert (
+            said["request.auth.kcp.io/02-content-reason"] == "delegating due to user logical cluster access"
+        )
         assert said["request.auth.kcp.io/05-bootstrap-decision"] == "NoOpinion"
         assert said["request.auth.kcp.io/05-local-decision"] == "Allowed"
         assert said["request.auth.kcp.io/05-local-reason"].startswith("RBAC: allowed by")

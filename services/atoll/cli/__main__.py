@@ -1,0 +1,5 @@
+"""`python -m atoll.cli`."""
+
+from atoll.cli.main import main
+
+main()

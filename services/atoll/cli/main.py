@@ -1,0 +1,87 @@
+"""`atoll`: start a control plane, check a machine, look after a store.
+
+Each command is a function of its arguments that gives an exit code; imports are local, so that `atoll --help` is
+quick and a plug-in does not load the server.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+USAGE = """usage: atoll COMMAND [options]
+
+  start     run a shard with an embedded NATS server
+  doctor    check disk, clock, versions and permissions
+  fsck      check a store that nobody has open
+  rotate    add a sealing key and re-seal what is stored
+  version   print the version
+
+Each command explains itself: atoll COMMAND --help
+"""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; gives its exit code."""
+    commands: dict[str, Callable[[Sequence[str]], int]] = {"start": start, "version": version}
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        sys.stdout.write(USAGE)
+        return 0 if arguments else 2
+    command = commands.get(arguments[0])
+    if command is None:
+        sys.stderr.write(f"atoll: unknown command {arguments[0]!r}\n\n{USAGE}")
+        return 2
+    return command(arguments[1:])
+
+
+def start(arguments: Sequence[str]) -> int:
+    """`atoll start`."""
+    from atoll.machinery.process import config as settings
+    from atoll.machinery.process import logging
+    from atoll.shard.config import ShardConfig, UnknownGate, feature_gates
+
+    try:
+        config, only_print = settings.load(ShardConfig, arguments, os.environ, "atoll start")
+        feature_gates(config.feature_gates)
+    except (settings.ConfigError, UnknownGate) as error:
+        return _refused(str(error))
+    if only_print:
+        sys.stdout.write(settings.printed(config))
+        return 0
+    logging.configure(config.log_level)
+    return _serve(config)
+
+
+def _serve(config: object) -> int:
+    import uvloop
+
+    from atoll.machinery.storage.environment import UnknownFormat, WrongShard
+    from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
+    from atoll.shard.config import ShardConfig
+    from atoll.standalone.start import start as serve
+
+    assert isinstance(config, ShardConfig)
+    try:
+        uvloop.run(serve(config))
+    except (StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, OSError) as error:
+        return _refused(str(error))
+    return 0
+
+
+def version(arguments: Sequence[str]) -> int:
+    """`atoll version`."""
+    from importlib import metadata
+
+    sys.stdout.write(f"atoll {metadata.version('atoll')}\n")
+    return 0
+
+
+def _refused(text: str) -> int:
+    sys.stderr.write(f"atoll: {text}\n")
+    return 1

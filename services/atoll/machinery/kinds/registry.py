@@ -1,0 +1,84 @@
+"""The built-in kinds, in the order in which discovery lists them.
+
+The catalogue of every logical cluster begins with these; nothing a tenant declares can come before them or
+take their place. The order of groups is Kubernetes' order of `/apis`: for a resource name without a group,
+the first group that has it wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from atoll.machinery.kinds import reviews
+from atoll.machinery.kinds.admissionregistration.mutatingpolicies import (
+    MUTATINGADMISSIONPOLICIES,
+    MUTATINGADMISSIONPOLICYBINDINGS,
+)
+from atoll.machinery.kinds.admissionregistration.validatingpolicies import (
+    VALIDATINGADMISSIONPOLICIES,
+    VALIDATINGADMISSIONPOLICYBINDINGS,
+)
+from atoll.machinery.kinds.admissionregistration.webhooks import (
+    MUTATINGWEBHOOKCONFIGURATIONS,
+    VALIDATINGWEBHOOKCONFIGURATIONS,
+)
+from atoll.machinery.kinds.apiextensions.customresourcedefinitions import CUSTOMRESOURCEDEFINITIONS
+from atoll.machinery.kinds.certificates.signingrequests import CERTIFICATESIGNINGREQUESTS
+from atoll.machinery.kinds.coordination.leases import LEASES
+from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
+from atoll.machinery.kinds.core.events import EVENTS
+from atoll.machinery.kinds.core.namespaces import NAMESPACES
+from atoll.machinery.kinds.core.resourcequotas import RESOURCEQUOTAS
+from atoll.machinery.kinds.core.secrets import SECRETS
+from atoll.machinery.kinds.core.serviceaccounts import SERVICEACCOUNTS
+from atoll.machinery.kinds.events.events import EVENTS_V1
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.rbac.bindings import CLUSTERROLEBINDINGS, ROLEBINDINGS
+from atoll.machinery.kinds.rbac.roles import CLUSTERROLES, ROLES
+
+NATIVE: tuple[Kind, ...] = (
+    CONFIGMAPS,
+    EVENTS,
+    NAMESPACES,
+    RESOURCEQUOTAS,
+    SECRETS,
+    SERVICEACCOUNTS,
+    EVENTS_V1,
+    reviews.SELFSUBJECTREVIEWS,
+    reviews.TOKENREVIEWS,
+    reviews.LOCALSUBJECTACCESSREVIEWS,
+    reviews.SELFSUBJECTACCESSREVIEWS,
+    reviews.SELFSUBJECTRULESREVIEWS,
+    reviews.SUBJECTACCESSREVIEWS,
+    CERTIFICATESIGNINGREQUESTS,
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    ROLEBINDINGS,
+    ROLES,
+    MUTATINGADMISSIONPOLICIES,
+    MUTATINGADMISSIONPOLICYBINDINGS,
+    MUTATINGWEBHOOKCONFIGURATIONS,
+    VALIDATINGADMISSIONPOLICIES,
+    VALIDATINGADMISSIONPOLICYBINDINGS,
+    VALIDATINGWEBHOOKCONFIGURATIONS,
+    CUSTOMRESOURCEDEFINITIONS,
+    LEASES,
+)
+
+#: Groups of the built-in kinds, best first; the core group, which is not part of `/apis`, comes before all.
+GROUPS: tuple[str, ...] = tuple(dict.fromkeys(kind.group for kind in NATIVE))
+
+_Kinds = Mapping[tuple[str, str], Kind]
+_BY_RESOURCE: _Kinds = MappingProxyType({(kind.group, kind.plural): kind for kind in NATIVE})
+_BY_KIND: _Kinds = MappingProxyType({(kind.group, kind.kind): kind for kind in NATIVE})
+
+
+def native_kind(group: str, plural: str) -> Kind | None:
+    """The built-in kind behind a resource, or None. Each is served in one version, v1."""
+    return _BY_RESOURCE.get((group, plural))
+
+
+def native_kind_named(group: str, kind: str) -> Kind | None:
+    """The built-in kind of a group by its CamelCase name, or None."""
+    return _BY_KIND.get((group, kind))

@@ -1,0 +1,247 @@
+"""Whether a value fits a node, answered as fast as Python can: the path that almost every write takes.
+
+`build` picks one of these functions for each node, by what the node asks for; `structural` calls the root's and
+only turns to `report` when the answer is no. Invariant: accept is true exactly if report finds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.schema.node import Accept, Node
+from atoll.machinery.schema.objectmeta import embedded_errors
+
+TYPE_NAMES: dict[type, str] = {
+    str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", type(None): "null",
+}  # fmt: skip
+
+_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_FLOAT32_MAX = 3.4028235677973366e38
+#: Floats up to here are integers without doubt; Go takes no larger ones for integers.
+_JSON_INTEGER_MAX = float(2**53 - 1)
+
+
+def choose(node: Node) -> Accept:
+    """The cheapest test that asks for everything the node asks for. Needs the node's own keywords, not its children."""
+    if node.enum is not None or node.all_of or node.any_of or node.one_of or node.not_ is not None or node.nullable:
+        return accept_any
+    if node.types == {"object"}:
+        return accept_object
+    if node.types == {"array"}:
+        return accept_array
+    if node.types == {"string"}:
+        return accept_string
+    return accept_any
+
+
+def plain_type(node: Node) -> type:
+    """The Python type whose values all fit, for scalars without further rules; Node, which fits nothing, else."""
+    asks = node.enum is not None or node.all_of or node.any_of or node.one_of or node.not_ is not None
+    if not asks and node.types == {"boolean"}:
+        return bool
+    if not asks and node.types == {"string"} and not has_string_rules(node):
+        return str
+    return Node
+
+
+def has_string_rules(node: Node) -> bool:
+    """Whether a string must do more than be one."""
+    return node.min_length is not None or node.max_length is not None or bool(node.pattern or node.format_check)
+
+
+def accept_string(node: Node, value: Any) -> bool:
+    """A node of type string alone."""
+    return type(value) is str and string_fits(node, value)
+
+
+def string_fits(node: Node, value: str) -> bool:
+    """Lengths in characters, pattern, format."""
+    if node.max_length is not None and len(value) > node.max_length:
+        return False
+    if node.min_length is not None and len(value) < node.min_length:
+        return False
+    if node.pattern_matches is not None and not node.pattern_matches(value):
+        return False
+    return node.format_check is None or node.format_check(value)
+
+
+def accept_object(node: Node, value: Any) -> bool:
+    """A node of type object alone."""
+    if type(value) is not dict:
+        return False
+    properties, additional = node.properties, node.additional
+    for key, item in value.items():
+        child = properties.get(key, additional)
+        if child is None:
+            if node.closed:
+                return False
+        elif type(item) is not child.plain and not child.accept(child, item):
+            return False
+    for key in node.required:
+        if key not in value:
+            return False
+    if node.min_properties is not None and len(value) < node.min_properties:
+        return False
+    if node.max_properties is not None and len(value) > node.max_properties:
+        return False
+    return node.meta is None or _accept_meta(node, node.meta, value)
+
+
+def _accept_meta(node: Node, meta: Node, value: dict[str, Any]) -> bool:
+    metadata = value.get("metadata")
+    if metadata is not None and not meta.accept(meta, metadata):
+        return False
+    if type(value.get("apiVersion", "")) is not str or type(value.get("kind", "")) is not str:
+        return False
+    return not node.embedded or not embedded_errors(value, "")
+
+
+def accept_array(node: Node, value: Any) -> bool:
+    """A node of type array alone."""
+    if type(value) is not list:
+        return False
+    size = len(value)
+    if node.min_items is not None and size < node.min_items:
+        return False
+    if node.max_items is not None and size > node.max_items:
+        return False
+    items = node.items
+    if items is not None:
+        plain, accept = items.plain, items.accept
+        for item in value:
+            if type(item) is not plain and not accept(items, item):
+                return False
+    return not node.unique or not duplicates(node, value)
+
+
+def accept_any(node: Node, value: Any) -> bool:
+    """Any node."""
+    if value is None:
+        return (node.nullable or not node.types) and (node.enum is None or None in node.enum)
+    kind = type(value)
+    if node.types and not type_fits(node, value):
+        return False
+    if kind is str:
+        if not string_fits(node, value):
+            return False
+    elif kind is dict:
+        if not accept_object(node, value):
+            return False
+    elif kind is list:
+        if not accept_array(node, value):
+            return False
+    elif kind is not bool and not number_fits(node, value):
+        return False
+    return (node.enum is None or in_enum(node.enum, value)) and _accept_junctors(node, value)
+
+
+def _accept_junctors(node: Node, value: Any) -> bool:
+    for each in node.all_of:
+        if not each.accept(each, value):
+            return False
+    if node.any_of and not any(each.accept(each, value) for each in node.any_of):
+        return False
+    if node.one_of and sum(each.accept(each, value) for each in node.one_of) != 1:
+        return False
+    return node.not_ is None or not node.not_.accept(node.not_, value)
+
+
+def type_fits(node: Node, value: Any) -> bool:
+    """Whether a value that is not null has one of the node's types; 1.0 is an integer, 1 is a number."""
+    name = TYPE_NAMES[type(value)]
+    if name in node.types:
+        return True
+    if name == "integer":
+        return "number" in node.types
+    return name == "number" and "integer" in node.types and is_json_integer(value)
+
+
+def is_json_integer(value: float) -> bool:
+    """Whether a float stands for an integer."""
+    return value.is_integer() and abs(value) <= _JSON_INTEGER_MAX
+
+
+def number_fits(node: Node, value: float) -> bool:
+    """Format range, bounds, multipleOf."""
+    if not in_range(node, value):
+        return False
+    low, high = node.minimum, node.maximum
+    if high is not None and (value > high or (node.exclusive_max and value == high) or not in_range(node, high)):
+        return False
+    if low is not None and (value < low or (node.exclusive_min and value == low) or not in_range(node, low)):
+        return False
+    return node.multiple_of is None or is_multiple(value, node.multiple_of)
+
+
+def in_range(node: Node, value: float) -> bool:
+    """Whether a number, or a bound of it, can be held by the node's number format."""
+    if node.format in ("int32", "int64"):
+        low, high = _RANGES[node.format]
+        return float(value).is_integer() and low <= value <= high
+    if node.format == "float":
+        return abs(value) <= _FLOAT32_MAX
+    if node.types == {"integer"}:
+        low, high = _RANGES["int64"]
+        return float(value).is_integer() and low <= value <= high
+    return True
+
+
+def is_multiple(value: float, factor: float) -> bool:
+    """Whether value is a multiple of factor, with Go's tolerance for fractions."""
+    if factor <= 0:
+        return False
+    if isinstance(value, int) and float(factor).is_integer():
+        return value % int(factor) == 0
+    quotient = 1 / factor * value if factor < 1 else value / factor
+    return math.isclose(quotient, round(quotient), rel_tol=1e-9, abs_tol=0.0)
+
+
+def in_enum(enum: tuple[Any, ...], value: Any) -> bool:
+    """Whether a value is one of those listed; true is not 1, but 1.0 is."""
+    return any(same(each, value) for each in enum)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Deep equality of JSON values; unlike Python's, true and 1 differ."""
+    if left is right:
+        return True
+    kind = type(left)
+    if kind is dict:
+        return type(right) is dict and left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if kind is list:
+        return type(right) is list and len(left) == len(right) and all(map(same, left, right))
+    if kind is bool or type(right) is bool:
+        return False
+    return bool(left == right)
+
+
+def duplicates(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
+    """Index and identity of the items that repeat an earlier one, once for each identity.
+
+    The identity is the item of a set, and the object of its key fields in a list that is a map.
+    """
+    if len(value) < 2:
+        return []
+    seen: dict[Any, int] = {}
+    found = []
+    for index, item in enumerate(value):
+        identity = _identity(node, item)
+        mark = _mark(identity)
+        seen[mark] = seen.get(mark, 0) + 1
+        if seen[mark] == 2:
+            found.append((index, identity))
+    return found
+
+
+def _identity(node: Node, item: Any) -> Any:
+    if node.list_type != "map":
+        return item
+    return {key: item[key] for key in node.map_keys if key in item} if type(item) is dict else {}
+
+
+def _mark(value: Any) -> Any:
+    """Something hashable that is equal for the same JSON values alone."""
+    kind = type(value)
+    return encode_json(value) if kind is dict or kind is list else (kind, value)

@@ -1,0 +1,240 @@
+"""OpenAPI sources to nodes. `structural.compile_schema` calls it once a schema; nothing else makes nodes.
+
+Sources of custom resources are structural: what is not declared is unknown. Sources of built-in kinds come with
+definitions, and say less: `$ref`s (alone, or in an allOf of one as published documents write them) may form
+cycles, an object without properties is open, and a schema among several alternatives gives the structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.schema import accept, formats
+from atoll.machinery.schema.node import Node
+from atoll.machinery.schema.objectmeta import METADATA
+from atoll.machinery.schema.patterns import PatternError, matcher
+
+#: Beside a reference these say nothing about the value.
+_SILENT = frozenset({"description", "title", "example", "externalDocs", "$ref", "allOf"})
+_COUNTS = (
+    ("minLength", "min_length"), ("maxLength", "max_length"), ("minItems", "min_items"), ("maxItems", "max_items"),
+    ("minProperties", "min_properties"), ("maxProperties", "max_properties"),
+)  # fmt: skip
+_NUMBERS = (("minimum", "minimum"), ("maximum", "maximum"), ("multipleOf", "multiple_of"))
+
+
+def build_root(source: Object, definitions: Mapping[str, Object] | None) -> Node:
+    """The node of a whole object: apiVersion, kind and metadata are known whatever the source says."""
+    builder = _Builder(definitions)
+    root = builder.node(source)
+    root.meta = builder.metadata()
+    if definitions is not None:
+        root.properties = {key: child for key, child in root.properties.items() if key != "metadata"}
+    builder.finish()
+    return root
+
+
+def build_value(source: Object, definitions: Mapping[str, Object] | None = None) -> Node:
+    """The node of a part of an object, such as a default's."""
+    builder = _Builder(definitions)
+    node = builder.node(source)
+    builder.finish()
+    return node
+
+
+class _Builder:
+    """Makes the nodes of one schema; every reference with the same words beside it gives one node."""
+
+    def __init__(self, definitions: Mapping[str, Object] | None) -> None:
+        self.native = definitions is not None
+        self.definitions = definitions or {}
+        self._referenced: dict[tuple[str, bytes], Node] = {}
+        self._metadata: Node | None = None
+        self._all: list[Node] = []
+
+    def node(self, source: Any) -> Node:
+        """The node of a source; one that is no object says nothing."""
+        if not isinstance(source, dict):
+            source = {}
+        name = _reference(source)
+        if name is None:
+            return self._filled(Node(source), source)
+        beside = {key: value for key, value in source.items() if key not in _SILENT}
+        mark = (name, encode_json(beside))
+        known = self._referenced.get(mark)
+        if known is None:
+            merged = {**self.definitions.get(name, {}), **beside}
+            # Known before it is filled, because it may refer to itself.
+            known = self._referenced[mark] = Node(merged)
+            self._filled(known, merged)
+        return known
+
+    def metadata(self) -> Node:
+        """ObjectMeta, one node a schema."""
+        if self._metadata is None:
+            self._metadata = self.node(METADATA)
+        return self._metadata
+
+    def finish(self) -> None:
+        """Work out where defaults may stand below; needs the whole graph."""
+        for node in self._all:
+            node.defaulted = tuple((key, child) for key, child in node.properties.items() if child.has_default)
+            node.fills = bool(node.defaulted)
+        changed = True
+        while changed:
+            changed = False
+            for node in self._all:
+                if not node.fills and any(child.fills or child.has_default for child in _children(node)):
+                    node.fills = changed = True
+
+    def _filled(self, node: Node, source: Object) -> Node:
+        self._all.append(node)
+        _fill_types(node, source)
+        self._fill_structure(node, source)
+        if self.native:
+            self._open_untyped(node, source)
+        _fill_limits(node, source)
+        _fill_format(node, source, self.native)
+        _fill_default(node, source)
+        self._fill_junctors(node, source)
+        _fill_lists(node, source)
+        node.accept = accept.choose(node)
+        node.plain = accept.plain_type(node)
+        return node
+
+    def _fill_structure(self, node: Node, source: Object) -> None:
+        node.properties = {key: self.node(value) for key, value in _mapping(source, "properties").items()}
+        node.open = source.get("x-kubernetes-preserve-unknown-fields") is True
+        extra = source.get("additionalProperties")
+        if isinstance(extra, dict):
+            node.additional = self.node(extra)
+        elif extra is True:
+            # Kubernetes keeps the keys, and prunes below them as nothing is declared there.
+            node.additional = None if self.native else self.node({"nullable": True})
+            node.open = node.open or self.native
+        node.closed = extra is False
+        items = source.get("items")
+        if isinstance(items, dict):
+            # Items of a list that preserves unknown fields preserve them too.
+            node.items = self.node({**items, "x-kubernetes-preserve-unknown-fields": True} if node.open else items)
+        if source.get("x-kubernetes-embedded-resource") is True:
+            node.embedded = True
+            node.meta = self.metadata()
+
+    def _open_untyped(self, node: Node, source: Object) -> None:
+        if not node.properties and node.additional is None and not node.closed and node.types <= {"object"}:
+            node.open = True
+        if not node.types:
+            node.nullable = True
+            node.unions = tuple(self.node(each) for each in _list(source, "anyOf") if _is_structure(each))
+            if node.unions and node.items is None:
+                node.items = next((each.items for each in node.unions if each.items is not None), None)
+
+    def _fill_junctors(self, node: Node, source: Object) -> None:
+        node.all_of = tuple(self.node(each) for each in _list(source, "allOf"))
+        node.any_of = tuple(self.node(each) for each in _list(source, "anyOf"))
+        node.one_of = tuple(self.node(each) for each in _list(source, "oneOf"))
+        node.not_ = self.node(source["not"]) if isinstance(source.get("not"), dict) else None
+
+
+def _reference(source: Object) -> str | None:
+    """Name of the definition that a source stands for, or None."""
+    reference = source.get("$ref")
+    if reference is None and "type" not in source and "properties" not in source:
+        parts = _list(source, "allOf")
+        if len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) == {"$ref"}:
+            reference = parts[0]["$ref"]
+    return reference.rpartition("/")[2] if isinstance(reference, str) else None
+
+
+def _is_structure(source: Any) -> bool:
+    return isinstance(source, dict) and ("$ref" in source or "properties" in source or source.get("type") == "array")
+
+
+def _children(node: Node) -> list[Node]:
+    children = [*node.properties.values(), *node.unions]
+    children += [child for child in (node.additional, node.items, node.meta) if child is not None]
+    return children
+
+
+def _mapping(source: Object, key: str) -> Object:
+    value = source.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(source: Object, key: str) -> list[Any]:
+    value = source.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _fill_types(node: Node, source: Object) -> None:
+    declared = source.get("type")
+    if source.get("x-kubernetes-int-or-string") is True:
+        node.types, node.type_name = frozenset({"integer", "string"}), "integer,string"
+    elif isinstance(declared, str) and declared:
+        node.types, node.type_name = frozenset({declared}), declared
+    node.nullable = source.get("nullable") is True
+
+
+def _fill_limits(node: Node, source: Object) -> None:
+    for keyword, field in _COUNTS:
+        value = source.get(keyword)
+        if isinstance(value, int) and not isinstance(value, bool):
+            setattr(node, field, value)
+    for keyword, field in _NUMBERS:
+        value = source.get(keyword)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            setattr(node, field, value)
+    node.exclusive_min = source.get("exclusiveMinimum") is True
+    node.exclusive_max = source.get("exclusiveMaximum") is True
+    node.required = tuple(key for key in _list(source, "required") if isinstance(key, str))
+    enum = source.get("enum")
+    node.enum = tuple(enum) if isinstance(enum, list) and enum else None
+    pattern = source.get("pattern")
+    if isinstance(pattern, str) and pattern:
+        node.pattern, node.pattern_matches = pattern, _pattern(pattern)
+
+
+def _pattern(pattern: str) -> Callable[[str], bool]:
+    try:
+        return matcher(pattern)
+    except PatternError:
+        # Definitions with such patterns are refused; an older stored one matches nothing, as in Kubernetes.
+        return lambda text: False
+
+
+def _fill_format(node: Node, source: Object, native: bool) -> None:
+    name = source.get("format")
+    declared = source.get("type") if isinstance(source.get("type"), str) else ""
+    if not isinstance(name, str) or "x-kubernetes-int-or-string" in source:
+        return
+    check = formats.check_of(declared, name)
+    if check is not None and native and name == "byte":
+        # Go decodes no bytes from an empty string; the format of custom resources does not allow it.
+        encoded = check
+        check = lambda text: not text or encoded(text)  # noqa: E731
+    node.format_name, node.format_check = name, check
+    node.format = name if declared in ("integer", "number") and formats.is_recognized(declared, name) else ""
+
+
+def _fill_default(node: Node, source: Object) -> None:
+    value = source.get("default")
+    if value is None:
+        return
+    node.has_default = True
+    if isinstance(value, (dict, list)):
+        data = encode_json(value)
+        node.default = lambda: msgspec.json.decode(data)
+    else:
+        node.default = lambda: value
+
+
+def _fill_lists(node: Node, source: Object) -> None:
+    list_type = source.get("x-kubernetes-list-type")
+    node.list_type = list_type if isinstance(list_type, str) else ""
+    node.map_keys = tuple(key for key in _list(source, "x-kubernetes-list-map-keys") if isinstance(key, str))
+    node.unique = node.list_type == "set" or (node.list_type == "map" and bool(node.map_keys))

@@ -1,0 +1,64 @@
+"""Bodies to JSON values, strictly: what Kubernetes would refuse, or silently bend, is an error here.
+
+Create, update, patch and apply decode through `decode_json` and `decode_yaml` before anything else looks at a
+body. Invariant: whatever the bytes, the answer is a value or a DecodeError, in memory in proportion to the body;
+and every value is one that can be encoded again: finite floats, integers of 64 bits, nesting within MAX_DEPTH.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.schema.duplicates import find_duplicates as _find_duplicates
+from atoll.machinery.schema.values import INT_MAX, INT_MIN, MAX_DEPTH, Decoded, DecodeError, is_too_deep, numbers
+from atoll.machinery.schema.yamldoc import decode_yaml
+
+__all__ = ["MAX_DEPTH", "DecodeError", "Decoded", "decode_json", "decode_yaml"]
+
+_decoder = msgspec.json.Decoder()
+#: A run of digits that may not fit into 64 bits; only such documents are searched for integers out of range.
+_MANY_DIGITS = re.compile(rb"[0-9]{19}")
+
+
+def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = MAX_DEPTH) -> Decoded:
+    """Decode one JSON document.
+
+    Raises DecodeError for what is no JSON, invalid UTF-8, NaN and infinities, numbers beyond a 64 bit float,
+    integers written without `.` or exponent beyond 64 bits, and nesting deeper than `max_depth`. Of duplicate keys
+    the last wins; with `find_duplicates` their paths are listed (`data.a`, `spec.list[0].x`) in document order.
+    """
+    try:
+        value = _decoder.decode(data)
+    except RecursionError:
+        raise DecodeError(_too_deep(max_depth)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise DecodeError(f"invalid JSON: {error}") from None
+    if data.count(b"{") + data.count(b"[") > max_depth and is_too_deep(value, max_depth):
+        raise DecodeError(_too_deep(max_depth))
+    if _MANY_DIGITS.search(data):
+        _check_range(value)
+    return Decoded(value, _find_duplicates(data) if find_duplicates and _lost_a_key(data, value) else [])
+
+
+def _too_deep(max_depth: int) -> str:
+    return f"invalid JSON: nested deeper than {max_depth} levels"
+
+
+def _check_range(value: Any) -> None:
+    for number in numbers(value):
+        if type(number) is int and not INT_MIN <= number <= INT_MAX:
+            raise DecodeError(f"invalid JSON: number {number} does not fit into 64 bits")
+
+
+def _lost_a_key(data: bytes, value: Any) -> bool:
+    """Whether a key may have been dropped as a duplicate.
+
+    Every string of the document has two quotes of its own and one for each quote it escapes, and encoding the
+    value again writes the same number of them, unless a duplicate took its key away. Quotes written as
+    \\u0022 would break the count, so documents with such escapes always say yes.
+    """
+    return b"\\u" in data or data.count(b'"') != encode_json(value).count(b'"')

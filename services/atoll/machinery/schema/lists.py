@@ -1,0 +1,44 @@
+"""Repeated items of lists that are sets or maps.
+
+`structural` asks for the whole object, apart from the other errors, because ratcheting treats them apart: they
+are told only if the object before had none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.accept import duplicates
+from atoll.machinery.schema.fielderrors import duplicate, invalid
+from atoll.machinery.schema.node import Node
+
+
+def repeated(node: Node, value: Any) -> list[FieldError]:
+    """An error for the second appearance of each item that a set, or each key that a map, holds more than once."""
+    errors: list[FieldError] = []
+    _walk(node, value, "", errors)
+    return errors
+
+
+def _walk(node: Node, value: Any, path: str, errors: list[FieldError]) -> None:
+    if type(value) is list:
+        if node.unique:
+            errors.extend(_repeated_here(node, value, path))
+        if node.items is not None:
+            for index, item in enumerate(value):
+                _walk(node.items, item, f"{path}[{index}]", errors)
+    elif type(value) is dict:
+        for key, item in value.items():
+            child = node.child(key)
+            if child is not None and (type(item) is dict or type(item) is list):
+                below = f".{key}" if key in node.properties else f"[{key}]"
+                _walk(child, item, (path + below).removeprefix("."), errors)
+
+
+def _repeated_here(node: Node, value: list[Any], path: str) -> list[FieldError]:
+    if node.list_type == "map":
+        for index, item in enumerate(value):
+            if item is not None and type(item) is not dict:
+                return [invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")]
+    return [duplicate(f"{path}[{index}]", identity) for index, identity in duplicates(node, value)]

@@ -1,0 +1,51 @@
+"""Which part of the old object a part of the new one comes from.
+
+`report` carries an Old along: errors in a part that is the same as before are not told again, so that an object
+which became invalid under a tightened schema can still be changed elsewhere. Maps and structs correlate by key,
+lists of type map by their keys, other lists only as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from atoll.machinery.schema.accept import same
+from atoll.machinery.schema.node import Node
+
+_ABSENT: Final = object()
+
+
+class Old:
+    """The old value at one place, or nothing that correlates."""
+
+    __slots__ = ("_is_root", "_value")
+
+    def __init__(self, value: Any, *, is_root: bool = False) -> None:
+        self._value = value
+        self._is_root = is_root
+
+    def is_same(self, value: Any) -> bool:
+        """Whether the value did not change."""
+        return self._value is not _ABSENT and same(self._value, value)
+
+    def key(self, node: Node, key: str) -> Old:
+        """The old value at a key. The root's apiVersion and kind never correlate: old and new are of one version."""
+        old = self._value
+        if type(old) is not dict or key not in old or (self._is_root and key in ("apiVersion", "kind")):
+            return NOTHING
+        return Old(old[key]) if node.child(key) is not None else NOTHING
+
+    def index(self, node: Node, item: Any) -> Old:
+        """The old item with the same keys, in a list of type map."""
+        old = self._value
+        if type(old) is not list or node.list_type != "map" or type(item) is not dict:
+            return NOTHING
+        found = [each for each in old if type(each) is dict and _same_keys(node, each, item)]
+        return Old(found[0]) if len(found) == 1 else NOTHING
+
+
+def _same_keys(node: Node, left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return all(same(left.get(key, _ABSENT), right.get(key, _ABSENT)) for key in node.map_keys)
+
+
+NOTHING: Final = Old(_ABSENT)

@@ -1,0 +1,243 @@
+"""What is wrong with a value, in the words and the order of Kubernetes' validator (go-openapi's).
+
+`structural` comes here only after `accept` said no, or to judge a default. Besides errors every check counts what
+matched: when no alternative of an anyOf or oneOf fits, the errors of the alternative with the most matches are told,
+as go-openapi does. With an old object, errors below what did not change are dropped (ratcheting).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema import accept
+from atoll.machinery.schema import fielderrors as errors
+from atoll.machinery.schema.node import Node
+from atoll.machinery.schema.ratchet import NOTHING, Old
+
+
+class Report:
+    """Collects the errors of one validation. `base` is the field under which the validated value stands, if any."""
+
+    def __init__(self, base: str = "") -> None:
+        self.base = base
+        self.errors: list[FieldError] = []
+
+    def field(self, path: str) -> str:
+        """The field of an error at a path inside the value."""
+        path = path.removeprefix(".")
+        if not self.base:
+            return path or errors.NO_FIELD
+        return f"{self.base}.{path}" if path else self.base
+
+    def add(self, error: FieldError) -> None:
+        self.errors.append(error)
+
+    def free(self, detail: str) -> None:
+        """An error that names its place in its text alone."""
+        self.errors.append(errors.invalid(self.base or errors.NO_FIELD, "", detail))
+
+
+def report(node: Node, value: Any, path: str, out: Report, old: Old = NOTHING) -> int:
+    """Append every violation of value against node; gives the number of checks that matched."""
+    start = len(out.errors)
+    matched = _report(node, value, path, out, old)
+    if len(out.errors) > start and old.is_same(value):
+        del out.errors[start:]
+    return matched
+
+
+def _report(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+    if value is None:
+        return _null(node, path, out)
+    matched = 1
+    if node.types or node.format:
+        matched += 1 + _type(node, value, path, out)
+    matched += 1 + _junctors(node, value, path, out, old)
+    kind = type(value)
+    if kind is str:
+        _string(node, value, path, out)
+        matched += 1 if node.format_check is None else 2
+    elif kind is int or kind is float:
+        _number(node, value, path, out)
+        matched += 2
+    elif kind is list:
+        matched += 2 + _array(node, value, path, out, old)
+    if node.enum is not None and not accept.in_enum(node.enum, value):
+        out.add(errors.not_supported(out.field(path), value, node.enum))
+    matched += 1
+    if kind is dict:
+        matched += 1 + _object(node, value, path, out, old)
+    return matched
+
+
+def _null(node: Node, path: str, out: Report) -> int:
+    fits = node.nullable or not node.types
+    if not fits:
+        out.add(_type_error(path, node.type_name, "null", out))
+    if node.enum is not None and None not in node.enum:
+        out.add(errors.not_supported(out.field(path), None, node.enum))
+    return 1 if fits else 0
+
+
+def _type_error(path: str, wanted: str, found: str, out: Report) -> FieldError:
+    text = f"{path} in body must be of type {wanted}: {errors.quote(found)}"
+    return errors.type_invalid(out.field(path), found, text)
+
+
+def _type(node: Node, value: Any, path: str, out: Report) -> int:
+    if not node.types or accept.type_fits(node, value):
+        return 1
+    out.add(_type_error(path, node.type_name, accept.TYPE_NAMES[type(value)], out))
+    return 0
+
+
+def _string(node: Node, value: str, path: str, out: Report) -> None:
+    if node.max_length is not None and len(value) > node.max_length:
+        out.add(errors.too_long(out.field(path), node.max_length))
+    elif node.min_length is not None and len(value) < node.min_length:
+        text = f"{path} in body should be at least {node.min_length} chars long"
+        out.add(errors.invalid(out.field(path), value, text))
+    elif node.pattern_matches is not None and not node.pattern_matches(value):
+        out.add(errors.invalid(out.field(path), value, f"{path} in body should match '{node.pattern}'"))
+    if node.format_check is not None and not node.format_check(value):
+        text = f"{path} in body must be of type {node.format_name}: {errors.quote(value)}"
+        out.add(errors.type_invalid(out.field(path), value, text))
+
+
+def _number(node: Node, value: float, path: str, out: Report) -> None:
+    def check_range(number: float, what: str) -> bool:
+        if accept.in_range(node, number):
+            return True
+        suffix = f"with format {node.format}" if node.format else "(default format)"
+        out.free(f"{what} value must be of type {node.type_name} {suffix} in {path}")
+        return False
+
+    def tell(text: str, shown: float) -> None:
+        out.add(errors.invalid(out.field(path), shown, f"{path} in body should be {text}"))
+
+    check_range(value, "Checked")
+    if node.multiple_of is not None and not accept.is_multiple(value, node.multiple_of):
+        tell(f"a multiple of {errors.number(float(node.multiple_of))}", value)
+    if node.minimum is not None:
+        fits = check_range(node.minimum, "Minimum boundary")
+        if value < node.minimum or (node.exclusive_min and value == node.minimum):
+            bound, shown = _as_native(node.minimum, value, fits)
+            tell(f"greater than {'' if node.exclusive_min else 'or equal to '}{bound}", shown)
+    if node.maximum is not None:
+        fits = check_range(node.maximum, "Maximum boundary")
+        if value > node.maximum or (node.exclusive_max and value == node.maximum):
+            bound, shown = _as_native(node.maximum, value, fits)
+            tell(f"less than {'' if node.exclusive_max else 'or equal to '}{bound}", shown)
+
+
+def _as_native(bound: float, value: float, fits: bool) -> tuple[str, float]:
+    """A bound and a value as Go's message shows them: integers beside integers, else both as floats."""
+    if fits and isinstance(value, int):
+        return str(int(bound)), value
+    return errors.number(float(bound)), float(value)
+
+
+def _array(node: Node, value: list[Any], path: str, out: Report, old: Old) -> int:
+    matched = 0
+    if node.items is not None:
+        for index, item in enumerate(value):
+            matched += report(node.items, item, f"{path}[{index}]", out, old.index(node, item))
+    size = len(value)
+    if node.min_items is not None and size < node.min_items:
+        text = f"{path} in body should have at least {node.min_items} items"
+        out.add(errors.invalid(out.field(path), size, text))
+    if node.max_items is not None and size > node.max_items:
+        out.add(errors.too_many(out.field(path), size, node.max_items))
+    return matched
+
+
+def _object(node: Node, value: dict[str, Any], path: str, out: Report, old: Old) -> int:
+    size, matched = len(value), 0
+    if node.min_properties is not None and size < node.min_properties:
+        text = f"{path} in body should have at least {node.min_properties} properties"
+        out.add(errors.invalid(out.field(path), size, text))
+    if node.max_properties is not None and size > node.max_properties:
+        out.add(errors.too_many(out.field(path), size, node.max_properties))
+    for key, item in value.items():
+        child = node.child(key)
+        if child is not None:
+            below = f"{path}.{key}" if path or key not in node.properties else key
+            matched += report(child, item, below, out, old.key(node, key))
+        elif node.closed:
+            out.add(errors.invalid(out.field(path), "", f"{path}.{key} in body is a forbidden property"))
+    if node.meta is not None and value.get("metadata") is not None:
+        report(node.meta, value["metadata"], f"{path}.metadata" if path else "metadata", out)
+    for key in node.required:
+        if key not in value:
+            out.add(errors.required(out.field(f"{path}.{key}")))
+    return matched
+
+
+def _junctors(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+    matched = 1
+    if node.any_of:
+        matched += _any_of(node, value, path, out, old)
+    if node.one_of:
+        matched += _one_of(node, value, path, out, old)
+    if node.all_of:
+        matched += _all_of(node, value, path, out, old)
+    if node.not_ is not None:
+        _, found = _trial(node.not_, value, path, out, old)
+        if not found:
+            out.free(f"{errors.quote(path)} must not validate the schema (not)")
+    return matched
+
+
+def _trial(node: Node, value: Any, path: str, out: Report, old: Old) -> tuple[int, list[FieldError]]:
+    """Judge by an alternative, apart from the other errors. Only what stands below it can be ratcheted."""
+    trial = Report(out.base)
+    return _report(node, value, path, trial, old), trial.errors
+
+
+def _any_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+    best: tuple[int, list[FieldError]] | None = None
+    for each in node.any_of:
+        result = _trial(each, value, path, out, old)
+        if not result[1]:
+            return result[0]
+        if best is None or result[0] > best[0]:
+            best = result
+    out.free(f"{errors.quote(path)} must validate at least one schema (anyOf)")
+    return _adopt(best, out)
+
+
+def _one_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+    best: tuple[int, list[FieldError]] | None = None
+    first, valid = 0, 0
+    for each in node.one_of:
+        result = _trial(each, value, path, out, old)
+        if not result[1]:
+            first = first if valid else result[0]
+            valid, best = valid + 1, None
+        elif not valid and (best is None or result[0] > best[0]):
+            best = result
+    if valid == 1:
+        return first
+    found = f"Found {valid} valid alternatives" if valid else "Found none valid"
+    out.free(f"{errors.quote(path)} must validate one and only one schema (oneOf). {found}")
+    return _adopt(best, out)
+
+
+def _all_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+    matched = valid = 0
+    for each in node.all_of:
+        result = _trial(each, value, path, out, old)
+        valid += not result[1]
+        matched += _adopt(result, out)
+    if valid != len(node.all_of):
+        tail = "" if valid else ". None validated"
+        out.free(f"{errors.quote(path)} must validate all the schemas (allOf){tail}")
+    return matched
+
+
+def _adopt(result: tuple[int, list[FieldError]] | None, out: Report) -> int:
+    if result is None:
+        return 0
+    out.errors.extend(result[1])
+    return result[0]

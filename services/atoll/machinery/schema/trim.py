@@ -1,0 +1,144 @@
+"""Pruning, defaulting, and telling what would be pruned: the walks that change an object, or would.
+
+`structural` calls these on roots. Order on a write is prune, then default. Semantics are those of Kubernetes:
+unknown keys go unless something above preserves them; a null goes where null is not allowed and no default stands;
+where a default stands it takes the null's place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.machinery.schema.node import Node
+from atoll.machinery.schema.objectmeta import META_FIELDS
+
+
+def prune(node: Node, value: Any) -> None:
+    """Drop, in place, what the schema does not know and nulls that it does not allow and cannot default."""
+    if type(value) is dict:
+        _prune_object(node, value)
+    elif type(value) is list and node.items is not None:
+        items = node.items
+        for item in value:
+            if type(item) is dict or type(item) is list:
+                prune(items, item)
+
+
+def _prune_object(node: Node, value: dict[str, Any]) -> None:
+    node = _structure(node)
+    doomed: list[str] | None = None
+    properties, additional = node.properties, node.additional
+    for key, item in value.items():
+        child = properties.get(key, additional)
+        if child is None:
+            if node.open or (node.meta is not None and key in META_FIELDS):
+                continue
+        elif item is None:
+            if child.nullable or child.has_default:
+                continue
+        else:
+            if (type(item) is dict or type(item) is list) and not (node.meta is not None and key in META_FIELDS):
+                prune(child, item)
+            continue
+        doomed = [key] if doomed is None else [*doomed, key]
+    if doomed is not None:
+        for key in doomed:
+            del value[key]
+    if node.meta is not None:
+        _prune_meta(node.meta, value)
+
+
+def _prune_meta(meta: Node, value: dict[str, Any]) -> None:
+    metadata = value.get("metadata")
+    if metadata is not None:
+        prune(meta, metadata)
+    elif "metadata" in value:
+        # Go decodes null to a zero ObjectMeta, and writes that.
+        value["metadata"] = {}
+
+
+def _structure(node: Node) -> Node:
+    """The node that says which keys an object has: the schema among the alternatives of a union."""
+    return next((each for each in node.unions if each.properties), node) if node.unions else node
+
+
+def is_clean(node: Node, value: Any) -> bool:
+    """Whether nothing is unknown; the fast way to an empty `unknown` list."""
+    if type(value) is dict:
+        return _is_clean_object(_structure(node), value)
+    if type(value) is list and node.items is not None:
+        items = node.items
+        for item in value:
+            if (type(item) is dict or type(item) is list) and not is_clean(items, item):
+                return False
+    return True
+
+
+def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
+    properties, additional, meta = node.properties, node.additional, node.meta
+    for key, item in value.items():
+        if meta is not None and key in META_FIELDS:
+            if key == "metadata" and not is_clean(meta, item):
+                return False
+            continue
+        child = properties.get(key, additional)
+        if child is None:
+            if not node.open:
+                return False
+        elif (type(item) is dict or type(item) is list) and not is_clean(child, item):
+            return False
+    return True
+
+
+def unknown(node: Node, value: Any, path: str, found: list[str]) -> None:
+    """Append the paths of unknown keys in document order; nothing below an unknown key is looked at."""
+    if type(value) is list and node.items is not None:
+        for index, item in enumerate(value):
+            unknown(node.items, item, f"{path}[{index}]", found)
+        return
+    if type(value) is not dict:
+        return
+    node = _structure(node)
+    for key, item in value.items():
+        below = f"{path}.{key}" if path else key
+        child: Node | None
+        if node.meta is not None and key in META_FIELDS:
+            child = node.meta if key == "metadata" else None
+        else:
+            child = node.properties.get(key, node.additional)
+            if child is None and not node.open:
+                found.append(below)
+        if child is not None:
+            unknown(child, item, below, found)
+
+
+def default(node: Node, value: Any) -> None:
+    """Fill missing keys, and nulls that are not allowed, from the schema's defaults, from the top down, in place."""
+    if type(value) is dict:
+        _default_object(_structure(node), value)
+    elif type(value) is list and node.items is not None:
+        items = node.items
+        for index, item in enumerate(value):
+            if item is None and items.has_default and not items.nullable:
+                value[index] = item = items.default()
+            if items.fills and (type(item) is dict or type(item) is list):
+                default(items, item)
+
+
+def _default_object(node: Node, value: dict[str, Any]) -> None:
+    for key, child in node.defaulted:
+        if key not in value or (value[key] is None and not child.nullable):
+            value[key] = child.default()
+    properties, additional = node.properties, node.additional
+    for key, item in value.items():
+        below = properties.get(key, additional)
+        if below is None or not below.fills:
+            continue
+        if item is None and below is additional and below.has_default and not below.nullable:
+            # Assigning to a key that is there does not disturb the iteration.
+            value[key] = item = below.default()
+        if type(item) is dict or type(item) is list:
+            default(below, item)
+    meta = node.meta
+    if meta is not None and type(value.get("metadata")) is dict:
+        default(meta, value["metadata"])

@@ -1,0 +1,53 @@
+"""What decoders share: their result, their error, and the bounds on JSON values.
+
+`decode` and `yamldoc` use these. Walks here keep their own stack, since they run before the depth is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+#: Nesting that the walkers of this package are built for; Go's decoder stops at 10,000, real objects at about 60.
+MAX_DEPTH = 192
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+
+class DecodeError(ValueError):
+    """The body is not what it says it is. The text is for the client and carries none of the body but numbers."""
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """A decoded body and its duplicate keys in document order.
+
+    Duplicates are paths (`data.a`) for JSON, and whole texts (`line 3: key "a" already set in map`) for YAML.
+    """
+
+    value: Any
+    duplicates: list[str]
+
+
+def is_too_deep(value: Any, max_depth: int) -> bool:
+    """Whether objects and lists are nested deeper than max_depth; a scalar has depth 0."""
+    level = [value]
+    for _ in range(max_depth + 1):
+        level = [item for item in level if type(item) is dict or type(item) is list]
+        if not level:
+            return False
+        level = [child for item in level for child in (item.values() if type(item) is dict else item)]
+    return True
+
+
+def numbers(value: Any) -> Iterator[int | float]:
+    """Every number of a value, in no order."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if type(item) is dict:
+            todo.extend(item.values())
+        elif type(item) is list:
+            todo.extend(item)
+        elif type(item) is int or type(item) is float:
+            yield item

@@ -1,0 +1,158 @@
+"""What API workers and the writer say to each other over the Unix socket: length-prefixed MessagePack frames.
+
+`remote_store` sends requests, `submit_server` answers and announces commits. Objects cross as the bytes that
+will be stored; nothing is encoded again. Invariant: an error comes out as the same class with the same facts
+as it went in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TypeVar
+
+import msgspec
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.storage.contract import (
+    Compacted,
+    Conflict,
+    CorruptRecord,
+    Exists,
+    Full,
+    Guard,
+    Identity,
+    Missing,
+    Mutation,
+    Refused,
+)
+
+_LENGTH = struct.Struct(">I")
+#: Longer frames are refused by both ends; a submit of 3 MiB objects fits 20 of them.
+MAX_FRAME_BYTES = 64 << 20
+
+
+class Request(msgspec.Struct, frozen=True, tag=True):
+    """A submit. `id` is the worker's own number for it."""
+
+    id: int
+    mutations: list[Mutation]
+    guards: list[Guard]
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """The writer's first frame on a connection."""
+
+    identity: Identity
+    last: int
+
+
+class Committed(msgspec.Struct, frozen=True, tag=True):
+    """Everything up to this revision can be read from the file."""
+
+    last: int
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """A submit that is durable."""
+
+    id: int
+    results: list[int]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """A submit of which nothing was done. `error` names the class; the rest are its facts."""
+
+    id: int
+    error: str
+    key: ObjectKey | None = None
+    numbers: tuple[int, ...] = ()
+    guard: Guard | None = None
+    text: str = ""
+
+
+Answer = Hello | Committed | Done | Failed
+_Message = TypeVar("_Message")
+
+_encoder = msgspec.msgpack.Encoder()
+_requests = msgspec.msgpack.Decoder(Request)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+class FrameRefused(Exception):
+    """A frame is too long or malformed; the connection ends."""
+
+
+class SubmitFailed(Exception):
+    """The writer failed a submit for a reason that is none of the store's errors."""
+
+
+def pack(message: Request | Answer) -> bytes:
+    """A frame. Raises FrameRefused for one the other end would refuse."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise FrameRefused(f"a frame of {len(body)} bytes")
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request:
+    """The next request. Raises FrameRefused, or asyncio.IncompleteReadError at the end."""
+    return _decode(_requests, await _read(reader))
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer:
+    """The next answer. Raises FrameRefused, or asyncio.IncompleteReadError at the end."""
+    return _decode(_answers, await _read(reader))
+
+
+def failure(id: int, error: Exception) -> Failed:
+    """An error as a frame."""
+    name = type(error).__name__
+    match error:
+        case Exists():
+            return Failed(id, name, error.key, (error.revision,))
+        case Missing():
+            return Failed(id, name, error.key)
+        case Conflict():
+            return Failed(id, name, error.key, (error.expected, error.actual))
+        case Refused():
+            return Failed(id, name, guard=error.guard)
+        case Compacted():
+            return Failed(id, name, numbers=(error.revision, error.oldest))
+        case CorruptRecord():
+            return Failed(id, name, error.key, text=error.reason)
+        case _:
+            return Failed(id, name, text=str(error))
+
+
+def error_of(failed: Failed) -> Exception:
+    """The error a frame carries."""
+    if failed.error == Refused.__name__ and failed.guard is not None:
+        return Refused(failed.guard)
+    if failed.error == Compacted.__name__:
+        return Compacted(*failed.numbers)
+    if failed.error == Full.__name__:
+        return Full(failed.text)
+    if failed.key is None:
+        return SubmitFailed(f"{failed.error}: {failed.text}")
+    if failed.error == CorruptRecord.__name__:
+        return CorruptRecord(failed.key, failed.text)
+    if failed.error == Exists.__name__:
+        return Exists(failed.key, *failed.numbers)
+    if failed.error == Conflict.__name__:
+        return Conflict(failed.key, *failed.numbers)
+    return Missing(failed.key)
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if size > MAX_FRAME_BYTES:
+        raise FrameRefused(f"a frame of {size} bytes")
+    return await reader.readexactly(size)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], body: bytes) -> _Message:
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise FrameRefused(str(error)) from error

@@ -1,0 +1,190 @@
+"""Workspaces and WorkspaceTypes on their way in: owner, type, who may use it, what only the system sets.
+
+Stands for kcp's plug-ins tenancy.kcp.io/Workspace, WorkspaceTypeExists and WorkspaceType.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.authorization.attributes import Attributes
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.kcp import shapes, types
+from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, WorkspaceType
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.user import User
+
+GROUP = "tenancy.kcp.io"
+#: Asks the authorizer; the deep form skips the door of the foreign workspace.
+May = Callable[[View, Attributes], bool]
+
+
+def owner_annotation(user: User) -> str:
+    """The creator as authentication.k8s.io UserInfo."""
+    info: Object = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return msgspec.json.encode(info).decode()
+
+
+class Workspaces:
+    """Guards Workspaces."""
+
+    def __init__(self, facts: Facts, may: May) -> None:
+        self._facts, self._may = facts, may
+
+    def mutate(self, review: Review) -> None:
+        if review.group_resource != (GROUP, "workspaces") or review.operation != "create" or review.obj is None:
+            return
+        if review.call.whole:
+            return
+        metadata, user = review.obj["metadata"], review.call.user
+        parent = self._parent(review)
+        annotations = dict(metadata.get("annotations") or {})
+        if not user.is_master:
+            annotations[shapes.OWNER] = owner_annotation(user)
+        required = (parent["metadata"].get("annotations") or {}).get(shapes.REQUIRED_GROUPS)
+        if required:
+            annotations[shapes.REQUIRED_GROUPS] = required
+        if annotations:
+            metadata["annotations"] = annotations
+        if not (review.obj.get("spec") or {}).get("mount"):
+            self._resolve_type(review, parent)
+        labels = review.obj["metadata"].get("labels") or {}
+        review.obj["metadata"]["labels"] = {**labels, shapes.PHASE: "Scheduling"}
+
+    def _resolve_type(self, review: Review, parent: Object) -> None:
+        assert review.obj is not None
+        try:
+            resolution = self._resolution(review, parent)
+        except TypeRefused as error:
+            raise types.forbidden(review.obj["metadata"]["name"], error) from error
+        review.obj.update(types.with_type(review.obj, resolution))
+
+    def _parent(self, review: Review) -> Object:
+        record = review.view.get(ObjectKey(shapes.LOGICAL_CLUSTERS, review.call.cluster, "", shapes.SINGLETON))
+        if record is None:
+            name = review.obj["metadata"].get("name", "") if review.obj else ""
+            raise errors.forbidden(review.call.kind, name, "the logical cluster has no LogicalCluster object")
+        return decode(record.value)
+
+    def _lookup(self, view: View) -> types.Lookup:
+        return lambda path, name: self._facts.workspace_type(view, path, name)
+
+    def _resolution(self, review: Review, parent: Object) -> Resolution:
+        assert review.obj is not None
+        given = (review.obj.get("spec") or {}).get("type") or {}
+        requested = TypeReference(given["name"], given.get("path") or "") if given.get("name") else None
+        return types.resolve(requested, parent, self._lookup(review.view))
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
+            return
+        if review.operation == "create":
+            self._validate_create(review, review.obj)
+        elif review.operation == "update" and review.old is not None:
+            self._validate_update(review, review.obj, review.old)
+
+    def _validate_create(self, review: Review, obj: Object) -> None:
+        spec, name, kind = obj.get("spec") or {}, obj["metadata"]["name"], review.call.kind
+        if not review.call.user.is_master:
+            _refuse_system_fields(review, {})
+        mount = spec.get("mount")
+        if mount:
+            reference = mount.get("ref") or {}
+            if not all(reference.get(field) for field in ("kind", "name", "apiVersion")):
+                raise errors.forbidden(kind, name, "spec.mount.ref must have kind, name and apiVersion")
+            if spec.get("type"):
+                raise errors.forbidden(kind, name, "spec.type cannot be set together with spec.mount")
+            return
+        parent = self._parent(review)
+        try:
+            resolution = self._resolution(review, parent)
+            types.check(resolution, parent, self._lookup(review.view), self._may_use(review))
+        except TypeRefused as error:
+            raise types.forbidden(name, error) from error
+
+    def _may_use(self, review: Review) -> types.MayUse:
+        def may_use(found: WorkspaceType) -> bool:
+            asked = Attributes(
+                user=review.call.user, verb="use", cluster=found.cluster, group=GROUP, version="v1alpha1",
+                resource="workspacetypes", name=found.name,
+            )  # fmt: skip
+            return self._may(review.view, asked)
+
+        return may_use
+
+    def _validate_update(self, review: Review, obj: Object, old: Object) -> None:
+        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        if before.get("type") and spec.get("type") != before.get("type"):
+            raise errors.forbidden(review.call.kind, obj["metadata"]["name"], "spec.type is immutable")
+        if not review.call.user.is_master:
+            _refuse_system_fields(review, before)
+
+
+def _refuse_system_fields(review: Review, before: Object) -> None:
+    """spec.cluster and spec.URL are the scheduler's."""
+    assert review.obj is not None
+    spec = review.obj.get("spec") or {}
+    for field, shown in (("cluster", "spec.Cluster"), ("URL", "spec.URL")):
+        if spec.get(field, "") != before.get(field, ""):
+            name = review.obj["metadata"]["name"]
+            verb = "set" if not before.get(field) else "changed"
+            text = f"{shown} can only be {verb} by system privileged users"
+            raise errors.forbidden(review.call.kind, name, text)
+
+
+class WorkspaceTypes:
+    """Guards WorkspaceTypes: complete references, and no default binding its author could not bind."""
+
+    def __init__(self, facts: Facts, may: May) -> None:
+        self._facts, self._may = facts, may
+
+    def mutate(self, review: Review) -> None:
+        """Nothing to change."""
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != (GROUP, "workspacetypes") or review.obj is None or review.subresource:
+            return
+        spec, name = review.obj.get("spec") or {}, review.obj["metadata"]["name"]
+        child = spec.get("defaultChildWorkspaceType")
+        if child is not None and not child.get("path"):
+            raise errors.forbidden(review.call.kind, name, "spec.defaultChildWorkspaceType.path must be set")
+        for field in ("limitAllowedChildren", "limitAllowedParents"):
+            for index, entry in enumerate((spec.get(field) or {}).get("types") or []):
+                if not entry.get("path"):
+                    raise errors.forbidden(review.call.kind, name, f"spec.{field}.types[{index}].path must be set")
+        self._check_bindings(review, spec)
+
+    def _check_bindings(self, review: Review, spec: Object) -> None:
+        known = ((review.old or {}).get("spec") or {}).get("defaultAPIBindings") or []
+        for binding in spec.get("defaultAPIBindings") or []:
+            if binding in known or review.call.user.is_master:
+                continue
+            path, export = binding.get("path") or review.call.cluster, binding["export"]
+            if not may_bind(self._facts, self._may, review, path, export):
+                assert review.obj is not None
+                text = f"no permission to bind to export {path}:{export}"
+                raise errors.forbidden(review.call.kind, review.obj["metadata"]["name"], text)
+
+
+def may_bind(facts: Facts, may: May, review: Review, path: str, export: str) -> bool:
+    """Whether the caller has verb `bind` on an export in the export's own cluster."""
+    cluster = facts.cluster_of(review.view, path)
+    if cluster is None:
+        return False
+    asked = Attributes(
+        user=review.call.user, verb="bind", cluster=cluster, group="apis.kcp.io", version="v1alpha2",
+        resource="apiexports", name=export,
+    )  # fmt: skip
+    return may(review.view, asked)

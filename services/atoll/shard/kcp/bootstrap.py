@@ -1,0 +1,176 @@
+"""Everything that exists before the first request: the system's logical clusters and root.
+
+The shard calls `bootstrap` at each start and submits the manifests in the order given: a LogicalCluster
+first, for it opens its cluster's gate, then what others refer to. At the first start all are created; later
+the `reconciled` ones are brought back to this shape and the rest is left to its users. The same options
+give the same objects.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.conditions import TRUE, Condition
+from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_CRDS, SYSTEM_SHARD
+from atoll.machinery.meta.objects import Object
+from atoll.shard.kcp import exports
+from atoll.shard.kcp.bindings import Bindings, Wanted, bind
+from atoll.shard.kcp.files import bootstrap_file
+from atoll.shard.kcp.logicalcluster import BINDINGS_INITIALIZED, Facts, logical_cluster
+from atoll.shard.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
+from atoll.shard.kcp.policy import policy
+from atoll.shard.kcp.shapes import CONFIG_MAPS, REPLICATE, Manifest, Stamp
+
+#: In namespace `default` of system:shard: export name -> identity hash, as kcp's shards look them up.
+IDENTITY_CACHE = "apiexport-identity-cache"
+_ADMIN_NAMESPACES = (DEFAULT, KUBE_SYSTEM, "kube-public", "kube-node-lease")
+_ROOT_TYPE = "root:root"
+#: root holds APIExports and WorkspaceTypes, so its LogicalCluster is replicated for both.
+_ROOT_REPLICATE = "apis.kcp.io,tenancy.kcp.io"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What bootstrap is told. URLs have no trailing slash.
+
+    `installation` is a UUID drawn with the store; uids are derived from it, so that they are the same at
+    each start. `identity_keys` are the secret keys of root's exports (exports.new_identity_keys at the
+    first start, what the secrets hold later). `ca_bundle` is PEM. `now` is an RFC 3339 text.
+    """
+
+    shard: str
+    base_url: str
+    external_url: str
+    virtual_workspace_url: str
+    identity_keys: Mapping[str, str]
+    installation: str
+    ca_bundle: str
+    now: str
+    shard_labels: Mapping[str, str] = {}
+
+
+def bootstrap(options: Options) -> Iterator[Manifest]:
+    """All manifests, in the order in which they can be written."""
+    yield from _system_crds(options)
+    yield from _system_admin(options)
+    yield from _root(options)
+    yield from _system_shard(options)
+
+
+def stamp_of(options: Options, cluster: str) -> Stamp:
+    """How objects of one of bootstrap's clusters are stamped; its path is its name."""
+    space = uuid.UUID(options.installation)
+    return Stamp(cluster, cluster, options.now, lambda key: str(uuid.uuid5(space, key)))
+
+
+def _system_crds(options: Options) -> Iterator[Manifest]:
+    stamp = stamp_of(options, SYSTEM_CRDS)
+    yield _system_cluster(stamp, options)
+    yield from exports.definitions(stamp)
+
+
+def _system_admin(options: Options) -> Iterator[Manifest]:
+    stamp = stamp_of(options, SYSTEM_ADMIN)
+    yield _system_cluster(stamp, options)
+    yield from namespaces(stamp, _ADMIN_NAMESPACES, options.ca_bundle)
+    yield from policy(stamp)
+
+
+def _system_shard(options: Options) -> Iterator[Manifest]:
+    stamp = stamp_of(options, SYSTEM_SHARD)
+    bindings = _bindings(stamp, options)
+    yield _system_cluster(stamp, options, bindings.locks)
+    yield from namespaces(stamp, (DEFAULT,), options.ca_bundle)
+    yield _identity_cache(stamp, options)
+    yield from _kept(bindings)
+
+
+def _root(options: Options) -> Iterator[Manifest]:
+    stamp = stamp_of(options, ROOT)
+    bindings = _bindings(stamp, options)
+    facts = Facts(
+        shard=options.shard,
+        external_url=options.external_url,
+        type=_ROOT_TYPE,
+        locks=bindings.locks,
+        annotations={REPLICATE: _ROOT_REPLICATE},
+        conditions=(Condition(BINDINGS_INITIALIZED, TRUE),),
+    )
+    yield logical_cluster(stamp, facts)
+    yield from namespaces(stamp, (DEFAULT, KCP_SYSTEM), options.ca_bundle)
+    yield from exports.schemas(stamp)
+    yield from exports.exports(stamp, options.identity_keys)
+    yield from _kept(bindings)
+    yield from policy(stamp)
+    yield _shard(stamp, options)
+    yield from _workspace_types(stamp, options)
+
+
+def _system_cluster(stamp: Stamp, options: Options, locks: str = "{}") -> Manifest:
+    return logical_cluster(stamp, Facts(options.shard, options.external_url, locks=locks))
+
+
+def _bindings(stamp: Stamp, options: Options) -> Bindings:
+    offered = exports.bindable(stamp_of(options, ROOT), options.identity_keys)
+    names = bootstrap_file("exports")["bindings"][stamp.cluster]
+    return bind(stamp, [Wanted(name, ROOT, name, offered[name]) for name in names])
+
+
+def _kept(bindings: Bindings) -> Iterator[Manifest]:
+    return (manifest._replace(reconciled=True) for manifest in bindings.manifests)
+
+
+def _identity_cache(stamp: Stamp, options: Options) -> Manifest:
+    hashed = {name: hashes.identity_hash(key.encode()) for name, key in options.identity_keys.items()}
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": stamp.metadata("configmaps", IDENTITY_CACHE, DEFAULT),
+        "data": hashed,
+    }
+    return Manifest(stamp.cluster, config_map, CONFIG_MAPS, reconciled=True)
+
+
+def _shard(stamp: Stamp, options: Options) -> Manifest:
+    """Every shard labels its Shard object with its own name, so that selectors can pick it."""
+    shard = {
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "Shard",
+        "metadata": stamp.metadata(
+            "shards", options.shard, labels={**options.shard_labels, "name": options.shard}
+        ),
+        "spec": {
+            "baseURL": options.base_url,
+            "externalURL": options.external_url,
+            "virtualWorkspaceURL": options.virtual_workspace_url,
+        },
+    }
+    stored_as = exports.exported_type("shards.core.kcp.io", options.identity_keys)
+    return Manifest(stamp.cluster, shard, stored_as, reconciled=True)
+
+
+def _workspace_types(stamp: Stamp, options: Options) -> Iterator[Manifest]:
+    stored_as = exports.exported_type("workspacetypes.tenancy.kcp.io", options.identity_keys)
+    for name, spec in bootstrap_file("workspacetypes").items():
+        obj = {
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "kind": "WorkspaceType",
+            "metadata": stamp.pathed_metadata("workspacetypes", name),
+            "spec": spec,
+            "status": _type_status(stamp, name, options.virtual_workspace_url),
+        }
+        yield Manifest(stamp.cluster, obj, stored_as, reconciled=True)
+
+
+def _type_status(stamp: Stamp, name: str, url: str) -> Object:
+    """kcp publishes both URLs for every type, whether or not anybody initializes or terminates."""
+    return {
+        "conditions": stamp.holds(("Ready", "VirtualWorkspaceURLsReady")),
+        "virtualWorkspaces": [
+            {"url": f"{url}/services/{kind}workspaces/{stamp.cluster}:{name}", "type": kind}
+            for kind in ("initializing", "terminating")
+        ],
+    }

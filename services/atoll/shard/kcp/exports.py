@@ -1,0 +1,189 @@
+"""What root offers: APIResourceSchemas made of our CustomResourceDefinitions, APIExports, identities.
+
+Bootstrap writes these into root; bindings in root, system:shard and every universal workspace refer to
+them. Names of schemas are kcp's (`schemas/bootstrap/exports.yaml`); an identity is the hash of a secret key
+that is drawn once, at the first start, and never changes after.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.shard.kcp.bindings import BoundResource, Export
+from atoll.shard.kcp.files import bootstrap_file, definition
+from atoll.shard.kcp.namespaces import KCP_SYSTEM
+from atoll.shard.kcp.shapes import (
+    API_EXPORTS,
+    API_RESOURCE_SCHEMAS,
+    CRDS,
+    SECRETS,
+    Manifest,
+    Stamp,
+)
+
+#: Data key of an identity secret.
+IDENTITY_KEY = "key"
+
+
+def root_exports() -> tuple[str, ...]:
+    """Names of the APIExports that root offers from the start."""
+    return tuple(bootstrap_file("exports")["exports"])
+
+
+def new_identity_keys() -> dict[str, str]:
+    """A fresh key for each of root's exports, for the very first start."""
+    return {name: hashes.new_identity_key() for name in root_exports()}
+
+
+def exported_type(name: str, keys: Mapping[str, str]) -> ResourceType:
+    """Under which type objects of a root export's kind are stored; name is `<plural>.<group>`.
+
+    Raises KeyError for a kind that root does not export.
+    """
+    resource, _, group = name.partition(".")
+    for export, offer in bootstrap_file("exports")["exports"].items():
+        if name in offer["resources"]:
+            return ResourceType(group, resource, hashes.identity_hash(keys[export].encode()))
+    raise KeyError(name)
+
+
+def schemas(stamp: Stamp) -> Iterator[Manifest]:
+    """The APIResourceSchemas of root, also those that belong to no export."""
+    for name, prefix in bootstrap_file("exports")["schemas"].items():
+        yield Manifest(stamp.cluster, _schema(stamp, name, prefix), API_RESOURCE_SCHEMAS, reconciled=True)
+
+
+def exports(stamp: Stamp, keys: Mapping[str, str]) -> Iterator[Manifest]:
+    """For each export its identity secret, then the APIExport. `keys` are the secret keys by export name."""
+    for name, offer in bootstrap_file("exports")["exports"].items():
+        yield Manifest(stamp.cluster, _secret(stamp, name, keys[name]), SECRETS)
+        yield Manifest(stamp.cluster, _export(stamp, name, offer, keys[name]), API_EXPORTS, reconciled=True)
+
+
+def bindable(root: Stamp, keys: Mapping[str, str]) -> dict[str, Export]:
+    """Root's exports by name, as bindings need them. `root` is the stamp with which `schemas` were made."""
+    return {
+        name: Export(
+            cluster=ROOT,
+            name=name,
+            identity=hashes.identity_hash(keys[name].encode()),
+            resources=tuple(_bound_resource(root, resource) for resource in offer["resources"]),
+        )
+        for name, offer in bootstrap_file("exports")["exports"].items()
+    }
+
+
+def definitions(stamp: Stamp) -> Iterator[Manifest]:
+    """The CustomResourceDefinitions of the kinds that every logical cluster serves, established."""
+    for name in bootstrap_file("exports")["system"]:
+        source = definition(name)
+        obj = {
+            "apiVersion": source["apiVersion"],
+            "kind": source["kind"],
+            "metadata": stamp.metadata("customresourcedefinitions", name),
+            "spec": {**source["spec"], "conversion": {"strategy": "None"}},
+            "status": {
+                "acceptedNames": source["spec"]["names"],
+                "conditions": _established(stamp.now),
+                "storedVersions": [_storage_version(source)],
+            },
+        }
+        yield Manifest(stamp.cluster, obj, CRDS, reconciled=True)
+
+
+def schema_name(name: str) -> str:
+    """Name of the APIResourceSchema of `<plural>.<group>` in root."""
+    return f"{bootstrap_file('exports')['schemas'][name]}.{name}"
+
+
+def _schema(stamp: Stamp, name: str, prefix: str) -> Object:
+    spec = definition(name)["spec"]
+    fields = ("name", "served", "storage", "subresources", "additionalPrinterColumns")
+    versions = [
+        {
+            **{field: version[field] for field in fields if field in version},
+            "schema": version["schema"]["openAPIV3Schema"],
+        }
+        for version in spec["versions"]
+    ]
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIResourceSchema",
+        "metadata": stamp.metadata("apiresourceschemas", f"{prefix}.{name}"),
+        "spec": {
+            "group": spec["group"],
+            "names": spec["names"],
+            "scope": spec["scope"],
+            "nameValidation": "DNS1123Subdomain",
+            "versions": versions,
+        },
+    }
+
+
+def _secret(stamp: Stamp, name: str, key: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": stamp.metadata("secrets", name, KCP_SYSTEM),
+        "type": "Opaque",
+        "data": {IDENTITY_KEY: base64.b64encode(key.encode()).decode()},
+    }
+
+
+def _export(stamp: Stamp, name: str, offer: Object, key: str) -> Object:
+    spec: Object = {
+        "identity": {"secretRef": {"name": name, "namespace": KCP_SYSTEM}},
+        "resources": [_offered(resource) for resource in offer["resources"]],
+    }
+    if offer.get("limited"):
+        spec["maximalPermissionPolicy"] = {"local": {}}
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIExport",
+        "metadata": stamp.pathed_metadata("apiexports", name),
+        "spec": spec,
+        "status": {
+            "identityHash": hashes.identity_hash(key.encode()),
+            "conditions": stamp.holds(("IdentityValid",)),
+        },
+    }
+
+
+def _offered(name: str) -> Object:
+    resource, _, group = name.partition(".")
+    return {"name": resource, "group": group, "schema": schema_name(name), "storage": {"crd": {}}}
+
+
+def _bound_resource(stamp: Stamp, name: str) -> BoundResource:
+    resource, _, group = name.partition(".")
+    schema = schema_name(name)
+    uid = stamp.uid_of("apiresourceschemas", schema)
+    return BoundResource(group, resource, schema, uid, _storage_version(definition(name)))
+
+
+def _storage_version(source: Object) -> str:
+    name: str = next(version["name"] for version in source["spec"]["versions"] if version["storage"])
+    return name
+
+
+def _established(now: str) -> list[Object]:
+    return [
+        {
+            "type": "NamesAccepted",
+            "status": "True",
+            "reason": "NoConflicts",
+            "message": "no conflicts found",
+            "lastTransitionTime": now,
+        },
+        {
+            "type": "Established",
+            "status": "True",
+            "reason": "InitialNamesAccepted",
+            "message": "the initial names have been accepted",
+            "lastTransitionTime": now,
+        },
+    ]

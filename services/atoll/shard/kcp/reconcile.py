@@ -1,0 +1,76 @@
+"""Bringing a bootstrap object that exists back into shape, without taking away what others added.
+
+The shard calls this at each start for manifests marked `reconciled`. Kubernetes' rules for default RBAC
+hold: missing rules and subjects come back, additional ones stay, and an object annotated with autoupdate
+`false` is left alone. An object that needs nothing gives None, so a restart without news writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from atoll.machinery.meta.objects import Object
+
+AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_TOP = ("apiVersion", "kind", "metadata")
+
+
+def reconciled(stored: Object, wanted: Object) -> Object | None:
+    """What to write in place of `stored`, or None where it is as wanted.
+
+    Identity, finalizers and others' labels and annotations stay; the generation rises when anything but
+    metadata and status changes; conditions that say the same keep their times.
+    """
+    annotations = stored["metadata"].get("annotations") or {}
+    if annotations.get(AUTO_UPDATE) == "false":
+        return None
+    body = {key: value for key, value in wanted.items() if key not in _TOP}
+    if "status" in wanted:
+        body["status"] = _status(stored.get("status") or {}, wanted["status"])
+    for field in ("rules", "subjects"):
+        if field in wanted:
+            body[field] = _with_missing(stored, wanted, field)
+    result = {**stored, **body, "apiVersion": wanted["apiVersion"]}
+    changed = any(result.get(key) != stored.get(key) for key in body if key != "status")
+    result["metadata"] = _metadata(stored["metadata"], wanted["metadata"], changed)
+    return None if result == stored else result
+
+
+def _metadata(stored: Object, wanted: Object, changed: bool) -> Object:
+    merged = dict(stored)
+    for field in ("labels", "annotations"):
+        if field in wanted:
+            merged[field] = {**(stored.get(field) or {}), **wanted[field]}
+    if changed:
+        merged["generation"] = stored.get("generation", 0) + 1
+    return merged
+
+
+def _with_missing(stored: Object, wanted: Object, field: str) -> list[Object]:
+    present: list[Object] = stored.get(field) or []
+    if field == "rules" and "aggregationRule" in stored:
+        return present
+    return [*present, *(entry for entry in wanted[field] if entry not in present)]
+
+
+def _status(stored: Mapping[str, object], wanted: Object) -> Object:
+    status: Object = {**stored, **wanted}
+    if "conditions" in wanted:
+        status["conditions"] = _conditions(stored, wanted["conditions"])
+    return status
+
+
+def _conditions(stored: Mapping[str, object], wanted: list[Object]) -> list[Object]:
+    present = stored.get("conditions")
+    conditions: list[Object] = list(present) if isinstance(present, list) else []
+    for said in wanted:
+        places = [place for place, each in enumerate(conditions) if each["type"] == said["type"]]
+        if not places:
+            conditions.append(said)
+        elif _timeless(conditions[places[0]]) != _timeless(said):
+            conditions[places[0]] = said
+    return conditions
+
+
+def _timeless(condition: Object) -> Object:
+    return {key: value for key, value in condition.items() if key != "lastTransitionTime"}

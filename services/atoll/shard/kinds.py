@@ -1,0 +1,32 @@
+"""The kinds every cluster of a shard serves: Kubernetes' built-in ones and kcp's system CRDs."""
+
+from __future__ import annotations
+
+import yaml
+
+from atoll.machinery.kinds.custom import kinds_of_crd
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.registry import NATIVE
+from atoll.machinery.meta.names import CORE
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.process.resources import schema_path
+
+#: CRDs of `system:system-crds`, served in every cluster and not overridable.
+SYSTEM_CRDS = (
+    "apis.kcp.io_apibindings", "apis.kcp.io_apiconversions", "apis.kcp.io_apiexportendpointslices",
+    "apis.kcp.io_apiexports", "apis.kcp.io_apiresourceschemas", "cache.kcp.io_clustercachedresourceendpointslices",
+    "cache.kcp.io_clustercachedresources", "core.kcp.io_logicalclusters",
+)  # fmt: skip
+
+
+def load_crd(name: str) -> Object:
+    """One of our CRDs by file name."""
+    text = schema_path("crds", f"{name}.yaml").read_text()
+    crd: Object = yaml.load(text, Loader=yaml.CSafeLoader)  # noqa: S506  (our own file, safe loader)
+    return crd
+
+
+def system_kinds() -> tuple[Kind, ...]:
+    """Every kind of the base catalogue, in discovery order."""
+    custom = [kind for name in SYSTEM_CRDS for kind in kinds_of_crd(load_crd(name), CORE)]
+    return (*NATIVE, *custom)

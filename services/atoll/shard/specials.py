@@ -1,0 +1,51 @@
+"""Creates that store nothing: access reviews, token reviews and token requests."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.authentication.issuing import account_key
+from atoll.machinery.apiserver.call import Call, Reply
+from atoll.machinery.apiserver.resources import Special
+from atoll.machinery.apiserver.rest.body import decode_body
+from atoll.machinery.apiserver.rest.present import document
+from atoll.machinery.apiserver.reviews import Reviews
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.registry import NATIVE
+from atoll.machinery.meta.status import NotAcceptable
+from atoll.machinery.storage.contract import Snapshot
+from atoll.shard.identity import Identity
+
+_TOKEN_REQUEST = Kind(
+    group="authentication.k8s.io", version="v1", kind="TokenRequest", plural="tokenrequests",
+    singular="tokenrequest", builtin=True,
+)  # fmt: skip
+
+
+def specials(identity: Identity, reviews: Reviews) -> dict[tuple[str, str, str], Special]:
+    """What the resource route answers without the store, by group, plural and subresource."""
+    found: dict[tuple[str, str, str], Special] = {}
+    for kind in NATIVE:
+        if kind.verbs == ("create",):
+            found[kind.group, kind.plural, ""] = lambda call, snapshot: _review(reviews, call, snapshot)
+    found["", "serviceaccounts", "token"] = lambda call, snapshot: _token(identity, call, snapshot)
+    return found
+
+
+def _review(reviews: Reviews, call: Call, snapshot: Snapshot) -> Reply:
+    if call.form.transform:
+        raise NotAcceptable("only the following media types are accepted: application/json, application/yaml")
+    obj = decode_body(call, call.info.query.get("fieldValidation", "") or "Warn")
+    return document(call.form, reviews.review(call, obj, snapshot), 201)
+
+
+def _token(identity: Identity, call: Call, snapshot: Snapshot) -> Reply:
+    record = snapshot.get(call.key(call.info.name))
+    if record is None:
+        raise errors.not_found(call.kind, call.info.name)
+    obj = decode_body(replace(call, kind=_TOKEN_REQUEST), "Ignore")
+    key = account_key(call.cluster, call.info.namespace, call.info.name)
+    answer, warnings = identity.issuer.token_request(obj, key, snapshot)
+    call.warnings.extend(warnings)
+    return document(call.form, answer, 201)

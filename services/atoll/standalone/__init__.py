@@ -1,0 +1,5 @@
+"""Everything on one machine: a shard with its writer, an embedded NATS server, one process tree.
+
+The embedded default of `atoll start`. Belongs here: starting and ending the parts in order, and what a person is told
+on the terminal. Does not belong here: any rule of the parts.
+"""

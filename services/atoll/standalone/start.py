@@ -1,0 +1,152 @@
+"""`atoll start`: open the store, bootstrap, serve, publish; drain on SIGTERM and leave in order.
+
+Start order: store (refuses a second process), port, bootstrap, HTTPS, controllers, stream. NATS comes up beside,
+never before: a writer waits for the disk alone. End order is the reverse, and what was acknowledged is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+from atoll.machinery.apiserver.pipeline import Pipeline
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import Details, ServiceUnavailable
+from atoll.machinery.process import tls
+from atoll.machinery.process.pki import write_private
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.options import SECRETS, StoreOptions
+from atoll.machinery.wire.exchange import Exchange
+from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.server import Server
+from atoll.shard import kubeconfig
+from atoll.shard.app import ShardApp
+from atoll.shard.config import ShardConfig, feature_gates
+from atoll.shard.identity import Credentials, load
+from atoll.standalone.stream import Streaming
+
+log = structlog.get_logger()
+
+DRAIN_S = 10.0
+PORT_FILE = "secure-port"
+
+
+class Door:
+    """The handler of the listener: closed with 503 until the pipeline is there."""
+
+    def __init__(self) -> None:
+        self.pipeline: Pipeline | None = None
+
+    def __call__(self, exchange: Exchange) -> None:
+        if self.pipeline is not None:
+            self.pipeline(exchange)
+            return
+        error = ServiceUnavailable("the shard is starting", Details(retry_after_s=1))
+        headers = (("content-type", "application/json"), ("retry-after", "1"))
+        exchange.reply(503, headers, encode_json(error.status()) + b"\n")
+
+
+def store_options(config: ShardConfig) -> StoreOptions:
+    """The store of a root directory: Secrets sealed, keys beside the file they do not lie in."""
+    root = Path(config.root_directory)
+    return StoreOptions(
+        directory=str(root / "store"), shard=config.shard_name, sealed_types=(SECRETS,),
+        key_file=str(root / "sealing-keys.json"), allow_any_filesystem=config.allow_any_filesystem,
+    )  # fmt: skip
+
+
+async def start(config: ShardConfig) -> None:
+    """Run until SIGTERM or SIGINT. Raises StoreInUse, FileSystemRefused, UnknownFormat, OSError before serving."""
+    began = time.monotonic()
+    feature_gates(config.feature_gates)
+    root = Path(config.root_directory)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root.chmod(0o700)
+    store = open_store(store_options(config))
+    try:
+        await Standalone(config, store, began).run()
+    finally:
+        await store.close()
+
+
+class Standalone:
+    """One running `atoll start`."""
+
+    def __init__(self, config: ShardConfig, store: LmdbStore, began: float) -> None:
+        self._config, self._store, self._began = config, store, began
+        self._root = Path(config.root_directory)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._stop.set)
+        credentials = load(self._config, _names(self._config.bind_address))
+        door = Door()
+        server = Server(door, Limits(), tls.server_context(credentials.serving, credentials.client_ca_pem))
+        port = await self._listen(server)
+        app = ShardApp(self._config, self._store, credentials, f"https://{self._config.bind_address}:{port}")
+        await app.bootstrap()
+        door.pipeline = app.pipeline()
+        async with Streaming(self._config, self._store, app.registry, self._stop.set):
+            manager = asyncio.create_task(app.manager(self._store).run())
+            manager.add_done_callback(self._ended)
+            self._write_kubeconfig(app.url, credentials)
+            self._tell(app.url)
+            await self._stop.wait()
+            await self._drain(app, server, manager)
+
+    async def _listen(self, server: Server) -> int:
+        """Bind the port asked for; 0 keeps the one of the last start if it is free."""
+        asked, file = self._config.secure_port, self._root / PORT_FILE
+        if not asked:
+            with contextlib.suppress(OSError, ValueError):
+                return await server.start(self._config.bind_address, int(file.read_text()))
+        port = await server.start(self._config.bind_address, asked)
+        write_private(file, b"%d\n" % port)
+        return port
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Controllers never end by themselves; without them the shard is not one."""
+        if not task.cancelled() and task.exception() is not None:
+            log.error("controllers failed", exc_info=task.exception())
+            self._stop.set()
+
+    def _write_kubeconfig(self, url: str, credentials: Credentials) -> None:
+        if credentials.tokens is not None:
+            kubeconfig.write(self._root, url, credentials.ca.certificate, credentials.tokens)
+
+    def _tell(self, url: str) -> None:
+        took = time.monotonic() - self._began
+        lines = [f"atoll serves {url} (ready after {took:.2f} s)"]
+        if not self._config.skip_admin_user:
+            lines += [
+                "Go on in another terminal:",
+                f"  export KUBECONFIG={self._root / kubeconfig.FILE_NAME}",
+                "  kubectl create workspace acme --enter",
+                "  kubectl create configmap hello --from-literal=who=world",
+                f"Every change is on a stream: {self._root / 'stream.json'} says where and with which credential.",
+            ]
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+
+    async def _drain(self, app: ShardApp, server: Server, manager: asyncio.Task[None]) -> None:
+        """Readiness off, requests finished, streams ended, controllers stopped."""
+        log.info("draining")
+        app.ready_checks["shutdown"] = lambda: "process is shutting down"
+        await server.drain(DRAIN_S)
+        manager.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await manager
+
+
+def _names(bind_address: str) -> list[str]:
+    """Names in the serving certificate."""
+    names = ["localhost", "127.0.0.1", "::1"]
+    return names if bind_address in {*names, "0.0.0.0", "::"} else [*names, bind_address]

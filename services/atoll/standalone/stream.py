@@ -1,0 +1,82 @@
+"""The stream beside the store: an embedded nats-server, or somebody else's, and the publisher.
+
+Comes up in the background and is kept up; nothing of the API waits for it. When the shard leaves, what is committed is
+given a moment to reach the stream; what does not is published after the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from atoll.machinery.storage.lmdb_store import LmdbStore
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.policy import DefaultPolicy
+from atoll.machinery.stream.publisher import Publisher
+from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
+from atoll.shard.config import ShardConfig
+from atoll.machinery.storage.published import PublishedLog
+
+log = structlog.get_logger()
+
+DRAIN_S = 3.0
+CREDENTIALS_FILE = "stream.json"
+
+
+class Streaming:
+    """An async context manager: publishing runs inside it. `deposed` is called if another writer took over."""
+
+    def __init__(
+        self, config: ShardConfig, store: LmdbStore, registry: CollectorRegistry, deposed: Callable[[], None]
+    ) -> None:
+        self._config, self._store, self._deposed = config, store, deposed
+        self._registry = registry
+        self._server: EmbeddedServer | None = None
+        self._publisher: Publisher | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Streaming:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._publisher is not None:
+            await self._publisher.drain(DRAIN_S)
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._server is not None:
+            await self._server.stop()
+
+    async def _run(self) -> None:
+        access = Access([self._config.nats_url]) if self._config.nats_url else await self._embedded()
+        publisher = Publisher(
+            PublishedLog(self._store), DefaultPolicy(), access, lambda _: self._deposed()
+        )
+        self._measure(publisher)
+        self._publisher = publisher
+        await publisher.run()
+
+    async def _embedded(self) -> Access:
+        root = Path(self._config.root_directory)
+        options = ServerOptions(
+            directory=root / "nats", shard=self._config.shard_name, credentials_file=root / CREDENTIALS_FILE
+        )
+        self._server = EmbeddedServer(options)
+        await self._server.start()
+        return self._server.access
+
+    def _measure(self, publisher: Publisher) -> None:
+        events = Gauge("atoll_stream_lag_events", "Log entries not yet in both streams.", registry=self._registry)
+        seconds = Gauge("atoll_stream_lag_seconds", "Age of the oldest of them.", registry=self._registry)
+        events.set_function(lambda: publisher.lag().events)
+        seconds.set_function(lambda: publisher.lag().seconds)

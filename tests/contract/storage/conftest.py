@@ -1,0 +1,83 @@
+"""The store under contract: in its own process, with commits in the loop and in a thread, and from a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.storage.contract import Store
+from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.remote_store import connect_store
+from atoll.machinery.storage.sealing import ensure_key_file
+from harness.stores import store_options
+
+SECRETS = ResourceType("", "secrets")
+_SOURCES = [str(Path(__file__).parents[3] / "services"), str(Path(__file__).parents[2])]
+
+
+@asynccontextmanager
+async def local(options: StoreOptions) -> AsyncIterator[Store]:
+    store = open_store(options)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def remote(options: StoreOptions) -> AsyncIterator[Store]:
+    """The writer in a process of its own; its socket has a short path, as the kernel wants it."""
+    with tempfile.TemporaryDirectory() as home:
+        socket = Path(home) / "s"
+        command = (
+            sys.executable,
+            "-m",
+            "harness.store_writer",
+            msgspec.json.encode(options).decode(),
+            str(socket),
+        )
+        writer = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={"PYTHONPATH": ":".join(_SOURCES)},
+        )
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        try:
+            while (line := await writer.stdout.readline()) != b"ready\n":
+                assert line, "the writer did not start"
+            store = await connect_store(options, socket)
+            yield store
+            await store.close()
+        finally:
+            writer.stdin.close()
+            await writer.wait()
+
+
+@pytest.fixture(params=["inline", "threaded", "worker"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """A store that must be sound when the test is over."""
+    key_file = tmp_path / "keys.json"
+    ensure_key_file(key_file)
+    options = store_options(
+        tmp_path / "store",
+        commit_in_thread=request.param == "threaded",
+        sealed_types=(SECRETS,),
+        key_file=str(key_file),
+    )
+    make = remote if request.param == "worker" else local
+    async with make(options) as opened:
+        yield opened
+    assert fsck(options) == []

@@ -1,0 +1,66 @@
+"""Running a publisher in a test, and reading a whole stream back as events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from atoll.machinery.stream.connection import Access, Connection
+from atoll.machinery.stream.events import Event, decode
+from atoll.machinery.stream.pipeline import Limits
+from atoll.machinery.stream.policy import DefaultPolicy
+from atoll.machinery.stream.publisher import Publisher, PublisherOptions
+from atoll.machinery.stream.reader import Reader, stream_sequence
+from atoll.machinery.stream.resume import Deposed
+from atoll.machinery.stream.subjects import stream_name
+from harness.nats import NatsServer
+from harness.shardlog import ShardLog
+
+QUICK = PublisherOptions(backoff_max_s=0.2, limits=Limits(stall_s=3.0))
+
+
+class Running:
+    """A publisher at work; `deposed` holds why it ended, if a higher epoch ended it."""
+
+    def __init__(self, log: ShardLog, access: Access, options: PublisherOptions) -> None:
+        self.deposed: list[Deposed] = []
+        self.publisher = Publisher(log, DefaultPolicy(), access, self.deposed.append, options)
+        self.task = asyncio.ensure_future(self.publisher.run())
+
+    async def drained(self) -> None:
+        assert await self.publisher.drain(20.0), f"still {self.publisher.lag()}"
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def publishing(
+    log: ShardLog, nats: NatsServer, options: PublisherOptions = QUICK
+) -> AsyncIterator[Running]:
+    running = Running(log, nats.access, options)
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+async def read_stream(nats: NatsServer, kind: str) -> list[tuple[int, Event]]:
+    """Every readable message of a stream, with its sequence."""
+    connection = await nats.connect()
+    reader = Reader(connection, stream_name(kind, nats.shard), "reading")
+    try:
+        return await _read_all(connection, reader)
+    finally:
+        await reader.close()
+        await connection.close()
+
+
+async def _read_all(connection: Connection, reader: Reader) -> list[tuple[int, Event]]:
+    await reader.open({"deliver_policy": "all"})
+    found: list[tuple[int, Event]] = []
+    while batch := await reader.batch(wait=False):
+        found.extend((stream_sequence(m.reply), decode(m.subject, m.headers, m.data)) for m in batch)
+    return found

@@ -1,0 +1,241 @@
+"""Faults between the log and the stream: whatever happens, the stream is the log or says that it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from pathlib import Path
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.subjects import stream_name
+from harness.nats import NatsServer, eventually
+from harness.shardlog import CONFIGMAPS, ShardLog
+from harness.streams import QUICK, Running, publishing, read_stream
+
+
+def config_map(name: str, cluster: str = "c1") -> ObjectKey:
+    return ObjectKey(CONFIGMAPS, cluster, "default", name)
+
+
+def write(log: ShardLog, count: int) -> None:
+    for number in range(count):
+        log.put(config_map(f"m{number % 9}", f"c{number % 3}"), data={"number": f"{len(log.entries):06d}"})
+
+
+def revisions(events: list[tuple[int, Event]]) -> list[int]:
+    return [event.revision for _, event in events if event.key is not None]
+
+
+def controls(events: list[tuple[int, Event]]) -> list[tuple[Operation, int]]:
+    return [(event.operation, event.revision) for _, event in events if event.key is None]
+
+
+async def test_killing_nats_again_and_again_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    log, dice = ShardLog(), random.Random(7)
+    async with NatsServer(tmp_path, backoff_s=0.01) as nats, publishing(log, nats) as running:
+        for _ in range(5):
+            write(log, 800)
+            target = log.entries[-dice.randrange(1, 700)].revision
+            await eventually(lambda target=target: running.publisher.changes.revision >= target)  # type: ignore[misc]
+            await nats.kill()
+        write(log, 100)
+        await running.drained()
+        events = await read_stream(nats, "changes")
+    assert revisions(events) == [entry.revision for entry in log.entries]
+    assert controls(events) == []
+
+
+async def test_a_killed_publisher_goes_on_without_its_last_cursor(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 300)
+            await running.drained()
+        log = log.reopened(keep_marks=False)
+        write(log, 300)
+        async with publishing(log, nats) as running:
+            await running.drained()
+        events = await read_stream(nats, "changes")
+    assert revisions(events) == [entry.revision for entry in log.entries]
+    assert controls(events) == []
+
+
+async def test_a_publisher_stopped_anywhere_goes_on_where_the_stream_ends(tmp_path: Path) -> None:
+    log, dice = ShardLog(), random.Random(11)
+    async with NatsServer(tmp_path) as nats:
+        for _ in range(6):
+            old_marks = dict(log.marks)
+            running = Running(log, nats.access, QUICK)
+            write(log, 600)
+            target = log.entries[-dice.randrange(1, 600)].revision
+            await eventually(lambda r=running, t=target: r.publisher.changes.revision >= t)  # type: ignore[misc]
+            running.task.cancel()
+            await asyncio.gather(running.task, return_exceptions=True)
+            log = log.reopened()
+            log.marks = old_marks
+        async with publishing(log, nats) as running:
+            await running.drained()
+        events = await read_stream(nats, "changes")
+    assert revisions(events) == [entry.revision for entry in log.entries]
+    assert controls(events) == []
+
+
+async def test_a_deleted_store_is_refilled_behind_a_resync(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 200)
+        await running.drained()
+        log.compact(log.entries[49].revision)
+        await nats.stop()
+        nats.delete_store()
+        write(log, 50)
+        await nats.start()
+        await running.drained()
+        events = await read_stream(nats, "changes")
+    assert controls(events) == [(Operation.RESYNC, log.floor())]
+    assert events[0][1].operation is Operation.RESYNC
+    assert revisions(events) == [entry.revision for entry in log.entries]
+
+
+async def test_a_purged_stream_is_not_starved_by_the_dedupe_window(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 100)
+            await running.drained()
+        connection = await nats.connect()
+        await connection.api(f"STREAM.PURGE.{stream_name('changes', 'root')}")
+        await connection.close()
+        log = log.reopened(keep_marks=False)
+        async with publishing(log, nats) as running:
+            await running.drained()
+        events = await read_stream(nats, "changes")
+    assert controls(events) == [(Operation.RESYNC, 0)]
+    assert revisions(events) == [entry.revision for entry in log.entries]
+
+
+async def test_an_older_copy_of_the_store_gets_what_it_lacks_although_the_cursor_is_ahead(
+    tmp_path: Path,
+) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 100)
+            await running.drained()
+        await nats.stop()
+        shutil.copytree(nats.directory / "store", tmp_path / "copy")
+        await nats.start()
+        async with publishing(log, nats) as running:
+            write(log, 100)
+            await running.drained()
+        await nats.stop()
+        nats.delete_store()
+        shutil.copytree(tmp_path / "copy", nats.directory / "store")
+        await nats.start()
+        async with publishing(log, nats) as running:
+            write(log, 10)
+            await running.drained()
+        events = await read_stream(nats, "changes")
+    assert revisions(events) == [entry.revision for entry in log.entries]
+    assert controls(events) == []
+
+
+async def test_compaction_that_passed_the_stream_is_said_by_a_resync(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 20)
+        await running.drained()
+        await nats.stop()
+        write(log, 100)
+        log.compact(log.entries[60].revision)
+        await nats.start()
+        await running.drained()
+        events = await read_stream(nats, "changes")
+    assert controls(events) == [(Operation.RESYNC, log.floor())]
+    assert revisions(events)[20:] == [entry.revision for entry in log.entries]
+
+
+async def test_a_new_lineage_is_said_by_a_resync(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 20)
+            await running.drained()
+        log = log.reopened(lineage="b2")
+        async with publishing(log, nats) as running:
+            write(log, 5)
+            await running.drained()
+        events = await read_stream(nats, "changes")
+    assert controls(events) == [(Operation.RESYNC, 0)]
+    assert [event.lineage for _, event in events[21:]] == ["b2"] * 25
+    assert revisions(events)[20:] == [entry.revision for entry in log.entries]
+
+
+async def test_the_higher_epoch_publishes_and_the_lower_one_is_told(tmp_path: Path) -> None:
+    old = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(old, nats) as first:
+        write(old, 50)
+        await first.drained()
+        new = old.reopened()
+        async with publishing(new, nats) as second:
+            write(new, 50)
+            await second.drained()
+            write(old, 5)
+            await eventually(lambda: bool(first.deposed))
+            assert first.task.done()
+            assert (first.deposed[0].own, first.deposed[0].other) == (old.identity.epoch, new.identity.epoch)
+            write(new, 50)
+            await second.drained()
+        events = await read_stream(nats, "changes")
+    assert revisions(events) == [entry.revision for entry in new.entries]
+
+
+async def test_a_flipped_bit_in_the_middle_is_found_and_said(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 200)
+        await running.drained()
+        await nats.stop()
+        nats.flip_bit(stream_name("changes", "root"), b'"number":"000120"')
+        await nats.start()
+        await eventually(lambda: running.publisher.changes.stats.anew == 1)
+        await running.drained()
+        events = await read_stream(nats, "changes")
+        assert running.publisher.changes.stats.damaged_messages == 1
+    assert controls(events) == [(Operation.RESYNC, log.last())]
+    assert set(revisions(events)) == {entry.revision for entry in log.entries} - {log.entries[120].revision}
+
+
+async def test_a_flipped_bit_in_the_last_message_is_found_and_said(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 50)
+        await running.drained()
+        await nats.stop()
+        nats.flip_bit(stream_name("changes", "root"), b'"number":"000049"')
+        await nats.start()
+        await eventually(lambda: running.publisher.changes.stats.anew == 1)
+        await running.drained()
+        events = await read_stream(nats, "changes")
+    assert controls(events) == [(Operation.RESYNC, log.last())]
+
+
+async def test_damage_that_a_resync_covers_is_not_reported_twice(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 100)
+            await running.drained()
+            await nats.stop()
+            nats.flip_bit(stream_name("changes", "root"), b'"number":"000050"')
+            await nats.start()
+            await eventually(lambda: running.publisher.changes.stats.anew == 1)
+            await running.drained()
+        async with publishing(log, nats) as running:
+            await running.drained()
+            connection = await nats.connect()
+            assert await running.publisher._audit.changes(connection)
+            await connection.close()
+        assert running.publisher.changes.stats.anew == 0

@@ -1,0 +1,211 @@
+"""RBAC against a second opinion: a naive model that reads the objects anew for every question.
+
+The model knows Kubernetes' rules from their description and shares no code with the authorizer: no index, no
+cache, no compilation. Policies change between questions, so what is cached has to be what is stored.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from atoll.machinery.apiserver.authorization.attributes import Attributes
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.user import User
+from harness.rbac_snapshot import FakeStore, binding, logical_cluster, role, subject
+
+WEB, ADMIN = "2web", "system:admin"
+NAMESPACES = ("n1", "n2")
+USERS = (
+    User("alice", ("devs", "system:authenticated")),
+    User("bob", ("system:authenticated",)),
+    User("system:serviceaccount:n1:sa", ("system:serviceaccounts",)),
+)
+SUBJECTS = (
+    "User:alice", "User:bob", "Group:devs", "Group:system:authenticated", "Group:system:serviceaccounts",
+    "ServiceAccount:n1/sa", "ServiceAccount:sa", "User:system:serviceaccount:n1:sa", "User:devs", "Group:alice",
+)  # fmt: skip
+ROLE_NAMES = ("r1", "r2", "r3")
+
+
+def some(*values: str, max_size: int = 2) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(values), min_size=1, max_size=max_size)
+
+
+resource_rules = st.builds(
+    lambda verbs, groups, resources, names: {
+        "verbs": verbs, "apiGroups": groups, "resources": resources, **({"resourceNames": names} if names else {}),
+    },
+    some("get", "list", "create", "*"), some("", "apps", "*"),
+    some("pods", "pods/log", "secrets", "*", "*/log", "*/scale"),
+    st.one_of(st.just([]), some("a", "b")),
+)  # fmt: skip
+url_rules = st.builds(
+    lambda verbs, urls: {"verbs": verbs, "nonResourceURLs": urls},
+    some("get", "access", "*"), some("/", "/api", "/api/*", "*", "/apis*"),
+)  # fmt: skip
+rules = st.lists(st.one_of(resource_rules, url_rules), max_size=3)
+
+objects = st.one_of(
+    st.builds(lambda name, rs: role(name, *rs), st.sampled_from(ROLE_NAMES), rules),
+    st.builds(
+        lambda name, rs, ns: role(name, *(r for r in rs if "resources" in r), namespace=ns),
+        st.sampled_from(ROLE_NAMES), rules, st.sampled_from(NAMESPACES),
+    ),
+    st.builds(
+        lambda name, to, subjects: binding(name, to, *subjects),
+        st.sampled_from(("b1", "b2")), st.sampled_from(ROLE_NAMES), st.lists(st.sampled_from(SUBJECTS), max_size=3),
+    ),
+    st.builds(
+        lambda name, to, subjects, ns, kind: binding(name, to, *subjects, namespace=ns, role_kind=kind),
+        st.sampled_from(("b1", "b2")), st.sampled_from(ROLE_NAMES), st.lists(st.sampled_from(SUBJECTS), max_size=3),
+        st.sampled_from(NAMESPACES), st.sampled_from(("Role", "ClusterRole")),
+    ),
+)  # fmt: skip
+changes = st.lists(st.tuples(st.sampled_from((WEB, ADMIN)), objects, st.booleans()), max_size=14)
+
+questions = st.lists(
+    st.one_of(
+        st.builds(
+            lambda user, verb, group, resource, ns, name: Attributes(
+                user=user, verb=verb, cluster=WEB, group=group, resource=resource[0], subresource=resource[1],
+                namespace=ns, name=name,
+            ),
+            st.sampled_from(USERS), st.sampled_from(("get", "list", "create", "delete")),
+            st.sampled_from(("", "apps", "other")),
+            st.sampled_from((("pods", ""), ("pods", "log"), ("secrets", ""), ("secrets", "scale"))),
+            st.sampled_from(("", *NAMESPACES)), st.sampled_from(("", "a", "b", "c")),
+        ),
+        st.builds(
+            lambda user, verb, path: Attributes(user=user, verb=verb, cluster=WEB, path=path),
+            st.sampled_from(USERS), st.sampled_from(("get", "access", "post")),
+            st.sampled_from(("/", "/api", "/api/v1", "/apis", "/other")),
+        ),
+    ),
+    min_size=1, max_size=8,
+)  # fmt: skip
+
+Objects = dict[tuple[str, str, str, str], Object]
+
+
+def model_allows(stored: Objects, asked: Attributes) -> bool:
+    """What Kubernetes' RBAC and kcp's two layers of it say, one object after the other."""
+    if not _granted(
+        stored, Attributes(user=asked.user, verb="access", cluster=WEB, path="/"), cluster_only=True
+    ):
+        # A service account of the cluster needs no access.
+        if not asked.user.name.startswith("system:serviceaccount:"):
+            return False
+    return _granted(stored, asked, cluster_only=False)
+
+
+def _granted(stored: Objects, asked: Attributes, cluster_only: bool) -> bool:
+    for (cluster, kind, namespace, _), obj in stored.items():
+        if kind == "ClusterRoleBinding" or (
+            kind == "RoleBinding" and not cluster_only and namespace and namespace == asked.namespace
+        ):
+            layers = [ADMIN] if cluster == ADMIN else [cluster, ADMIN]
+            if _concerns(obj, namespace, asked.user) and _role_allows(stored, layers, obj, namespace, asked):
+                return True
+    return False
+
+
+def _concerns(obj: Object, namespace: str, user: User) -> bool:
+    for entry in obj["subjects"]:
+        if entry["kind"] == "User" and entry["name"] == user.name:
+            return True
+        if entry["kind"] == "Group" and entry["name"] in user.groups:
+            return True
+        if entry["kind"] == "ServiceAccount":
+            where = entry.get("namespace") or namespace
+            if where and user.name == ":".join(["system", "serviceaccount", where, entry["name"]]):
+                return True
+    return False
+
+
+def _role_allows(stored: Objects, layers: list[str], obj: Object, namespace: str, asked: Attributes) -> bool:
+    kind, name = obj["roleRef"]["kind"], obj["roleRef"]["name"]
+    for layer in layers:
+        found = stored.get((layer, kind, "" if kind == "ClusterRole" else namespace, name))
+        if found is not None:
+            return any(_rule_allows(rule, asked) for rule in found["rules"])
+    return False
+
+
+def _rule_allows(rule: Object, asked: Attributes) -> bool:
+    if "*" not in rule["verbs"] and asked.verb not in rule["verbs"]:
+        return False
+    if asked.path:
+        urls = rule.get("nonResourceURLs", [])
+        return any(
+            url == asked.path or (url[-1] == "*" and asked.path[: len(url) - 1] == url[:-1]) for url in urls
+        )
+    if "resources" not in rule or not {"*", asked.group} & set(rule["apiGroups"]):
+        return False
+    wanted = {"*", asked.resource if not asked.subresource else f"{asked.resource}/{asked.subresource}"}
+    if asked.subresource:
+        wanted.add("*/" + asked.subresource)
+    if not wanted & set(rule["resources"]):
+        return False
+    return not rule.get("resourceNames") or asked.name in rule["resourceNames"]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(changes, questions), min_size=1, max_size=3))
+def test_the_authorizer_agrees_with_a_naive_reading_of_the_objects(
+    rounds: list[tuple[list[tuple[str, Object, bool]], list[Attributes]]],
+) -> None:
+    store, stored, authorizer = FakeStore(), Objects(), Authorizer()
+    store.put(WEB, logical_cluster())
+    for made, asked in rounds:
+        for cluster, obj, remove in made:
+            apply(store, stored, cluster, obj, remove)
+        for question in asked:
+            expected = model_allows(stored, question)
+            for _ in range(2):
+                assert authorizer.authorize(store, question).allowed is expected, (question, stored)
+
+
+def apply(store: FakeStore, stored: Objects, cluster: str, obj: Object, remove: bool) -> None:
+    """Write an object, or remove the one of its name if it is there."""
+    metadata = obj["metadata"]
+    key = (cluster, obj["kind"], metadata.get("namespace", ""), metadata["name"])
+    if remove and key in stored:
+        del stored[key]
+        store.delete(cluster, obj["kind"], metadata["name"], metadata.get("namespace", ""))
+    elif not remove:
+        stored[key] = obj
+        store.put(cluster, obj)
+
+
+@settings(max_examples=200, deadline=None)
+@given(changes, questions)
+def test_the_rules_listed_for_a_user_are_those_that_decide(
+    made: list[tuple[str, Object, bool]], asked: list[Attributes]
+) -> None:
+    store, stored, authorizer = FakeStore(), Objects(), Authorizer()
+    store.put(WEB, logical_cluster())
+    store.put(ADMIN, role("door", {"verbs": ["access"], "nonResourceURLs": ["/"]}))
+    store.put(ADMIN, binding("door", "door", *(f"User:{user.name}" for user in USERS)))
+    for cluster, obj, remove in made:
+        apply(store, stored, cluster, obj, remove)
+    for question in asked:
+        listed = authorizer.rules(store, question.user, WEB, question.namespace).rules
+        by_list = any(
+            rule.matches_kind(question)
+            and (not rule.names or bool(question.path) or question.name in rule.names)
+            for rule in listed
+        )
+        assert authorizer.authorize(store, question).allowed is by_list
+
+
+def test_the_model_can_disagree() -> None:
+    """The oracle is not a constant: it tells a granted question from a refused one."""
+    stored: Objects = {
+        (ADMIN, "ClusterRole", "", "r1"): role("r1", {"verbs": ["*"], "nonResourceURLs": ["*"]}),
+        (WEB, "ClusterRoleBinding", "", "b1"): binding("b1", "r1", "User:alice"),
+    }
+    assert subject("User:alice")["name"] == "alice"
+    assert model_allows(stored, Attributes(user=USERS[0], verb="get", cluster=WEB, path="/api"))
+    assert not model_allows(stored, Attributes(user=USERS[1], verb="get", cluster=WEB, path="/api"))

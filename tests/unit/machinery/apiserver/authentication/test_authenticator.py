@@ -1,0 +1,312 @@
+"""The authenticator: which credential counts, and that a bad one never ends as anonymous."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, load_admin_tokens
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.headers import HeaderNames, RequestHeaders
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator
+from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file, token_digest
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.meta.status import Unauthorized
+from atoll.machinery.meta.user import ANONYMOUS_USER, User
+from atoll.machinery.process.pki import Pair, make_ca, make_client, pem_to_der
+from atoll.machinery.wire.exchange import HttpRequest, Peer
+from harness.rbac_snapshot import FakeStore, bootstrap, workspace
+
+AUDIENCE = "https://kcp.default.svc"
+WEB = "2web"
+TOKENS = (
+    's3cret-alice,alice,1,"devs,ops"\n\ns3cret-bob,bob,2\ns3cret-init,init,3,system:kcp:initializer:a:b\n'
+)
+
+
+@pytest.fixture(scope="module")
+def client_ca() -> Pair:
+    return make_ca("clients")
+
+
+@pytest.fixture(scope="module")
+def proxy_ca() -> Pair:
+    return make_ca("proxies")
+
+
+@pytest.fixture(scope="module")
+def proxy(proxy_ca: Pair) -> bytes:
+    return pem_to_der(make_client(proxy_ca, "front-proxy").certificate)
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    made = FakeStore()
+    bootstrap(made)
+    workspace(made, WEB, owner="alice")
+    return made
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make(
+    certificates: Certificates, names: HeaderNames | None = None, anonymous: bool = True
+) -> Authenticator:
+    table = KnownTokens(parse_token_file(TOKENS), (AUDIENCE,))
+    bearers = Bearers((table,), (AUDIENCE,))
+    return Authenticator(
+        bearers, certificates, Impersonator(Authorizer()), RequestHeaders(names), anonymous=anonymous
+    )
+
+
+@pytest.fixture
+def authenticator(client_ca: Pair, proxy_ca: Pair) -> Authenticator:
+    return make(Certificates(client_ca.certificate, proxy_ca.certificate, ["front-proxy"]))
+
+
+def request(certificate: bytes | None = None, **headers: str | list[str]) -> HttpRequest:
+    found = {
+        name.replace("__", "-"): [value] if isinstance(value, str) else value
+        for name, value in headers.items()
+    }
+    return HttpRequest("GET", b"/api", found, b"", Peer("127.0.0.1", 1, certificate))
+
+
+def bearer(token: str) -> HttpRequest:
+    return request(authorization=f"Bearer {token}")
+
+
+def test_without_a_credential_one_is_anonymous(authenticator: Authenticator, store: FakeStore) -> None:
+    assert authenticator.authenticate(request(), WEB, store) == ANONYMOUS_USER
+
+
+def test_anonymous_can_be_turned_off(client_ca: Pair, store: FakeStore) -> None:
+    with pytest.raises(Unauthorized, match="Unauthorized"):
+        make(Certificates(), anonymous=False).authenticate(request(), WEB, store)
+
+
+def test_tokens_of_the_file_name_user_uid_and_groups(authenticator: Authenticator, store: FakeStore) -> None:
+    found = authenticator.authenticate(bearer("s3cret-alice"), WEB, store)
+    assert found == User("alice", ("devs", "ops", "system:authenticated"), "1")
+    assert authenticator.authenticate(bearer("s3cret-bob"), WEB, store).groups == ("system:authenticated",)
+    lower = request(authorization="bearer s3cret-bob")
+    assert authenticator.authenticate(lower, WEB, store).name == "bob"
+
+
+def test_no_credential_carries_a_lifecycle_group(
+    authenticator: Authenticator, store: FakeStore, client_ca: Pair, proxy: bytes
+) -> None:
+    group = "system:kcp:initializer:root:universal"
+    der = pem_to_der(make_client(client_ca, "x", [group, "devs"]).certificate)
+    header = {"x-remote-user": ["x"], "x-remote-group": [group, "devs"]}
+    spoken = HttpRequest("GET", b"/", header, b"", Peer("::1", 1, proxy))
+    for sent in (bearer("s3cret-init"), request(der), spoken):
+        found = authenticator.authenticate(sent, WEB, store)
+        assert found.groups in (("system:authenticated",), ("devs", "system:authenticated"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Bearer wrong", "Bearer ", "Bearer", "Bearer a b", "Basic YTpi", "Negotiate x", "", "s3cret-alice",
+        "Bearer s3cret-alice,", "Bearer s3cret-ALICE", "Bearer " + "x" * 100_000, "Bearer a.b.c",
+    ],
+)  # fmt: skip
+def test_a_bad_authorization_header_is_refused_not_anonymous(
+    authenticator: Authenticator, store: FakeStore, value: str
+) -> None:
+    with pytest.raises(Unauthorized):
+        authenticator.authenticate(request(authorization=value), WEB, store)
+
+
+def test_two_authorization_headers_are_refused(authenticator: Authenticator, store: FakeStore) -> None:
+    with pytest.raises(Unauthorized):
+        authenticator.authenticate(
+            request(authorization=["Bearer s3cret-alice", "Bearer s3cret-bob"]), WEB, store
+        )
+
+
+def test_the_token_file_names_the_line_but_never_the_token() -> None:
+    with pytest.raises(ValueError, match="record 2") as failure:
+        parse_token_file("a,b,c\nhush-hush,x\n")
+    assert "hush" not in str(failure.value)
+    with pytest.raises(ValueError, match="record 1"):
+        parse_token_file(",user,1\n")
+
+
+class TestClientCertificates:
+    def test_name_user_groups_and_uid(
+        self, authenticator: Authenticator, store: FakeStore, client_ca: Pair
+    ) -> None:
+        der = pem_to_der(make_client(client_ca, "carol", ["devs", "system:masters"], uid="u7").certificate)
+        for _ in range(2):
+            found = authenticator.authenticate(request(der), WEB, store)
+            assert (found.name, found.uid) == ("carol", "u7")
+            assert found.groups == ("devs", "system:masters", "system:authenticated")
+            (identifier,) = found.extra["authentication.kubernetes.io/credential-id"]
+            assert identifier.startswith("X509SHA256=")
+
+    def test_of_another_ca_are_refused(self, authenticator: Authenticator, store: FakeStore) -> None:
+        der = pem_to_der(make_client(make_ca("clients"), "carol").certificate)
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(request(der), WEB, store)
+
+    def test_that_are_garbage_are_refused(self, authenticator: Authenticator, store: FakeStore) -> None:
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(request(b"\x30\x03abc"), WEB, store)
+
+    def test_end_with_the_certificate_even_on_a_connection_that_goes_on(
+        self, store: FakeStore, client_ca: Pair
+    ) -> None:
+        clock = Clock()
+        authenticator = make(Certificates(client_ca.certificate, clock=clock))
+        der = pem_to_der(make_client(client_ca, "carol").certificate)
+        assert authenticator.authenticate(request(der), WEB, store).name == "carol"
+        clock.now = 10**11
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(request(der), WEB, store)
+
+    def test_of_a_proxy_are_no_user(
+        self, authenticator: Authenticator, store: FakeStore, proxy: bytes
+    ) -> None:
+        assert authenticator.authenticate(request(proxy), WEB, store) == ANONYMOUS_USER
+        passed_on = request(proxy, authorization="Bearer s3cret-bob")
+        assert authenticator.authenticate(passed_on, WEB, store).name == "bob"
+
+
+# --- identity headers ------------------------------------------------------------------------------------
+
+SPELLINGS = [
+    "x-remote-user", "x_remote_user", "x-remote_user", "x%2dremote-user", "x%2Dremote%2duser", "X-REMOTE-USER",
+    "x-remote-group", "x_remote_group", "x-remote_group", "x%5fremote_group", "x-remote-uid", "x_remote_uid",
+    "x-remote-extra-authorization.kcp.io%2fwarrant", "x_remote_extra_scopes", "x-remote_extra-a",
+    "x-remote-anything", "x-remote-", "x-remote-extra-", "x-remote-extra-authentication.kcp.io/scopes", "x%2d%72emote-group",
+]  # fmt: skip
+
+
+class TestIdentityHeaders:
+    @pytest.fixture
+    def carol(self, client_ca: Pair) -> bytes:
+        return pem_to_der(make_client(client_ca, "carol").certificate)
+
+    @pytest.fixture
+    def wrong_name(self, proxy_ca: Pair) -> bytes:
+        return pem_to_der(make_client(proxy_ca, "not-the-front-proxy").certificate)
+
+    def test_from_the_proxy_are_the_user(
+        self, authenticator: Authenticator, store: FakeStore, proxy: bytes
+    ) -> None:
+        headers = {
+            "x-remote-user": ["dave"], "x-remote-group": ["devs", "ops"], "x-remote-uid": ["u9"],
+            "x-remote-extra-authentication.kcp.io%2fscopes": ["cluster:a", "cluster:b"],
+            "x-remote-extra-foo_bar": ["1"],
+        }  # fmt: skip
+        found = authenticator.authenticate(
+            HttpRequest("GET", b"/", headers, b"", Peer("", 1, proxy)), WEB, store
+        )
+        assert (found.name, found.uid) == ("dave", "u9")
+        assert found.groups == ("devs", "ops", "system:authenticated")
+        assert found.extra == {
+            "authentication.kcp.io/scopes": ("cluster:a", "cluster:b"), "foo_bar": ("1",)
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("name", SPELLINGS)
+    def test_from_anybody_else_refuse_the_request(
+        self, authenticator: Authenticator, store: FakeStore, carol: bytes, wrong_name: bytes, name: str
+    ) -> None:
+        for certificate, authorization in itertools.product(
+            (None, carol, wrong_name), ([], ["Bearer s3cret-alice"])
+        ):
+            headers = {name: ["system:masters"], "x-real": ["1"]}
+            if authorization:
+                headers["authorization"] = authorization
+            sent = HttpRequest("GET", b"/api", headers, b"", Peer("", 1, certificate))
+            with pytest.raises(Unauthorized):
+                authenticator.authenticate(sent, WEB, store)
+
+    @pytest.mark.parametrize("name", [name for name in SPELLINGS if "_" in name or "%2d" in name.lower()])
+    def test_that_only_look_like_it_refuse_even_the_proxys_request(
+        self, authenticator: Authenticator, store: FakeStore, proxy: bytes, name: str
+    ) -> None:
+        headers = {"x-remote-user": ["dave"], name: ["system:masters"]}
+        sent = HttpRequest("GET", b"/api", headers, b"", Peer("", 1, proxy))
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(sent, WEB, store)
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"x-remote-group": ["system:masters"]}, {"x-remote-user": [""], "x-remote-group": ["devs"]},
+            {"x-remote-user": ["dave", "root"]}, {"x-remote-user": ["dave"], "x-remote-uid": ["1", "2"]},
+            {"x-remote-user": ["dave"], "connection": ["close, X-Remote-User"]},
+            {"x-remote-user": ["dave"], "x-remote-group": ["a"], "connection": ["x-remote-group"]},
+            {"x-remote-user": ["dave"], "x-remote-nonsense": ["a"]},
+        ],
+    )  # fmt: skip
+    def test_that_are_incomplete_or_ambiguous_refuse_the_proxys_request(
+        self, authenticator: Authenticator, store: FakeStore, proxy: bytes, headers: dict[str, list[str]]
+    ) -> None:
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(HttpRequest("GET", b"/", headers, b"", Peer("", 1, proxy)), WEB, store)
+
+    @pytest.mark.parametrize("name", ["x-real-user", "x_real_user", "x-remote-user"])
+    def test_with_other_configured_names_both_old_and_new_are_refused_from_others(
+        self, store: FakeStore, proxy: bytes, proxy_ca: Pair, name: str
+    ) -> None:
+        names = HeaderNames("x-real-user", "x-real-group", "x-real-uid", "x-real-extra-")
+        authenticator = make(Certificates(b"", proxy_ca.certificate), names)
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(
+                HttpRequest("GET", b"/", {name: ["root"]}, b"", Peer("", 1)), WEB, store
+            )
+        sent = HttpRequest("GET", b"/", {"x-real-user": ["dave"]}, b"", Peer("", 1, proxy))
+        assert authenticator.authenticate(sent, WEB, store).name == "dave"
+
+    def test_one_ca_for_both_makes_proxies_of_who_sends_headers(
+        self, store: FakeStore, client_ca: Pair
+    ) -> None:
+        both = make(Certificates(client_ca.certificate, client_ca.certificate, ["front-proxy"]))
+        der = pem_to_der(make_client(client_ca, "front-proxy").certificate)
+        assert both.authenticate(request(der), WEB, store).name == "front-proxy"
+        sent = HttpRequest("GET", b"/", {"x-remote-user": ["dave"]}, b"", Peer("", 1, der))
+        assert both.authenticate(sent, WEB, store).name == "dave"
+
+
+class TestAdminTokens:
+    def test_make_the_three_administrators(self, tmp_path: Path) -> None:
+        tokens = load_admin_tokens(tmp_path / FILE_NAME, with_user=True)
+        users = tokens.users
+        assert users[token_digest(tokens.shard_admin)].groups == ("system:masters",)
+        assert users[token_digest(tokens.kcp_admin)].groups == ("system:kcp:admin",)
+        assert users[token_digest(tokens.user)].groups == ()
+        assert len({tokens.shard_admin, tokens.kcp_admin, tokens.user}) == 3
+
+    def test_keep_only_the_shard_admins_hash_privately(self, tmp_path: Path) -> None:
+        store = tmp_path / FILE_NAME
+        tokens = load_admin_tokens(store)
+        assert store.read_bytes() == token_digest(tokens.shard_admin)
+        assert store.stat().st_mode & 0o777 == 0o600
+        assert tokens.shard_admin not in repr(tokens)
+
+    def test_let_the_shard_admins_token_survive_a_restart_and_renew_the_others(self, tmp_path: Path) -> None:
+        store = tmp_path / FILE_NAME
+        first = load_admin_tokens(store)
+        second = load_admin_tokens(store, first.shard_admin)
+        assert second.shard_admin == first.shard_admin
+        assert second.kcp_admin != first.kcp_admin
+
+    @pytest.mark.parametrize("kept", ["", "forged"])
+    def test_replace_a_token_that_is_not_the_stored_one(self, tmp_path: Path, kept: str) -> None:
+        store = tmp_path / FILE_NAME
+        load_admin_tokens(store)
+        second = load_admin_tokens(store, kept)
+        assert second.shard_admin != kept
+        assert store.read_bytes() == token_digest(second.shard_admin)

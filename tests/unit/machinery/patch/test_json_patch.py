@@ -1,0 +1,120 @@
+"""JSON patch against RFC 6902 and the limits Kubernetes adds."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from atoll.machinery.patch import json_patch
+from atoll.machinery.patch.errors import REJECTED, PatchDoesNotApply, TooManyOperations, UndecodablePatch
+from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
+
+DOC: dict[str, Any] = {"a": {"b": [1, 2, 3]}, "c": "x", "": {"~": 1, "/": 2}, "null": None}
+
+APPLIES: list[tuple[str, list[Any], Any]] = [
+    ("add a field", [{"op": "add", "path": "/d", "value": 1}], {**DOC, "d": 1}),
+    ("add replaces", [{"op": "add", "path": "/c", "value": "y"}], {**DOC, "c": "y"}),
+    ("add inserts", [{"op": "add", "path": "/a/b/1", "value": 9}], {**DOC, "a": {"b": [1, 9, 2, 3]}}),
+    ("add at the end", [{"op": "add", "path": "/a/b/3", "value": 9}], {**DOC, "a": {"b": [1, 2, 3, 9]}}),
+    ("add appends", [{"op": "add", "path": "/a/b/-", "value": 9}], {**DOC, "a": {"b": [1, 2, 3, 9]}}),
+    ("add null", [{"op": "add", "path": "/d", "value": None}], {**DOC, "d": None}),
+    ("replace the document", [{"op": "replace", "path": "", "value": {"z": 1}}], {"z": 1}),
+    ("add the document", [{"op": "add", "path": "", "value": {"z": 1}}], {"z": 1}),
+    ("remove an item", [{"op": "remove", "path": "/a/b/0"}], {**DOC, "a": {"b": [2, 3]}}),
+    ("replace an item", [{"op": "replace", "path": "/a/b/2", "value": {}}], {**DOC, "a": {"b": [1, 2, {}]}}),
+    ("escapes", [{"op": "replace", "path": "//~0", "value": 5}, {"op": "replace", "path": "//~1", "value": 6}],
+     {**DOC, "": {"~": 5, "/": 6}}),
+    ("move", [{"op": "move", "from": "/c", "path": "/a/c"}],
+     {"a": {"b": [1, 2, 3], "c": "x"}, "": DOC[""], "null": None}),
+    ("move in a list", [{"op": "move", "from": "/a/b/0", "path": "/a/b/2"}], {**DOC, "a": {"b": [2, 3, 1]}}),
+    ("move onto itself", [{"op": "move", "from": "/c", "path": "/c"}], DOC),
+    ("copy", [{"op": "copy", "from": "/a", "path": "/z"}], {**DOC, "z": {"b": [1, 2, 3]}}),
+    ("a copy is apart", [{"op": "copy", "from": "/a", "path": "/z"}, {"op": "remove", "path": "/z/b/0"}],
+     {**DOC, "z": {"b": [2, 3]}}),
+    ("test", [{"op": "test", "path": "/a", "value": {"b": [1, 2, 3]}}], DOC),
+    ("test numbers by value", [{"op": "test", "path": "/a/b/0", "value": 1.0}], DOC),
+    ("test null where nothing is", [{"op": "test", "path": "/nothing", "value": None}], DOC),
+    ("several", [{"op": "add", "path": "/n", "value": {}}, {"op": "add", "path": "/n/m", "value": []},
+                 {"op": "add", "path": "/n/m/-", "value": 1}], {**DOC, "n": {"m": [1]}}),
+]  # fmt: skip
+
+REFUSED: list[tuple[str, list[Any]]] = [
+    ("remove of nothing", [{"op": "remove", "path": "/x"}]),
+    ("remove of the document", [{"op": "remove", "path": ""}]),
+    ("replace of nothing", [{"op": "replace", "path": "/x", "value": 1}]),
+    ("replace beyond the end", [{"op": "replace", "path": "/a/b/3", "value": 1}]),
+    ("replace at the dash", [{"op": "replace", "path": "/a/b/-", "value": 1}]),
+    ("add beyond the end", [{"op": "add", "path": "/a/b/4", "value": 1}]),
+    ("add below nothing", [{"op": "add", "path": "/x/y", "value": 1}]),
+    ("add into a scalar", [{"op": "add", "path": "/c/y", "value": 1}]),
+    ("a leading zero", [{"op": "remove", "path": "/a/b/01"}]),
+    ("a negative index", [{"op": "remove", "path": "/a/b/-1"}]),
+    ("a huge index", [{"op": "remove", "path": "/a/b/" + "9" * 5000}]),
+    ("a digit of another script", [{"op": "remove", "path": "/a/b/\u0661"}]),
+    ("a path without slash", [{"op": "remove", "path": "c"}]),
+    ("no path", [{"op": "remove"}]),
+    ("no from", [{"op": "move", "path": "/x"}]),
+    ("no value", [{"op": "add", "path": "/x"}]),
+    ("move of nothing", [{"op": "move", "from": "/x", "path": "/y"}]),
+    ("move into itself", [{"op": "move", "from": "/a", "path": "/a/b/0"}]),
+    ("copy of nothing", [{"op": "copy", "from": "/x", "path": "/y"}]),
+    ("failed test", [{"op": "test", "path": "/c", "value": "y"}]),
+    ("test of true as one", [{"op": "test", "path": "/a/b/0", "value": True}]),
+    ("test of nothing", [{"op": "test", "path": "/x", "value": 1}]),
+    ("unknown operation", [{"op": "frobnicate", "path": "/c"}]),
+    ("no operation", [{"path": "/c"}]),
+    ("a list as document", [{"op": "replace", "path": "", "value": []}]),
+]
+
+
+@pytest.mark.parametrize(("operations", "expected"), [case[1:] for case in APPLIES], ids=[c[0] for c in APPLIES])
+def test_operations_apply_and_leave_document_and_patch_alone(operations: list[Any], expected: Any) -> None:
+    document, patch = copy.deepcopy(DOC), copy.deepcopy(operations)
+    assert apply_json_patch(document, patch) == expected
+    assert (document, patch) == (DOC, operations)
+
+
+@pytest.mark.parametrize("operations", [case[1] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_what_does_not_apply_is_a_422_without_its_reason(operations: list[Any]) -> None:
+    document = copy.deepcopy(DOC)
+    with pytest.raises(PatchDoesNotApply) as caught:
+        apply_json_patch(document, operations)
+    assert document == DOC
+    status = caught.value.status()
+    assert (status["code"], status["reason"], status["message"]) == (422, "Invalid", REJECTED)
+    assert status["details"] == {}
+    assert caught.value.detail
+
+
+@pytest.mark.parametrize("body", [b"{", b"{}", b'"x"', b"[1]", b'[{"op":1}]', b'[{"op":"add","path":[]}]',
+                                  b'[{"op":"move","from":{},"path":"/a"}]', b"\xff", b"[" * 100_000])  # fmt: skip
+def test_what_is_no_patch_is_a_400(body: bytes) -> None:
+    with pytest.raises(UndecodablePatch) as caught:
+        apply_json_patch(DOC, decode_json_patch(body))
+    assert caught.value.code == 400
+
+
+def test_ten_thousand_operations_apply_and_one_more_is_a_413() -> None:
+    operations = [{"op": "add", "path": "/a/b/0", "value": 0}] * json_patch.MAX_OPERATIONS
+    assert len(apply_json_patch(DOC, operations)["a"]["b"]) == 10_003
+    with pytest.raises(TooManyOperations) as caught:
+        apply_json_patch(DOC, [*operations, operations[0]])
+    assert caught.value.code == 413
+    assert "The allowed maximum operations in a JSON patch is 10000, got 10001" in caught.value.message
+
+
+def test_copies_of_copies_stop_at_three_mebibytes() -> None:
+    document = {"a": ["x" * 1000]}
+    doubling = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 30
+    with pytest.raises(PatchDoesNotApply, match="rejected") as caught:
+        apply_json_patch(document, doubling)
+    assert "copies amount" in caught.value.detail
+    assert document == {"a": ["x" * 1000]}
+
+
+def test_unknown_members_of_operations_are_told_by_path() -> None:
+    operations = [{"op": "test", "path": "/a", "value": 1, "foo": 1}, {"op": "remove", "path": "/a"}, {"Op": "x"}]
+    assert unknown_operation_fields(operations) == ["[0].foo", "[2].Op"]
+    assert unknown_operation_fields({"no": "list"}) == []
