@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import Object
-from atoll.shard.kcp.bindings import BoundResource, Export
-from atoll.shard.kcp.files import bootstrap_file, definition
-from atoll.shard.kcp.namespaces import KCP_SYSTEM
-from atoll.shard.kcp.shapes import (
+from atoll.machinery.kcp.bindings import BoundResource, Export
+from atoll.machinery.kcp.files import bootstrap_file, definition
+from atoll.machinery.kcp.namespaces import KCP_SYSTEM
+from atoll.machinery.kcp.shapes import (
     API_EXPORTS,
     API_RESOURCE_SCHEMAS,
     CRDS,

@@ -17,13 +17,13 @@ from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import TRUE, Condition
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_CRDS, SYSTEM_SHARD
 from atoll.machinery.meta.objects import Object
-from atoll.shard.kcp import exports
-from atoll.shard.kcp.bindings import Bindings, Wanted, bind
-from atoll.shard.kcp.files import bootstrap_file
-from atoll.shard.kcp.logicalcluster import BINDINGS_INITIALIZED, Facts, logical_cluster
-from atoll.shard.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
-from atoll.shard.kcp.policy import policy
-from atoll.shard.kcp.shapes import CONFIG_MAPS, REPLICATE, Manifest, Stamp
+from atoll.machinery.kcp import exports
+from atoll.machinery.kcp.bindings import Bindings, Wanted, bind
+from atoll.machinery.kcp.files import bootstrap_file
+from atoll.machinery.kcp.logicalcluster import BINDINGS_INITIALIZED, Facts, logical_cluster
+from atoll.machinery.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
+from atoll.machinery.kcp.policy import policy
+from atoll.machinery.kcp.shapes import CONFIG_MAPS, REPLICATE, Manifest, Stamp
 
 #: In namespace `default` of system:shard: export name -> identity hash, as kcp's shards look them up.
 IDENTITY_CACHE = "apiexport-identity-cache"

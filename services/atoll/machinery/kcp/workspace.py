@@ -16,9 +16,9 @@ import msgspec
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
-from atoll.shard.kcp import shapes
-from atoll.shard.kcp.bindings import Bindings, Export, Wanted, bind
-from atoll.shard.kcp.logicalcluster import (
+from atoll.machinery.kcp import shapes
+from atoll.machinery.kcp.bindings import Bindings, Export, Wanted, bind
+from atoll.machinery.kcp.logicalcluster import (
     BINDINGS_INITIALIZED,
     READY,
     Facts,
@@ -26,9 +26,9 @@ from atoll.shard.kcp.logicalcluster import (
     initialized,
     logical_cluster,
 )
-from atoll.shard.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
-from atoll.shard.kcp.shapes import CLUSTER_ROLE_BINDINGS, Manifest, Stamp
-from atoll.shard.kcp.types import BINDINGS_INITIALIZER, DefaultBinding, Resolution
+from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
+from atoll.machinery.kcp.shapes import CLUSTER_ROLE_BINDINGS, Manifest, Stamp
+from atoll.machinery.kcp.types import BINDINGS_INITIALIZER, DefaultBinding, Resolution
 
 #: The initializer that makes a workspace's first namespaces; every type that extends `universal` has it.
 NAMESPACE_INITIALIZER = "root:universal"

@@ -13,7 +13,7 @@ import msgspec
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
-from atoll.shard.kcp.shapes import (
+from atoll.machinery.kcp.shapes import (
     DELETION_FINALIZER,
     LOCKS,
     LOGICAL_CLUSTERS,

@@ -7,9 +7,9 @@ import json
 
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
-from atoll.shard.kcp import exports
-from atoll.shard.kcp.bootstrap import bootstrap
-from atoll.shard.kcp.reconcile import reconciled
+from atoll.machinery.kcp import exports
+from atoll.machinery.kcp.bootstrap import bootstrap
+from atoll.machinery.kcp.reconcile import reconciled
 from harness.kcpobjects import EXPORTS, NOW, bootstrapped, find, options
 
 MANIFESTS = bootstrapped()

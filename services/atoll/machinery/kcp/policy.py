@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from atoll.machinery.meta.names import SYSTEM_ADMIN
 from atoll.machinery.meta.objects import Object
-from atoll.shard.kcp.files import bootstrap_file
-from atoll.shard.kcp.shapes import (
+from atoll.machinery.kcp.files import bootstrap_file
+from atoll.machinery.kcp.shapes import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     RBAC_GROUP,

@@ -12,9 +12,9 @@ import yaml
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
-from atoll.shard.kcp.files import definition
-from atoll.shard.kcp.types import TypeReference, resolve
-from atoll.shard.kcp.workspace import Plan, build, settle
+from atoll.machinery.kcp.files import definition
+from atoll.machinery.kcp.types import TypeReference, resolve
+from atoll.machinery.kcp.workspace import Plan, build, settle
 from harness.kcpobjects import ALPHA, NOW, bootstrapped, parent, root_exports, root_types, uids, workspace
 
 KINDS = (
