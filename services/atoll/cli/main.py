@@ -63,13 +63,14 @@ def _serve(config: object) -> int:
 
     from atoll.machinery.storage.environment import UnknownFormat, WrongShard
     from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
+    from atoll.machinery.storage.sealing import KeyFileRefused
     from atoll.shard.config import ShardConfig
     from atoll.standalone.start import start as serve
 
     assert isinstance(config, ShardConfig)
     try:
         uvloop.run(serve(config))
-    except (StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, OSError) as error:
+    except (StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError) as error:
         return _refused(str(error))
     return 0
 

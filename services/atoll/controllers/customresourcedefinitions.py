@@ -112,9 +112,9 @@ class CustomResourceDefinitionController:
             if crd["metadata"]["name"] == own or crd["spec"]["group"] != group:
                 continue
             names = (crd.get("status") or {}).get("acceptedNames") or {}
-            resources |= {names.get("plural"), names.get("singular"), *(names.get("shortNames") or [])}
-            kinds |= {names.get("kind"), names.get("listKind")}
-        return resources - {None, ""}, kinds - {None, ""}
+            resources |= {names.get("plural", ""), names.get("singular", ""), *(names.get("shortNames") or [])}
+            kinds |= {names.get("kind", ""), names.get("listKind", "")}
+        return resources - {""}, kinds - {""}
 
     # --- deletion ---
 

@@ -11,9 +11,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalog import EXPORTS, SCHEMAS, Lru
-from atoll.machinery.kcp.bindings import BoundResource, Export
+from atoll.machinery.apiserver.catalog import EXPORTS, SCHEMAS
+from atoll.machinery.kcp.bindings import Export, read_export
 from atoll.machinery.kcp.types import WorkspaceType, read_type
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -54,8 +55,8 @@ class Facts:
 
     def __init__(self, resolver: Resolver, identities: Identities) -> None:
         self._resolver, self.identities = resolver, identities
-        self._types: Lru[ObjectKey, tuple[int, WorkspaceType]] = Lru(MAX_FACTS)
-        self._exports: Lru[ObjectKey, tuple[int, Export]] = Lru(MAX_FACTS)
+        self._types: LruCache[ObjectKey, tuple[int, WorkspaceType]] = LruCache(MAX_FACTS)
+        self._exports: LruCache[ObjectKey, tuple[int, Export | None]] = LruCache(MAX_FACTS)
 
     def cluster_of(self, view: View, path: str) -> str | None:
         """The cluster behind a path or name; empty means root."""
@@ -67,10 +68,10 @@ class Facts:
 
     def export(self, view: View, path: str, name: str) -> Export | None:
         """An APIExport by workspace path or cluster name, with the schemas it serves."""
-        return self._found(view, path, name, EXPORTS, self._exports, read_export)
+        return self._found(view, path, name, EXPORTS, self._exports, _read_export)
 
     def _found(
-        self, view: View, path: str, name: str, type: ResourceType, cache: Lru[ObjectKey, tuple[int, T]],
+        self, view: View, path: str, name: str, type: ResourceType, cache: LruCache[ObjectKey, tuple[int, T]],
         read: Callable[[View, ObjectKey, Object], T],
     ) -> T | None:  # fmt: skip
         cluster = self.cluster_of(view, path)
@@ -80,7 +81,7 @@ class Facts:
         record = view.get(key)
         if record is None:
             return None
-        known = cache.find(key)
+        known = cache.get(key)
         if known is not None and known[0] == record.revision:
             return known[1]
         value = read(view, key, decode(record.value))
@@ -92,17 +93,9 @@ def _read_type(view: View, key: ObjectKey, obj: Object) -> WorkspaceType:
     return read_type(obj)
 
 
-def read_export(view: View, key: ObjectKey, obj: Object) -> Export:
-    """An APIExport with its schemas. A schema that is missing leaves its resource out."""
-    resources = []
-    for entry in obj["spec"].get("resources") or []:
-        record = view.get(ObjectKey(SCHEMAS, key.cluster, "", entry["schema"]))
-        if record is None:
-            continue
-        schema = decode(record.value)
-        stored = next(version["name"] for version in schema["spec"]["versions"] if version["storage"])
-        resources.append(
-            BoundResource(entry.get("group") or "", entry["name"], entry["schema"], schema["metadata"]["uid"], stored)
-        )
-    identity = (obj.get("status") or {}).get("identityHash") or ""
-    return Export(key.cluster, key.name, identity, tuple(resources), tuple(obj["spec"].get("permissionClaims") or ()))
+def _read_export(view: View, key: ObjectKey, obj: Object) -> Export | None:
+    def find_schema(name: str) -> Object | None:
+        record = view.get(ObjectKey(SCHEMAS, key.cluster, "", name))
+        return decode(record.value) if record is not None else None
+
+    return read_export(obj, find_schema)

@@ -70,9 +70,7 @@ class GarbageCollector:
     def all_keys(self) -> Iterable[Hashable]:
         """Objects with owners or waiting deletions are few; the log's retention covers every ordinary restart."""
         with self._loopback.store.snapshot() as snapshot:
-            clusters = sorted({key.cluster for key in snapshot.owning()})
-            for cluster in clusters:
-                yield from snapshot.owning(cluster)
+            yield from snapshot.owning()
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         with self._loopback.store.snapshot() as snapshot:

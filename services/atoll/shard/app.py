@@ -82,7 +82,7 @@ class ShardApp:
 
     def _may(self, view: View, attributes: Attributes) -> bool:
         """Admission's questions about other clusters: the deep form, as kcp asks them."""
-        return self.authorizer.authorize(view, attributes, deep=True).allowed  # type: ignore[arg-type]
+        return self.authorizer.authorize(view, attributes, deep=True).allowed
 
     def _reviews(self) -> Reviews:
         return Reviews(self.authorizer, self.identity.bearers)

@@ -22,4 +22,4 @@ class Escalation:
         check_binding_write(self._author(review), review.obj, review.old)
 
     def _author(self, review: Review) -> Author:
-        return Author(self._authorizer, review.view, review.call.user, review.call.cluster)  # type: ignore[arg-type]
+        return Author(self._authorizer, review.view, review.call.user, review.call.cluster)

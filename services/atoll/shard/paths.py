@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.apiserver.catalog import Lru
+from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Snapshot
 
@@ -41,18 +41,17 @@ class PathIndex:
 
     def __init__(self, workspaces: ResourceType) -> None:
         self._workspaces = workspaces
-        self._found: Lru[str, tuple[Step, ...]] = Lru(MAX_PATHS)
+        self._found: LruCache[str, tuple[Step, ...]] = LruCache(MAX_PATHS)
 
     def resolve(self, snapshot: Snapshot, workspace: str) -> str | None:
         """The cluster of a path; a single name or `system:...` is itself. None if the path leads nowhere."""
         if ":" not in workspace or workspace.startswith("system:"):
             return workspace
-        known = self._found.find(workspace)
+        known = self._found.get(workspace)
         if known is not None and all(snapshot.revision_of(step.key) == step.revision for step in known):
             return known[-1].cluster
         steps = self._walk(snapshot, workspace.split(":"))
         if steps is None:
-            self._found.pop(workspace, None)
             return None
         self._found.put(workspace, steps)
         return steps[-1].cluster

@@ -21,7 +21,9 @@ from atoll.machinery.meta.status import Details, ServiceUnavailable
 from atoll.machinery.process import tls
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.files import DATA_FILE
 from atoll.machinery.storage.options import SECRETS, StoreOptions
+from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
@@ -34,7 +36,7 @@ from atoll.standalone.stream import Streaming
 log = structlog.get_logger()
 
 DRAIN_S = 10.0
-PORT_FILE = "secure-port"
+PORT_FILE, KEYS_FILE, STORE = "secure-port", "sealing-keys.json", "store"
 
 
 class Door:
@@ -56,8 +58,8 @@ def store_options(config: ShardConfig) -> StoreOptions:
     """The store of a root directory: Secrets sealed, keys beside the file they do not lie in."""
     root = Path(config.root_directory)
     return StoreOptions(
-        directory=str(root / "store"), shard=config.shard_name, sealed_types=(SECRETS,),
-        key_file=str(root / "sealing-keys.json"), allow_any_filesystem=config.allow_any_filesystem,
+        directory=str(root / STORE), shard=config.shard_name, sealed_types=(SECRETS,),
+        key_file=str(root / KEYS_FILE), allow_any_filesystem=config.allow_any_filesystem,
     )  # fmt: skip
 
 
@@ -68,6 +70,8 @@ async def start(config: ShardConfig) -> None:
     root = Path(config.root_directory)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     root.chmod(0o700)
+    if not (root / KEYS_FILE).exists() and not (root / STORE / DATA_FILE).exists():
+        ensure_key_file(root / KEYS_FILE)
     store = open_store(store_options(config))
     try:
         await Standalone(config, store, began).run()

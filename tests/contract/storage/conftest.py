@@ -1,5 +1,4 @@
-"""The store under contract: in its own process, with commits in the loop and in a thread, and from a worker.
-"""
+"""The store under contract: commits in the loop, commits in a thread, and reached from a worker process."""
 
 from __future__ import annotations
 

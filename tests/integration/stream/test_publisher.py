@@ -18,6 +18,10 @@ def config_map(name: str, cluster: str = "c1") -> ObjectKey:
     return ObjectKey(CONFIGMAPS, cluster, "default", name)
 
 
+def all_bytes(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
+
+
 async def test_every_change_is_in_the_stream_in_order(tmp_path: Path) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
@@ -51,7 +55,7 @@ async def test_a_sealed_record_stays_sealed_in_the_store_of_nats(tmp_path: Path)
         log.put(config_map("open"), data={"note": "canary-open"})
         await running.drained()
         events = [event for _, event in await read_stream(nats, "changes")]
-    everything = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    everything = all_bytes(tmp_path)
     assert canary.encode() not in everything
     assert b"canary-open" in everything
     assert (events[0].sealed, events[0].intact, events[0].hole) == (True, True, -1)

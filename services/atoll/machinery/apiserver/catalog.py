@@ -8,12 +8,12 @@ from, read in the request's own snapshot, so nothing has to be told of a change.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
+from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.kinds.kind import Kind
@@ -29,29 +29,7 @@ SCHEMAS = ResourceType("apis.kcp.io", "apiresourceschemas")
 MAX_CLUSTERS, MAX_CATALOGS = 4096, 512
 PAGE = 500
 
-K, V = TypeVar("K"), TypeVar("V")
-
-
-class Lru(OrderedDict[K, V]):
-    """A bounded mapping that drops what was not used longest."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self._size = size
-
-    def find(self, key: K) -> V | None:
-        """The value, marked as used; None if absent."""
-        value = self.get(key)
-        if value is not None:
-            self.move_to_end(key)
-        return value
-
-    def put(self, key: K, value: V) -> V:
-        self[key] = value
-        self.move_to_end(key)
-        while len(self) > self._size:
-            self.popitem(last=False)
-        return value
+V = TypeVar("V")
 
 
 class Catalog:
@@ -82,10 +60,9 @@ class Catalog:
 
     def document(self, name: str, make: Callable[[], V]) -> V:
         """A document made once from this catalogue and shared by all its clusters."""
-        found = self.documents.get(name)
-        if found is None:
-            found = self.documents[name] = make()
-        return found  # type: ignore[return-value]
+        if name not in self.documents:
+            self.documents[name] = make()
+        return cast(V, self.documents[name])
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -105,14 +82,14 @@ class Catalogs:
     def __init__(self, system: Sequence[Kind]) -> None:
         self._system = tuple(system)
         self.base = Catalog(self._system)
-        self._by_cluster: Lru[str, tuple[int, int, Catalog]] = Lru(MAX_CLUSTERS)
-        self._by_content: Lru[tuple[object, ...], Catalog] = Lru(MAX_CATALOGS)
-        self._by_identity: Lru[tuple[str, str, str, str], tuple[int, Kind]] = Lru(MAX_CATALOGS)
+        self._by_cluster: LruCache[str, tuple[int, int, Catalog]] = LruCache(MAX_CLUSTERS)
+        self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_CATALOGS)
+        self._by_identity: LruCache[tuple[str, str, str, str], tuple[int, Kind]] = LruCache(MAX_CATALOGS)
 
     def of(self, view: View, cluster: str) -> Catalog:
         """The catalogue of a cluster at the view's revision."""
         stamp = view.last(BINDINGS, cluster), view.last(CRDS, cluster)
-        found = self._by_cluster.find(cluster)
+        found = self._by_cluster.get(cluster)
         if found is not None and found[:2] == stamp:
             return found[2]
         catalog = self._load(view, cluster) if any(stamp) else self.base
@@ -123,7 +100,7 @@ class Catalogs:
         bound = tuple(bound_resources(view, cluster))
         crds = [record for record in _all(view, Scope(CRDS, cluster)) if _is_served(record.value)]
         key: tuple[object, ...] = (*bound, *(record.value for record in crds if cluster != ""))
-        found = self._by_content.find(key)
+        found = self._by_content.get(key)
         if found is not None:
             return found
         kinds = [*self._system]
@@ -131,7 +108,9 @@ class Catalogs:
             kinds.extend(self._bound_kinds(view, item))
         for record in crds:
             kinds.extend(kinds_of_crd(decode(record.value), LOCAL))
-        return self._by_content.put(key, Catalog(kinds))
+        catalog = Catalog(kinds)
+        self._by_content.put(key, catalog)
+        return catalog
 
     def _bound_kinds(self, view: View, item: Bound) -> list[Kind]:
         record = view.get(ObjectKey(SCHEMAS, item.schema_cluster, "", item.schema))
@@ -148,7 +127,7 @@ class Catalogs:
         if identity == CORE:
             return self.base.find(*wanted)
         stamp, key = view.last(EXPORTS, ""), (*wanted, identity)
-        found = self._by_identity.find(key)
+        found = self._by_identity.get(key)
         if found is not None and found[0] == stamp:
             return found[1]
         for export in _all(view, Scope(EXPORTS)):

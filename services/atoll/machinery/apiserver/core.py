@@ -48,6 +48,7 @@ class Core(msgspec.Struct, frozen=True):
             options = read_options(call)
             return lambda view: plan_delete(self.writing(call, view, WriteOptions()), call.info.name, options)
         write = write_options(call.info.query, call.user_agent, _OPTION_KINDS.get(verb, "UpdateOptions"))
+        plan: Callable[[Writing], Plan]
         if subresource == "scale":
             plan = scale.plan_scale
         elif verb in _PLANS and (verb != "create" or not subresource):

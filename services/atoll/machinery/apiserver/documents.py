@@ -68,10 +68,7 @@ class Documents:
         if len(segments) == 1:
             version = discovery.aggregated_version(request.http.header("accept"))
             if version:
-                made = catalog.document(
-                    f"api:{version}", lambda: discovery.aggregated(catalog, version, core=True)
-                )
-                return cached(request, made)
+                return cached(request, _aggregated(catalog, version, core=True))
             address = request.http.header("host")
             return self._legacy(request, discovery.api_versions(address))
         if segments[1:] == ["v1"]:
@@ -84,10 +81,7 @@ class Documents:
         if len(segments) == 1:
             version = discovery.aggregated_version(request.http.header("accept"))
             if version:
-                made = catalog.document(
-                    f"apis:{version}", lambda: discovery.aggregated(catalog, version, core=False)
-                )
-                return cached(request, made)
+                return cached(request, _aggregated(catalog, version, core=False))
             return self._legacy(request, catalog.document("apis", lambda: discovery.group_list(catalog)))
         if len(segments) == 2:
             return self._legacy(request, discovery.group(catalog, segments[1]))
@@ -152,6 +146,11 @@ class Documents:
         if len(segments) > 2:
             raise page_not_found()
         return health(segments[0], checks, request)
+
+
+def _aggregated(catalog: Catalog, version: str, *, core: bool) -> Document:
+    name = f"{'api' if core else 'apis'}:{version}"
+    return catalog.document(name, lambda: discovery.aggregated(catalog, version, core=core))
 
 
 def health(endpoint: str, checks: Mapping[str, Check], request: Request) -> Reply:

@@ -74,11 +74,10 @@ def accept_object(node: Node, value: Any) -> bool:
     properties, additional = node.properties, node.additional
     for key, item in value.items():
         child = properties.get(key, additional)
-        if child is None:
-            if node.closed:
-                return False
-        elif type(item) is not child.plain and not child.accept(child, item):
+        if child is not None and type(item) is not child.plain and not child.accept(child, item):
             return False
+    if node.closed and not value.keys() <= properties.keys():
+        return False
     for key in node.required:
         if key not in value:
             return False

@@ -112,10 +112,12 @@ class _Builder:
         extra = source.get("additionalProperties")
         if isinstance(extra, dict):
             node.additional = self.node(extra)
-        elif extra is True:
+        elif extra is True and self.native:
+            node.open = True
+        elif isinstance(extra, bool):
             # Kubernetes keeps the keys, and prunes below them as nothing is declared there.
-            node.additional = None if self.native else self.node({"nullable": True})
-            node.open = node.open or self.native
+            node.additional = self.node({"nullable": True})
+            node.additional.items = node.additional
         node.closed = extra is False
         items = source.get("items")
         if isinstance(items, dict):
@@ -126,7 +128,7 @@ class _Builder:
             node.meta = self.metadata()
 
     def _open_untyped(self, node: Node, source: Object) -> None:
-        if not node.properties and node.additional is None and not node.closed and node.types <= {"object"}:
+        if not node.properties and node.additional is None and node.types <= {"object"}:
             node.open = True
         if not node.types:
             node.nullable = True

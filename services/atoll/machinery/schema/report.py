@@ -161,11 +161,11 @@ def _object(node: Node, value: dict[str, Any], path: str, out: Report, old: Old)
         out.add(errors.too_many(out.field(path), size, node.max_properties))
     for key, item in value.items():
         child = node.child(key)
-        if child is not None:
+        if node.closed and key not in node.properties:
+            out.add(errors.invalid(out.field(path), key, f"{path}.{key} in body is a forbidden property"))
+        elif child is not None:
             below = f"{path}.{key}" if path or key not in node.properties else key
             matched += report(child, item, below, out, old.key(node, key))
-        elif node.closed:
-            out.add(errors.invalid(out.field(path), "", f"{path}.{key} in body is a forbidden property"))
     if node.meta is not None and value.get("metadata") is not None:
         report(node.meta, value["metadata"], f"{path}.metadata" if path else "metadata", out)
     for key in node.required:

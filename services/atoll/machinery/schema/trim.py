@@ -132,12 +132,12 @@ def _default_object(node: Node, value: dict[str, Any]) -> None:
     properties, additional = node.properties, node.additional
     for key, item in value.items():
         below = properties.get(key, additional)
-        if below is None or not below.fills:
+        if below is None:
             continue
         if item is None and below is additional and below.has_default and not below.nullable:
             # Assigning to a key that is there does not disturb the iteration.
             value[key] = item = below.default()
-        if type(item) is dict or type(item) is list:
+        if below.fills and (type(item) is dict or type(item) is list):
             default(below, item)
     meta = node.meta
     if meta is not None and type(value.get("metadata")) is dict:

@@ -50,8 +50,10 @@ class Image(msgspec.Struct, frozen=True, gc=False):
 class Batch:
     """State of one write transaction across its submits."""
 
-    def __init__(self, options: StoreOptions, records: Records, clock: HybridClock, *, full: bool) -> None:
-        self.options, self.records, self.clock, self.full = options, records, clock, full
+    def __init__(self, options: StoreOptions, records: Records, clock: HybridClock) -> None:
+        self.options, self.records, self.clock = options, records, clock
+        #: Whether creates and updates are refused.
+        self.full = False
         self.counters: dict[bytes, Counter] = {}
         self.fresh_types: dict[ResourceType, int] = {}
         self.changes: list[Change] = []
@@ -76,10 +78,9 @@ class Batch:
         """Give a type its number. In the batch's own transaction, so that it outlives a submit that fails."""
         self.records.environment.type_table.intern(txn, type, self.fresh_types)
 
-    def remember_types(self) -> None:
-        """After the commit."""
-        for type, number in self.fresh_types.items():
-            self.records.environment.type_table.remember(type, number)
+    def settle(self, *, committed: bool) -> None:
+        """After the transaction."""
+        self.records.environment.type_table.settle(self.fresh_types, committed=committed)
 
 
 class Counters:

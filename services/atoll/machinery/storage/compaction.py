@@ -61,6 +61,8 @@ class Retention:
             dropped += step
             if step < _STEP_ROWS or (self._space.full and dropped >= _ROUND_ROWS_WHEN_FULL):
                 break
+        if dropped:
+            self._space.measure()
         return dropped
 
     def _goal(self, alarm: Alarm) -> Goal | None:
@@ -69,11 +71,19 @@ class Retention:
         if not first:
             return None
         self._space.measure()
-        published = meta.published if meta.published >= 0 else meta.last
+        published = self._published_floor(meta)
         if self._space.full:
             return self._goal_when_full(meta, first, published, alarm)
         by_age = self._now_us() - self._options.log_retention_s * 1_000_000
         return Goal(min(published, meta.last), min(by_age, published), self._options.log_retention_bytes)
+
+    def _published_floor(self, meta: Meta) -> int:
+        """What is saved, as that is what a publisher starts from after a crash; before the first save, what
+        is about to be. All of the log where nobody publishes.
+        """
+        if meta.published >= 0:
+            return meta.published
+        return meta.last if self._writer.published is None else self._writer.published
 
     def _goal_when_full(self, meta: Meta, first: int, published: int, alarm: Alarm) -> Goal:
         """Room matters more than history; entries not yet published go last, and with an alarm."""

@@ -8,7 +8,7 @@ contract suite. Nothing here does I/O.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -306,6 +306,9 @@ class Snapshot(Protocol):
 
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         """Objects with an ownerReference to this uid."""
+
+    def owning(self) -> Iterator[ObjectKey]:
+        """Every object that has an owner, in all clusters; once for each of its owners."""
 
     def labelled(self, label: str, value: str) -> list[ObjectKey]:
         """Objects that carry an indexed system label pair."""

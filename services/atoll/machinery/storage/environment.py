@@ -154,6 +154,8 @@ def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
     directory = Path(options.directory)
     if not options.allow_any_filesystem:
         files.require_local(directory)
+    if _is_foreign(directory):
+        _require_known(directory, options)
     files.prepare_directory(directory)
     owner_fd = files.own(directory)
     try:
@@ -241,6 +243,12 @@ def _require_known(directory: Path, options: StoreOptions) -> None:
         raise UnknownFormat(f"{directory} has format {found}, this version reads {FORMAT_VERSION}")
     if shard != options.shard:
         raise WrongShard(f"{directory} belongs to shard {shard!r}, not {options.shard!r}")
+
+
+def _is_foreign(directory: Path) -> bool:
+    """Whether no process of ours ever opened what is there, so that not even a lock file may be left in it.
+    """
+    return (directory / files.DATA_FILE).exists() and not (directory / files.OWNER_FILE).exists()
 
 
 def _create(directory: Path, options: StoreOptions) -> None:

@@ -22,7 +22,7 @@ _REFUSED_FILE_SYSTEMS = _NETWORK | _SHARED_DISK | _FROM_THE_HOST | _TEMPORARY
 _MOUNTS = Path("/proc/self/mounts")
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
-_OWNER_FILE = "writer.lock"
+OWNER_FILE = "writer.lock"
 
 
 class StoreInUse(Exception):
@@ -76,7 +76,7 @@ def require_local(directory: Path, mounts: Path = _MOUNTS) -> None:
 
 def own(directory: Path) -> int:
     """Take the directory for this process; the lock goes with the descriptor given. Raises StoreInUse."""
-    fd = os.open(directory / _OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(directory / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

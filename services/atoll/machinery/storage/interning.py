@@ -34,9 +34,11 @@ class TypeTable:
         self._db = db
         self._numbers: dict[ResourceType, int] = {}
         self._types: dict[int, ResourceType] = {}
+        #: Numbers given in the write transaction that runs now.
+        self._pending: set[int] = set()
 
     def number(self, txn: Txn, type: ResourceType) -> int:
-        """Number of a type, NO_TYPE if nothing of it was ever stored. The transaction must be a reader's."""
+        """Number of a type, NO_TYPE if nothing of it was ever stored."""
         found = self._numbers.get(type)
         if found is not None:
             return found
@@ -44,7 +46,7 @@ class TypeTable:
         if row is None:
             return NO_TYPE
         number: int = _NUMBER.unpack(row)[0]
-        self.remember(type, number)
+        self._remember(type, number)
         return number
 
     def type(self, txn: Txn, number: int) -> ResourceType:
@@ -56,13 +58,13 @@ class TypeTable:
         if row is None:
             raise KeyError(number)
         type = ResourceType(*bytes(row).decode().split("\0"))
-        self.remember(type, number)
+        self._remember(type, number)
         return type
 
     def intern(self, txn: Txn, type: ResourceType, fresh: dict[ResourceType, int]) -> int:
         """Number of a type in a write transaction, given now if need be and then noted in `fresh`.
 
-        The caller remembers what is in `fresh` after the commit, and drops it otherwise.
+        The caller says with `settle` how the transaction ended.
         """
         known = self._numbers.get(type) or fresh.get(type)
         if known:
@@ -74,11 +76,20 @@ class TypeTable:
             number = txn.stat(self._db)["entries"] // 2 + 1
             txn.put(_words(type), _NUMBER.pack(number), db=self._db)
             txn.put(b"n" + _NUMBER.pack(number), _words(type)[1:], db=self._db)
+        self._pending.add(number)
         fresh[type] = number
         return number
 
-    def remember(self, type: ResourceType, number: int) -> None:
-        """Cache a committed pair."""
+    def settle(self, fresh: dict[ResourceType, int], *, committed: bool) -> None:
+        """Cache what a write transaction gave, or forget it."""
+        self._pending.difference_update(fresh.values())
+        if committed:
+            for type, number in fresh.items():
+                self._remember(type, number)
+
+    def _remember(self, type: ResourceType, number: int) -> None:
+        if number in self._pending:
+            return
         if len(self._numbers) >= _CACHE_ROWS:
             self._numbers, self._types = {}, {}
         self._numbers[type] = number

@@ -25,6 +25,7 @@ MAX_NAME_BYTES = 255
 NAME_LEAD_BYTES = 200
 
 _SHORT_LEAD_BYTES = 30
+_DIGEST_BYTES = 16
 _ESCAPE = b"\x01"
 _TYPE = struct.Struct(">I")
 _REVISION = struct.Struct(">Q")
@@ -145,6 +146,11 @@ def owner_prefix(cluster: str, uid: str) -> bytes:
     return cluster_part(cluster) + b"\0" + _digest(uid.encode())
 
 
+def dependent_of(row: bytes) -> bytes:
+    """The dependent's object key at the end of an `owners` row."""
+    return row[row.index(b"\0") + 1 + _DIGEST_BYTES :]
+
+
 def label_prefix(label: str, value: str) -> bytes:
     """What the `labels` rows of one pair start with; the object key follows."""
     return _digest(label.encode() + b"\0" + value.encode())
@@ -156,4 +162,4 @@ def expiry_key(moment_us: int, key: bytes) -> bytes:
 
 
 def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

@@ -22,6 +22,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.readside import ReadSide
 from atoll.machinery.storage.records import Alarm, log_alarm
 from atoll.machinery.storage.rotation import reseal
+from atoll.machinery.storage.scrub import Scrubber
 from atoll.machinery.storage.space import Space
 from atoll.machinery.storage.writer import Fatal, Stats, Writer, exit_process
 
@@ -42,6 +43,7 @@ class LmdbStore(ReadSide):
         self._alarm = alarm
         self._writer = Writer(options, self._records, self.revisions, self.hub, self.space)
         self._retention = Retention(options, self._records, self._writer, self.space, clock.now_us)
+        self.scrubber = Scrubber(self._records)
         self._lazy: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -96,8 +98,11 @@ class LmdbStore(ReadSide):
     # --- maintenance
 
     async def maintain(self) -> None:
-        """One round: readers that died are forgotten, expired objects deleted, the log compacted."""
+        """One round: readers that died are forgotten, some objects verified, expired ones deleted, the log
+        compacted.
+        """
         self._environment.env.reader_check()
+        self.scrubber.step()
         await self._retention.expire()
         await self._retention.compact(self._alarm)
 

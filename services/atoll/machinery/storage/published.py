@@ -1,13 +1,13 @@
 """The store as a publisher reads it: the log as stored, current objects as entries, marks.
 
-`standalone` hands one to the stream's publisher, whose protocol `Log` it satisfies without either package knowing the
-other. Sealed records stay sealed on this way. Nothing here writes but marks.
+`standalone` hands one to the stream's publisher, whose protocol `Log` it satisfies without either package
+knowing the other. Sealed records stay sealed on this way. Nothing here writes but marks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage import keys
@@ -16,6 +16,13 @@ from atoll.machinery.storage.lmdb_store import LmdbStore
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.handles import Txn
+
+
+class Logged(Protocol):
+    """An entry of a log, as far as finding what it replaced goes."""
+
+    @property
+    def revision(self) -> int: ...
 
 
 class PublishedLog:
@@ -52,7 +59,7 @@ class PublishedLog:
                 there = cursor.next()
         return count
 
-    def before(self, entry: LogEntry) -> bytes | None:
+    def before(self, entry: Logged) -> bytes | None:
         """The record that an entry replaced, as stored; None for a create or a compacted entry."""
         with self._environment.reading() as txn:
             found = self._records.entry(txn, entry.revision)
@@ -67,13 +74,16 @@ class PublishedLog:
             return list(self._environment.type_table.all(txn).values())
 
     def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[LogEntry]:
-        """Up to `limit` current objects of a type behind `after`, in key order, as entries that added them."""
+        """Up to `limit` current objects of a type behind `after`, in key order, as entries that added them.
+        """
         found: list[LogEntry] = []
         with self._environment.reading() as txn:
             number = self._environment.type_table.number(txn, type)
             prefix = keys.scope_prefix(number, Scope(type))
-            where = after and Position(after.cluster, after.namespace, after.name)
-            start = prefix if where is None else keys.position_key(number, where) + b"\0"
+            start = prefix
+            if after is not None:
+                where = Position(after.cluster, after.namespace, after.name)
+                start = keys.position_key(number, where) + b"\0"
             with txn.cursor(self._environment.objects) as cursor:
                 there = cursor.set_range(start)
                 while there and len(found) < limit and bytes(cursor.key()).startswith(prefix):

@@ -13,10 +13,13 @@ file.
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import secrets
 import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -108,20 +111,33 @@ def ensure_key_file(path: Path) -> None:
 
 def add_key(path: Path) -> int:
     """Add a fresh key and make it the primary one; gives its id. Objects move to it by `reseal`."""
-    parsed = _read(path)
-    number = max(key.id for key in parsed.keys) + 1
-    _write(path, _KeyFile(number, (*parsed.keys, _fresh_key(number))))
-    return number
+    with _only_editor(path):
+        parsed = _read(path)
+        number = max(key.id for key in parsed.keys) + 1
+        _write(path, _KeyFile(number, (*parsed.keys, _fresh_key(number))))
+        return number
 
 
 def remove_key(path: Path, number: int) -> None:
     """Forget a key. What is still sealed with it can never be read again. Raises KeyFileRefused for the
     primary.
     """
-    parsed = _read(path)
-    if number == parsed.primary:
-        raise KeyFileRefused(f"{path}: key {number} is the primary key")
-    _write(path, _KeyFile(parsed.primary, tuple(key for key in parsed.keys if key.id != number)))
+    with _only_editor(path):
+        parsed = _read(path)
+        if number == parsed.primary:
+            raise KeyFileRefused(f"{path}: key {number} is the primary key")
+        _write(path, _KeyFile(parsed.primary, tuple(key for key in parsed.keys if key.id != number)))
+
+
+@contextmanager
+def _only_editor(path: Path) -> Iterator[None]:
+    """Two commands at once must not each write a file without the other's key."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def _additional_data(head: bytes, type: ResourceType, relative_key: bytes) -> bytes:

@@ -114,16 +114,20 @@ class LmdbSnapshot:
     def labelled(self, label: str, value: str) -> list[ObjectKey]:
         return self._indexed(self._environment.labels, keys.label_prefix(label, value))
 
+    def owning(self) -> Iterator[ObjectKey]:
+        for row, _ in _rows(self._txn, self._environment.owners, b""):
+            yield self._named(keys.dependent_of(row))
+
     def _indexed(self, db: Database, prefix: bytes) -> list[ObjectKey]:
-        found = []
-        for row, _ in _rows(self._txn, db, prefix):
-            raw = row[len(prefix) :]
-            key = self._records.object_key(self._txn, raw)
-            if keys.split(raw).hashed:
-                value = self._txn.get(raw, db=self._environment.objects)
-                key = self._record(raw, value).key if value is not None else key
-            found.append(key)
-        return found
+        return [self._named(row[len(prefix) :]) for row, _ in _rows(self._txn, db, prefix)]
+
+    def _named(self, raw: bytes) -> ObjectKey:
+        """The typed key of an index row's object; a hashed name is read from the object."""
+        if keys.split(raw).hashed:
+            value = self._txn.get(raw, db=self._environment.objects)
+            if value is not None:
+                return self._record(raw, value).key
+        return self._records.object_key(self._txn, raw)
 
 
 def _rows(txn: Txn, db: Database, prefix: bytes, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

@@ -199,15 +199,17 @@ class Writer:
 
     def _commit(self, taken: list[Submit], lazy: Lazy) -> Batch | None:
         """Run one transaction; gives the batch, or None where it failed as a whole. May run in the thread."""
+        batch = Batch(self._options, self._records, self._clock)
         try:
+            batch.full = self._space.check()
             self._clock.sync()
-            batch = Batch(self._options, self._records, self._clock, full=self._space.check())
             with self._records.environment.env.begin(write=True) as txn:
                 for submit in taken:
                     self._apply(txn, batch, submit)
                 self._write_meta(txn, batch, lazy)
         except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
             # Out of space is found while pages are written, before the meta page: the transaction never was.
+            batch.settle(committed=False)
             self._space.refuse()
             self._fail(taken, Full(str(error)))
             return None
@@ -216,7 +218,7 @@ class Writer:
             self._closed = True
             self.fatal(f"commit failed: {error!r}")
             return None
-        batch.remember_types()
+        batch.settle(committed=True)
         return batch
 
     def _fail(self, taken: list[Submit], error: Exception) -> None:

@@ -84,7 +84,7 @@ class Consumer:
         self._whole = subscription.filters == subjects.everything(subjects.CHANGES, subscription.shard)
         self._chain = Chain(None)
         self._created = ""
-        self._sequence = 0
+        self._sequence = self._written = 0
         self.repairs = 0
 
     async def run(self) -> None:
@@ -154,30 +154,27 @@ class Consumer:
         self._created = info["created"]
         config: Object = {"filter_subjects": list(self._subscription.filters)}
         if mark is None:
-            self._chain, self._sequence = Chain(None), 0
+            self._chain, self._sequence, self._written = Chain(None), 0, 0
             return {**config, "deliver_policy": "all"}
         self._chain = Chain(mark.revision, mark.lineage)
-        self._sequence = mark.sequence
+        self._sequence, self._written = mark.sequence, mark.written
         start = mark.sequence if mark.written else mark.sequence + 1
         return {**config, "deliver_policy": "by_start_sequence", "opt_start_seq": start}
 
     async def _take(self, batch: list[Msg], mark: Mark | None) -> None:
         good: list[Event] = []
-        revision = written = 0
         try:
             for message in batch:
                 event = self._check(message, mark)
                 if event is not None:
                     good.append(event)
-                    revision = event.revision
-                    written = event.revision
         finally:
             # What was good before a bad one is applied, so that a repair does not take from its history.
             if good:
-                await self._application.apply(good, self._mark(revision, written))
+                await self._application.apply(good, self._mark(good[-1].revision))
 
-    def _mark(self, revision: int, written: int) -> Mark:
-        return Mark(self._created, self._chain.lineage, self._sequence, revision, written)
+    def _mark(self, revision: int) -> Mark:
+        return Mark(self._created, self._chain.lineage, self._sequence, revision, self._written)
 
     def _check(self, message: Msg, mark: Mark | None) -> Event | None:
         """The event if it is to be applied. Raises _Broken."""
@@ -186,6 +183,7 @@ class Consumer:
             event = decode(message.subject, message.headers, message.data)
         except Malformed as error:
             log.warning("message ignored", subject=message.subject, error=str(error))
+            self._sequence, self._written = sequence, 0
             return None
         if mark is not None and mark.written and sequence == mark.sequence:
             if event.revision != mark.written:
@@ -196,5 +194,5 @@ class Consumer:
         verdict = self._chain.judge(message.subject, event)
         if isinstance(verdict, Gap):
             raise _Broken(verdict)
-        self._sequence = sequence
+        self._sequence, self._written = sequence, event.revision
         return event if verdict is Verdict.APPLY else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import stat
 import sys
@@ -48,11 +49,13 @@ async def test_a_second_opener_is_refused_in_this_process_and_in_another(tmp_pat
     store = open_store(store_options(tmp_path))
     with pytest.raises(StoreInUse, match="another process"):
         open_store(store_options(tmp_path))
-    command = [sys.executable, "-c", OPEN, str(tmp_path)]
-    run = subprocess.run(
-        command, capture_output=True, text=True, env={"PYTHONPATH": str(SERVICES)}, check=True
+    other = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", OPEN, str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+        env={"PYTHONPATH": str(SERVICES)},
     )
-    assert "refused" in run.stdout
+    said, _ = await other.communicate()
+    assert b"refused" in said
     await create(store, "a")
     await store.close()
 
@@ -81,6 +84,7 @@ def test_a_file_that_is_no_store_is_refused_and_not_touched(tmp_path: Path, cont
     with pytest.raises(UnknownFormat):
         open_store(store_options(tmp_path))
     assert (tmp_path / files.DATA_FILE).read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == [files.DATA_FILE]
 
 
 def test_a_foreign_lmdb_file_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.call import Call, Plan, Reply
+from atoll.machinery.apiserver.negotiation import Form
 from atoll.machinery.apiserver.options import DeleteOptions, delete_options
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_document
@@ -104,9 +105,9 @@ def _gone(writing: Writing, old: Stored, guards: tuple[Guard, ...], options: Del
     return Plan(mutations=(Delete(old.record.key, old.record.revision),), guards=guards, reply=reply, blind=blind)
 
 
-def present_plain(call: Call) -> present.Form:
+def present_plain(call: Call) -> Form:
     """Status objects are never transformed; the media type stays."""
-    return present.Form(call.form.media_type)
+    return Form(call.form.media_type)
 
 
 def success(call: Call, obj: Object) -> Object:

@@ -66,7 +66,8 @@ class Listing:
         return [self._item(value) for value in values]
 
     def _selected(self, page: Page) -> list[bytes]:
-        chosen, values = self._request.chosen, []
+        chosen = self._request.chosen
+        values: list[bytes] = []
         self._after = page.after
         for value in page.values:
             if self._request.options.limit and self._left <= 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Call, Plan, Reply
+from atoll.machinery.apiserver.negotiation import Form
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_document, media_type, unsupported
 from atoll.machinery.apiserver.rest.patch import JSON_PATCH, MERGE
@@ -57,7 +58,7 @@ def get_scale(call: Call, snapshot: Snapshot) -> Reply:
     if record is None:
         raise errors.not_found(call.kind, call.info.name)
     scale = scale_of(call.kind, present.as_object(call.kind, record.value))
-    return present.document(present.Form(call.form.media_type), scale)
+    return present.document(Form(call.form.media_type), scale)
 
 
 def plan_scale(writing: Writing) -> Plan:
@@ -112,6 +113,6 @@ def _written(writing: Writing, old: Stored, desired: Object, replicas: int) -> P
         written = decode(encode_json(obj))
         number = revisions[0] if revisions and revisions[0] else old.record.revision
         written["metadata"]["resourceVersion"] = str(number)
-        return present.document(present.Form(call.form.media_type), scale_of(kind, written))
+        return present.document(Form(call.form.media_type), scale_of(kind, written))
 
     return Plan(mutations=plan.mutations, guards=plan.guards, reply=reply, blind=plan.blind)

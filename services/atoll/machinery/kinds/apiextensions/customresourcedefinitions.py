@@ -1,12 +1,11 @@
 """CustomResourceDefinitions as objects: their place among the kinds, and the hooks that know their rules.
 
 What a definition may say, and its defaults, lives in `schema.crd`, because it is about schemas;
-`kinds.custom` makes the kinds that a definition declares.
+`kinds.custom` makes the kinds that a definition declares. It is imported when the first definition is written.
 """
 
 from __future__ import annotations
 
-from atoll.machinery.schema.crd import crd_warnings, default_crd, validate_crd
 
 from atoll.machinery.kinds.checks import mapping, objects
 from atoll.machinery.kinds.kind import Kind, Subresource
@@ -28,6 +27,8 @@ _OPEN_VALUES = ("default", "enum", "example")
 
 
 def _prepare_create(obj: Object) -> None:
+    from atoll.machinery.schema.crd import default_crd
+
     _spell_out(obj)
     default_crd(obj)
 
@@ -45,11 +46,21 @@ def _spell_out(obj: Object) -> None:
 
 
 def _validate(obj: Object) -> list[FieldError]:
+    from atoll.machinery.schema.crd import validate_crd
+
     return validate_crd(obj)
 
 
 def _validate_update(obj: Object, old: Object) -> list[FieldError]:
+    from atoll.machinery.schema.crd import validate_crd
+
     return validate_crd(obj, old)
+
+
+def _warnings(obj: Object) -> list[str]:
+    from atoll.machinery.schema.crd import crd_warnings
+
+    return crd_warnings(obj)
 
 
 CUSTOMRESOURCEDEFINITIONS = Kind(
@@ -66,5 +77,5 @@ CUSTOMRESOURCEDEFINITIONS = Kind(
     prepare_update=_prepare_update,
     validate=_validate,
     validate_update=_validate_update,
-    warnings=crd_warnings,
+    warnings=_warnings,
 )

@@ -185,10 +185,12 @@ class TestClientCertificates:
 # --- identity headers ------------------------------------------------------------------------------------
 
 SPELLINGS = [
-    "x-remote-user", "x_remote_user", "x-remote_user", "x%2dremote-user", "x%2Dremote%2duser", "X-REMOTE-USER",
+    "x-remote-user", "x_remote_user", "x-remote_user", "x%2dremote-user", "x%2Dremote%2duser",
+    "X-REMOTE-USER",
     "x-remote-group", "x_remote_group", "x-remote_group", "x%5fremote_group", "x-remote-uid", "x_remote_uid",
     "x-remote-extra-authorization.kcp.io%2fwarrant", "x_remote_extra_scopes", "x-remote_extra-a",
-    "x-remote-anything", "x-remote-", "x-remote-extra-", "x-remote-extra-authentication.kcp.io/scopes", "x%2d%72emote-group",
+    "x-remote-anything", "x-remote-", "x-remote-extra-", "x-remote-extra-authentication.kcp.io/scopes",
+    "x%2d%72emote-group",
 ]  # fmt: skip
 
 

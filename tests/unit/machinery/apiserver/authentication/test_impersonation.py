@@ -129,8 +129,15 @@ def test_names_that_the_system_makes_cannot_be_borrowed(
 @pytest.mark.parametrize(
     "key", [WARRANT, SCOPES, CLUSTER_NAME, "anything.kcp.io/x", "experimental.authorization.kcp.io/y"]
 )
-@pytest.mark.parametrize("spell", [str, lambda key: key.replace("/", "%2F"), lambda key: key.replace(".", "%2e").upper(),
-                                   lambda key: "".join(f"%{ord(c):02x}" for c in key)])  # fmt: skip
+@pytest.mark.parametrize(
+    "spell",
+    [
+        str,
+        lambda key: key.replace("/", "%2F"),
+        lambda key: key.replace(".", "%2e").upper(),
+        lambda key: "".join(f"%{ord(c):02x}" for c in key),
+    ],
+)
 def test_extras_that_carry_authority_cannot_be_set(
     authenticator: Authenticator, store: FakeStore, key: str, spell: object
 ) -> None:
@@ -159,8 +166,11 @@ def test_without_the_verb_each_part_is_refused_by_name(
     store.put(WEB, role("helper", *rules))
     store.put(WEB, binding("helper", "helper", "User:bob"))
     assert authenticator.authenticate(send("bob", user="carol"), WEB, store).name == "carol"
-    for headers in ({"user": "dave"}, {"user": "carol", "group": ["devs"]}, {"user": "carol", "uid": "7"},
-                    {"user": "carol", "extra__color": "red"}, {"user": "system:serviceaccount:ns:x"}):  # fmt: skip
+    refused_ones: tuple[dict[str, str | list[str]], ...] = (
+        {"user": "dave"}, {"user": "carol", "group": ["devs"]}, {"user": "carol", "uid": "7"},
+        {"user": "carol", "extra__color": "red"}, {"user": "system:serviceaccount:ns:x"},
+    )  # fmt: skip
+    for headers in refused_ones:
         with pytest.raises(Forbidden):
             authenticator.authenticate(send("bob", **headers), WEB, store)
 

@@ -254,8 +254,8 @@ def _headers(keys: KeySet, good: Object) -> Iterator[Object]:
         "EdDSA", "rs256", "RS256 ", None, 256, ["RS256"],
     ))  # fmt: skip
     yield from ({**good, "kid": value} for value in (
-        "", "unknown", kid[:-1], kid + "=", kid + " ", kid.upper(), "../../sa.key", "/dev/null", "' OR 1=1 --",
-        0, None, [kid], {"kid": kid}, "\x00" + kid,
+        "", "unknown", kid[:-1], kid + "=", kid + " ", kid.upper(), "../../sa.key", "/dev/null",
+        "' OR 1=1 --", 0, None, [kid], {"kid": kid}, "\x00" + kid,
     ))  # fmt: skip
     yield {"alg": "RS256"}
     yield {"kid": kid}

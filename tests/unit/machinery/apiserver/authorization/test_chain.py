@@ -142,7 +142,8 @@ def test_metrics_of_the_shard_are_judged_by_the_rbac_of_root(
     ("phase", "open_"),
     [
         ("Scheduling", False), ("Unavailable", False), ("", False), ("Made up", False),
-        ("Initializing", True), ("Ready", True), ("Inactive", True), ("Terminating", True), ("Deleting", True),
+        ("Initializing", True), ("Ready", True), ("Inactive", True), ("Terminating", True),
+        ("Deleting", True),
     ],
 )  # fmt: skip
 def test_only_some_phases_let_people_in(

@@ -67,11 +67,11 @@ class TestRefusals:
              'configmaps "c" is forbidden: User "alice" cannot get resource "configmaps" in API group "" '
              'in the namespace "n"'),
             ("GET", "/apis/apps/v1/deployments",
-             'deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group "apps" '
-             "at the cluster scope"),
+             'deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group '
+             '"apps" at the cluster scope'),
             ("PATCH", "/apis/apps/v1/namespaces/n/deployments/d/scale",
-             'deployments.apps "d" is forbidden: User "alice" cannot patch resource "deployments/scale" in API '
-             'group "apps" in the namespace "n"'),
+             'deployments.apps "d" is forbidden: User "alice" cannot patch resource "deployments/scale" in '
+             'API group "apps" in the namespace "n"'),
             ("GET", "/openapi/v3", 'forbidden: User "alice" cannot get path "/openapi/v3"'),
             ("GET", "/a%3Cb%26", 'forbidden: User "alice" cannot get path "/a&lt;b&amp;"'),
         ],
@@ -100,7 +100,8 @@ class TestScopes:
         [
             (("cluster:a",), True), (("cluster:b",), False), (("cluster:b,cluster:a",), True),
             (("cluster:a", "cluster:b"), False), (("cluster:a", "cluster:b,cluster:a"), True), (("",), False),
-            (("a",), False), (("namespace:a",), False), (("cluster:ab",), False), (("cluster:*",), False), ((), True),
+            (("a",), False), (("namespace:a",), False), (("cluster:ab",), False), (("cluster:*",), False),
+            ((), True),
         ],
     )  # fmt: skip
     def test_are_ors_within_and_ands_between_values(self, values: tuple[str, ...], inside: bool) -> None:
@@ -174,7 +175,7 @@ class TestWarrants:
 
     def test_are_bounded_in_depth_and_number(self) -> None:
         text = warrant("deepest")
-        for depth in range(50):
+        for depth in range(8):
             text = warrant(f"u{depth}", extra={WARRANT: [text]})
         assert "deepest" not in self.names(text)
         assert len(self.names(*(warrant(f"u{n}") for n in range(1000)))) == MAX_IDENTITIES

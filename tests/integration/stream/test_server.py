@@ -1,0 +1,168 @@
+"""The embedded nats-server: started, watched over, ended with us."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import nats
+import pytest
+
+from atoll.machinery.stream.connection import TooOld, check_version
+from atoll.machinery.stream.server import EmbeddedServer, ServerFailed, ServerOptions, find_binary
+from harness.nats import NatsServer, eventually
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
+
+async def main():
+    async with EmbeddedServer(ServerOptions(directory=Path(sys.argv[1]), shard="root")) as server:
+        print(server.pid, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_its_files_are_for_the_owner_alone(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path) as server:
+        assert mode(server.directory) == 0o700
+        for name in ("server.conf", "secrets.json", "server.pid"):
+            assert mode(server.directory / name) == 0o600
+        assert mode(server.credentials_file) == 0o600
+        command = Path(f"/proc/{server.server.pid}/cmdline").read_bytes()
+        assert server.access.password.encode() not in command
+
+
+async def test_it_listens_for_clients_on_loopback_and_nothing_else(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path) as server:
+        inodes = {
+            os.readlink(link) for link in Path(f"/proc/{server.server.pid}/fd").iterdir() if link.is_symlink()
+        }
+        listening = []
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{server.server.pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                    listening.append(fields[1])
+        port = int(server.server.address.rsplit(":", 1)[1])
+    assert listening == [f"0100007F:{port:04X}"]
+
+
+async def test_a_server_that_dies_is_started_again_on_the_same_address(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path, backoff_s=0.01) as server:
+        address, pid = server.server.address, server.server.pid
+        await server.kill()
+        assert server.server.pid not in (0, pid)
+        connection = await server.connect()
+        await connection.close()
+        assert server.server.address == address
+
+
+async def test_address_and_credentials_survive_a_restart(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path) as server:
+        first = server.operator
+    async with NatsServer(tmp_path) as server:
+        assert server.operator == first
+
+
+async def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+    source_root = str(Path(sys.modules[EmbeddedServer.__module__].__file__ or "").parents[3])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "nats")],
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source_root},
+    )  # fmt: skip
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert alive(pid)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    await eventually(lambda: not alive(pid))
+
+
+async def test_a_server_left_behind_on_the_directory_is_ended_first(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path) as server:
+        config = server.directory / "server.conf"
+    left = subprocess.Popen([str(find_binary()), "-c", str(config)])
+    (tmp_path / "nats" / "server.pid").write_text(f"{left.pid}\n")
+    waiting = asyncio.ensure_future(asyncio.to_thread(left.wait))
+    async with NatsServer(tmp_path) as server:
+        await asyncio.wait_for(waiting, 10)
+        connection = await server.connect()
+        await connection.close()
+
+
+async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp_path: Path) -> None:
+    bystander = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    )
+    try:
+        (tmp_path / "nats").mkdir(mode=0o700)
+        (tmp_path / "nats" / "server.pid").write_text(f"{bystander.pid}\n")
+        async with NatsServer(tmp_path):
+            assert bystander.poll() is None
+    finally:
+        assert bystander.stdin is not None
+        bystander.stdin.close()
+        bystander.wait(10)
+
+
+async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "a") as server:
+        port = int(server.server.address.rsplit(":", 1)[1])
+        other = EmbeddedServer(ServerOptions(directory=tmp_path / "b", shard="root", port=port))
+        with pytest.raises(ServerFailed, match="taken"):
+            await other.start()
+
+
+async def test_a_plain_client_reads_with_the_operators_file(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path) as server:
+        connection = await server.connect()
+        await connection.api("STREAM.CREATE.atoll-changes-root", {
+            "name": "atoll-changes-root", "subjects": ["atoll.changes.root.>"], "storage": "file",
+        })  # fmt: skip
+        await connection.client.jetstream().publish("atoll.changes.root.core.core.pods.c1", b"{}")
+        await connection.close()
+
+        access = json.loads(server.credentials_file.read_text())
+        client = await nats.connect(**access["connect"])
+        stream, consumer = access["streams"]["changes"], access["consumers"][0]
+        reading = await client.jetstream().pull_subscribe(
+            "atoll.changes.root.>", durable=consumer, stream=stream
+        )
+        messages = await reading.fetch(1, timeout=5)
+        await messages[0].ack_sync()
+        await client.close()
+    assert messages[0].data == b"{}"
+
+
+@pytest.mark.parametrize("version", ["2.14.3", "2.15.1", "3.0.0", "2.15.0-preview.1"])
+def test_a_server_at_the_floor_or_above_is_accepted(version: str) -> None:
+    check_version(version)
+
+
+@pytest.mark.parametrize("version", ["2.14.2", "2.9.99", "1.0.0", "", "nonsense"])
+def test_a_server_below_the_floor_is_refused(version: str) -> None:
+    with pytest.raises(TooOld):
+        check_version(version)

@@ -1,0 +1,164 @@
+"""The state stream: one message an object, there as long as the object is replicated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.stream.events import Event, Operation, Phase
+from atoll.machinery.stream.policy import ANNOTATION
+from atoll.machinery.stream.subjects import state_subject, stream_name
+from harness.nats import NatsServer, eventually
+from harness.shardlog import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, ShardLog
+from harness.streams import publishing, read_stream
+
+ROLE = ObjectKey(CLUSTER_ROLES, "c1", "", "reader")
+REPLICATE = {ANNOTATION: "apis.kcp.io"}
+
+
+def cluster(name: str) -> ObjectKey:
+    return ObjectKey(LOGICAL_CLUSTERS, name, "", "cluster")
+
+
+async def objects(nats: NatsServer) -> dict[ObjectKey, Event]:
+    return {event.key: event for _, event in await read_stream(nats, "state") if event.key is not None}
+
+
+def standing(log: ShardLog) -> dict[ObjectKey, bytes]:
+    return {key: entry.value for key, entry in log.objects.items()}
+
+
+async def test_it_holds_the_last_state_of_each_replicated_object_and_no_other(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        for number in range(30):
+            log.put(cluster(f"c{number % 4}"), phase=str(number))
+        log.put(ObjectKey(CONFIGMAPS, "c1", "default", "m"))
+        log.put(ROLE)
+        log.put(cluster("system:shard"))
+        log.put(ObjectKey(ResourceType("core.kcp.io", "logicalclusters", LOCAL), "c1", "", "cluster"))
+        await running.drained()
+        found = await objects(nats)
+    assert {key: event.payload for key, event in found.items()} == {
+        cluster(f"c{number}"): log.objects[cluster(f"c{number}")].value for number in range(4)
+    }
+
+
+async def test_an_object_that_becomes_and_ceases_to_be_replicated_comes_and_goes(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        log.put(ROLE)
+        log.put(ROLE, annotations=REPLICATE)
+        await running.drained()
+        assert (await objects(nats))[ROLE].operation is Operation.MODIFIED
+        ceased = log.put(ROLE)
+        await running.drained()
+        gone = (await objects(nats))[ROLE]
+        log.put(ROLE, data="still not")
+        await running.drained()
+        assert (await objects(nats))[ROLE] == gone
+    assert (gone.operation, gone.revision, gone.payload, gone.intact) == (
+        Operation.DELETED, ceased.revision, b"", True,
+    )  # fmt: skip
+
+
+async def test_a_deleted_object_leaves_a_tombstone_that_expires_by_itself(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        log.put(cluster("c1"))
+        log.delete(cluster("c1"))
+        await running.drained()
+        connection = await nats.connect()
+        answer = await connection.client.request(
+            f"$JS.API.DIRECT.GET.{stream_name('state', 'root')}.{state_subject('root', cluster('c1'))}",
+            timeout=2,
+        )
+        await connection.close()
+    assert answer.headers is not None
+    assert answer.headers["Nats-TTL"] == "604800s"
+    assert answer.headers["Atoll-Operation"] == "DELETED"
+
+
+async def test_a_deleted_store_is_refilled_from_the_objects(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        for number in range(450):
+            log.put(cluster(f"c{number}"))
+        log.delete(cluster("c7"))
+        await running.drained()
+        log.compact(log.last())
+        await nats.stop()
+        nats.delete_store()
+        log.put(cluster("c8"), phase="while down")
+        await nats.start()
+        await running.drained()
+        events = [event for _, event in await read_stream(nats, "state")]
+    held = {event.key: event.payload for event in events if event.key is not None}
+    assert held == standing(log)
+    assert [event.phase for event in events if event.key is None] == [Phase.END]
+
+
+async def test_a_refill_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        for number in range(20):
+            log.put(cluster(f"c{number}"))
+        async with publishing(log, nats) as running:
+            await running.drained()
+        connection = await nats.connect()
+        headers = {
+            "Atoll-Operation": "RESYNC", "Atoll-Shard-Uid": "6f1c", "Atoll-Lineage": "a1", "Atoll-Epoch": "1",
+            "Atoll-Revision": "1", "Atoll-Previous": "0", "Atoll-Crc32c": "0", "Atoll-Phase": "begin",
+        }  # fmt: skip
+        await connection.client.jetstream().publish("atoll.state.root.-", b"", headers=headers)
+        await connection.api(f"STREAM.PURGE.{stream_name('state', 'root')}", {"keep": 1})
+        await connection.close()
+        async with publishing(log, nats) as running:
+            await running.drained()
+            assert running.publisher.state.stats.anew == 1
+        held = await objects(nats)
+    assert {key: event.payload for key, event in held.items()} == standing(log)
+
+
+async def test_a_new_lineage_sweeps_what_the_lost_history_had_replicated(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        log.put(cluster("kept"))
+        restored = log.reopened(lineage="b2")
+        async with publishing(log, nats) as running:
+            log.put(cluster("lost"))
+            await running.drained()
+        async with publishing(restored, nats) as running:
+            await running.drained()
+        held = await objects(nats)
+    assert list(held) == [cluster("kept")]
+
+
+async def test_a_flipped_bit_is_found_and_the_stream_refilled(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        for number in range(50):
+            log.put(cluster(f"c{number}"), note=f"needle-{number:04d}")
+        await running.drained()
+        await nats.stop()
+        nats.flip_bit(stream_name("state", "root"), b"needle-0020")
+        await nats.start()
+        await eventually(lambda: running.publisher.state.stats.anew == 1)
+        await running.drained()
+        held = await objects(nats)
+    assert {key: event.payload for key, event in held.items()} == standing(log)
+
+
+async def test_a_quiet_state_stream_survives_compaction_without_a_refill(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            log.put(cluster("c1"))
+            for number in range(100):
+                log.put(ObjectKey(CONFIGMAPS, "c1", "default", f"m{number}"))
+            await running.drained()
+        log = log.reopened()
+        log.compact(log.entries[50].revision)
+        async with publishing(log, nats) as running:
+            await running.drained()
+            assert running.publisher.state.stats.anew == 0

@@ -1,0 +1,257 @@
+"""The writer: batches, a disk that is full, a disk that fails, a queue that is bounded, marks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.contract import CorruptRecord, DeletePrefix, Full, Scope
+from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.options import LEASES, MIB
+from atoll.machinery.storage.writer import StoreClosed
+from harness.rawhttp import until
+from harness.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
+
+ALL = Scope(CONFIGMAPS)
+
+
+async def test_submits_that_wait_share_a_commit(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path, max_batch_submits=50))
+    await asyncio.gather(*(create(store, f"n{index}") for index in range(120)))
+    assert store.stats.commits == 3
+    assert store.stats.largest_batch == 50
+    await store.close()
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_full_queue_makes_submits_wait_and_loses_none(tmp_path: Path, threaded: bool) -> None:
+    options = store_options(
+        tmp_path, max_batch_submits=3, max_queued_submits=5, max_queued_bytes=2000, commit_in_thread=threaded
+    )
+    store = open_store(options)
+    submits = [asyncio.create_task(create(store, f"n{index}")) for index in range(60)]
+    await asyncio.sleep(0)
+    assert store.queued <= 5
+    for cancelled in submits[10::7]:
+        cancelled.cancel()
+    done = await asyncio.gather(*submits, return_exceptions=True)
+    succeeded = [result for result in done if isinstance(result, list)]
+    assert len(succeeded) >= 50
+    assert len(listed(store, ALL)) >= len(succeeded)
+    await store.close()
+
+
+async def test_a_page_quota_refuses_creates_and_updates_until_there_is_room(tmp_path: Path) -> None:
+    time = HandClock()
+    options = store_options(tmp_path, quota_bytes=MIB, log_retention_s=60)
+    store = open_store(options, clock=time.clock())
+    lease = ObjectKey(LEASES, "root", "default", "lease")
+    [leased] = await store.submit([put(lease)])
+    revisions: list[int] = []
+    with pytest.raises(Full):
+        for index in range(1000):
+            time.pass_time(2)
+            revisions += await store.submit([put(key(f"n{index}"), data="x" * 10_000)])
+    assert revisions
+    with pytest.raises(Full):
+        await store.submit([put(key("n0"), expected=revisions[0])])
+    with pytest.raises(Full):
+        await store.submit([put(ObjectKey(LEASES, "root", "default", "another"))])
+    await store.submit([put(lease, expected=leased)])
+    # The mark of deletion is a step of a deletion; it must get through for finalizers to run.
+    [marked] = await store.submit(
+        [put(key("n0"), expected=revisions[0], metadata={"deletionTimestamp": "t", "finalizers": ["x/y"]})]
+    )
+    await store.submit([delete(key("n0"), marked)])
+    for index, revision in enumerate(revisions[1:], 1):
+        await store.submit([delete(key(f"n{index}"), revision)])
+    time.pass_time(options.log_retention_s + 1)
+    await store.compact()
+    await create(store, "again")
+    await store.close()
+    assert fsck(options) == []
+
+
+async def test_a_disk_without_its_reserve_refuses_and_recovers_by_itself(tmp_path: Path) -> None:
+    time = HandClock()
+    store = open_store(store_options(tmp_path, reserve_bytes=1 << 60), clock=time.clock())
+    with pytest.raises(Full):
+        await create(store, "a")
+    store.space._options = store_options(tmp_path)
+    time.pass_time(2)
+    await create(store, "a")
+    await store.close()
+
+
+async def test_a_full_map_fails_the_batch_and_not_the_process(tmp_path: Path) -> None:
+    died: list[str] = []
+    time = HandClock()
+    options = store_options(tmp_path, map_size_bytes=MIB)
+    store = open_store(options, clock=time.clock(), fatal=died.append)
+    [small] = await create(store, "small")
+    with pytest.raises(Full):
+        await store.submit([put(key("large"), data="x" * (2 * MIB))])
+    time.pass_time(2)
+    await store.submit([delete(key("small"), small)])
+    await create(store, "b")
+    assert died == []
+    await store.close()
+    assert fsck(options) == []
+
+
+class BrokenEnvironment:
+    """An LMDB environment whose next commits fail like a disk does."""
+
+    def __init__(self, env: lmdb.Environment, error: Exception) -> None:
+        self._env, self._error = env, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    @contextmanager
+    def _failing(self) -> Iterator[Any]:
+        txn = self._env.begin(write=True)
+        try:
+            yield txn
+        finally:
+            txn.abort()
+        raise self._error
+
+    def begin(self, **how: Any) -> Any:
+        if how.get("write") and "parent" not in how:
+            return self._failing()
+        return self._env.begin(**how)
+
+
+def break_disk(store: LmdbStore, error: Exception) -> None:
+    store._environment.env = BrokenEnvironment(store._environment.env, error)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_failed_commit_ends_the_process_and_answers_nobody_with_success(
+    tmp_path: Path, threaded: bool
+) -> None:
+    died: list[str] = []
+    store = open_store(store_options(tmp_path, commit_in_thread=threaded), fatal=died.append)
+    break_disk(store, lmdb.Error("mdb_txn_commit: Input/output error"))
+    done = await asyncio.gather(*(create(store, name) for name in "abc"), return_exceptions=True)
+    assert [type(result) for result in done] == [StoreClosed] * 3
+    assert len(died) == 1
+    with pytest.raises(StoreClosed):
+        await create(store, "d")
+    await store.close()
+
+
+async def test_a_type_number_of_a_failed_batch_is_not_remembered(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    first, second = ResourceType("", "first"), ResourceType("", "second")
+    whole = store._environment.env
+    break_disk(store, lmdb.DiskError("mdb_txn_commit: No space left on device"))
+    with pytest.raises(Full):
+        # The prefix delete looks the number up again, inside the transaction that then fails.
+        await store.submit([put(key("a", type=first)), DeletePrefix(Scope(first))])
+    store._environment.env = whole
+    store.space.measure()
+    await store.submit([put(key("a", type=second))])
+    assert listed(store, Scope(first)) == []
+    assert [entry.key.type for entry in store.tail(0)] == [second]
+    await store.close()
+
+
+async def test_a_disk_that_is_out_of_space_fails_the_batch_only(tmp_path: Path) -> None:
+    died: list[str] = []
+    store = open_store(store_options(tmp_path), fatal=died.append)
+    whole = store._environment.env
+    break_disk(store, lmdb.DiskError("mdb_txn_commit: No space left on device"))
+    with pytest.raises(Full):
+        await create(store, "a")
+    store._environment.env = whole
+    store.space.measure()
+    await create(store, "a")
+    assert died == []
+    assert store.stats.failed_commits == 1
+    await store.close()
+
+
+async def test_nothing_is_published_or_answered_before_its_commit(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    cursor = store.cursor(ALL, 0)
+    seen_at: list[int] = []
+    publish = store.hub.publish
+
+    def durable_then_publish(changes: Any, last: int) -> None:
+        with store.snapshot() as snapshot:
+            seen_at.append(snapshot.revision)
+        publish(changes, last)
+
+    store.hub.publish = durable_then_publish  # type: ignore[method-assign]
+    [revision] = await create(store, "a")
+    assert seen_at == [revision]
+    assert [change.revision for change in cursor.read()] == [revision]
+    await store.close()
+
+
+async def test_a_flipped_bit_is_an_error_for_that_object_and_an_alarm(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    await store.submit([put(key("a"), data="good")])
+    await create(store, "b")
+    await store.close()
+    data = tmp_path / "data.mdb"
+    raw = data.read_bytes()
+    assert raw.count(b'"data":"good"') >= 1
+    data.write_bytes(raw.replace(b'"data":"good"', b'"data":"goof"'))
+    alarms: list[dict[str, Any]] = []
+    store = open_store(store_options(tmp_path), alarm=lambda _event, **facts: alarms.append(facts))
+    with store.snapshot() as snapshot:
+        with pytest.raises(CorruptRecord):
+            snapshot.get(key("a"))
+        assert snapshot.get(key("b")) is not None
+    assert [alarm["cluster"] for alarm in alarms] == ["root"]
+    # Nobody has to ask for it: the scrubber comes by.
+    assert store.scrubber.step() == 2
+    assert (store.scrubber.damaged, store.scrubber.passes, len(alarms)) == (1, 1, 2)
+    await store.close()
+    assert {problem.where for problem in fsck(store_options(tmp_path))} == {"objects"}
+
+
+async def test_marks_are_saved_lazily_and_survive_a_restart(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    store.set_mark("stream", b"1")
+    assert store.get_mark("stream") == b"1"
+    await create(store, "a")
+    store.set_mark("stream", b"2")
+    store.set_published(77)
+    await store.close()
+    store = open_store(store_options(tmp_path))
+    assert store.get_mark("stream") == b"2"
+    assert store.get_mark("other") is None
+    assert store.published == 77
+    await store.close()
+
+
+async def test_marks_are_saved_without_any_write(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    store.set_mark("stream", b"1")
+    await until(lambda: store.stats.commits == 1)
+    with store._environment.reading() as txn:
+        assert txn.get(b"stream", db=store._environment.marks) == b"1"
+    await store.close()
+
+
+async def test_closing_finishes_what_is_queued_and_refuses_what_comes_later(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    queued = [asyncio.create_task(create(store, name)) for name in "abc"]
+    await asyncio.sleep(0)
+    await store.close()
+    assert [len(created) for created in await asyncio.gather(*queued)] == [1, 1, 1]
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await create(store, "d")
