@@ -46,13 +46,20 @@ DEFINITIONS: dict[str, Object] = {
     },
     "Item": {
         "type": "object",
-        "properties": {"name": STRING, "image": STRING, "env": keyed(ref("Env"), "name"), "args": {
-            "type": "array", "items": STRING}, "limits": strings_by_name()},
+        "properties": {
+            "name": STRING,
+            "image": STRING,
+            "env": keyed(ref("Env"), "name"),
+            "args": {"type": "array", "items": STRING},
+            "limits": strings_by_name(),
+        },
     },
     "Env": {"type": "object", "properties": {"name": STRING, "value": STRING}},
     "Tree": {"type": "object", "properties": {"label": STRING, "child": ref("Tree")}},
-    "Struct": {"type": "object", "properties": {"x": STRING, "y": STRING, "deep": {
-        "type": "object", "properties": {"z": STRING}}}},
+    "Struct": {
+        "type": "object",
+        "properties": {"x": STRING, "y": STRING, "deep": {"type": "object", "properties": {"z": STRING}}},
+    },
     "Spec": {
         "type": "object",
         "properties": {
@@ -67,38 +74,57 @@ DEFINITIONS: dict[str, Object] = {
             "structs": {"type": "object", "additionalProperties": ref("Struct")},
             "atomicMap": strings_by_name(**{"x-kubernetes-map-type": "atomic"}),
             "list": {"type": "array", "items": STRING},
-            "set": {"type": "array", "items": STRING, "x-kubernetes-list-type": "set",
-                    "x-kubernetes-patch-strategy": "merge"},
+            "set": {
+                "type": "array",
+                "items": STRING,
+                "x-kubernetes-list-type": "set",
+                "x-kubernetes-patch-strategy": "merge",
+            },
             "items": keyed(ref("Item"), "name"),
             "ports": keyed(ref("Port"), "port", "protocol"),
             "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             "amount": {"x-kubernetes-int-or-string": True},
             "tree": ref("Tree"),
-            "template": {"type": "object", "x-kubernetes-embedded-resource": True,
-                         "x-kubernetes-preserve-unknown-fields": True},
+            "template": {
+                "type": "object",
+                "x-kubernetes-embedded-resource": True,
+                "x-kubernetes-preserve-unknown-fields": True,
+            },
         },
     },
-    "Status": {"type": "object", "properties": {"phase": STRING, "conditions": keyed(
-        {"type": "object", "properties": {"type": STRING, "status": STRING}}, "type")}},
+    "Status": {
+        "type": "object",
+        "properties": {
+            "phase": STRING,
+            "conditions": keyed({"type": "object", "properties": {"type": STRING, "status": STRING}}, "type"),
+        },
+    },
     "Root": {
         "type": "object",
         "properties": {"metadata": ref("Meta"), "spec": ref("Spec"), "status": ref("Status")},
     },
-}  # fmt: skip
+}
 
 SCHEMA = type_schema(DEFINITIONS["Root"], DEFINITIONS)
 
 
 def thing(spec: Object | None = None, **metadata: Any) -> Object:
     """An object of the kind, named `n` in `ns`."""
-    out: Object = {"apiVersion": API_VERSION, "kind": "Thing", "metadata": {"name": "n", "namespace": "ns", **metadata}}
+    out: Object = {
+        "apiVersion": API_VERSION,
+        "kind": "Thing",
+        "metadata": {"name": "n", "namespace": "ns", **metadata},
+    }
     if spec is not None:
         out["spec"] = spec
     return out
 
 
 class Live:
-    """A stored object that managers write to, one second apart. Every write checks that inputs stay as they were."""
+    """A stored object that managers write to, one second apart.
+
+    Every write checks that its inputs stay as they were.
+    """
 
     def __init__(self) -> None:
         self.obj: Object | None = None
@@ -108,7 +134,9 @@ class Live:
         self._second += 1
         return f"2026-01-01T00:{self._second // 60:02}:{self._second % 60:02}Z"
 
-    def apply(self, manager: str, patch: Object, *, force: bool = False, subresource: str = "", **options: Any) -> Object:
+    def apply(
+        self, manager: str, patch: Object, *, force: bool = False, subresource: str = "", **options: Any
+    ) -> Object:
         before = copy.deepcopy((self.obj, patch))
         who = Manager(manager, "Apply", patch.get("apiVersion", API_VERSION), subresource)
         try:

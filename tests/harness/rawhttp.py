@@ -86,7 +86,7 @@ async def until(condition: Callable[[], object], what: str = "condition") -> Non
     """Wait until `condition()` holds; fails after 10 seconds."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - anything may be the condition
                 await asyncio.sleep(0.002)
     except TimeoutError:
         raise AssertionError(f"never came: {what}") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.patch_schemas import SCHEMA, Live, thing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import difference, intersection, parse, union
 from atoll.machinery.patch.merge import extract_items, merge, remove_items
 from atoll.machinery.patch.typed import to_set
+from harness.patch_schemas import SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")
 
@@ -88,7 +88,10 @@ def test_a_forced_apply_gets_its_values_and_owns_just_those(taken: Any, spec: An
     changed = compare(thing(spec), obj, root)
     assert intersection(mine, union(changed.modified, changed.removed)) == {}
     owned = [entry["fieldsV1"] for entry in live.entries if entry["manager"] == "z"]
-    assert owned in ([], [difference(mine, {"f:apiVersion": {}, "f:kind": {}, "f:metadata": mine["f:metadata"]})])
+    assert owned in (
+        [],
+        [difference(mine, {"f:apiVersion": {}, "f:kind": {}, "f:metadata": mine["f:metadata"]})],
+    )
 
 
 @settings(max_examples=150)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from harness.patch_schemas import DEFINITIONS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from atoll.machinery.patch.fieldset import (
 from atoll.machinery.patch.json_patch import apply_json_patch
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.patch.strategic import strategic_merge
+from harness.patch_schemas import DEFINITIONS
 
 _elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"', "i:0"])
 _paths = st.lists(_elements, min_size=1, max_size=4).map(tuple)
@@ -32,7 +32,9 @@ path_sets = st.frozensets(_paths, max_size=12)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc~/", max_size=2), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc~/", max_size=2), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 objects = st.dictionaries(st.text("abc~/", max_size=2), json_values, max_size=4)
@@ -106,13 +108,19 @@ def test_a_merge_patch_applied_twice_is_applied_once(document: Any, patch: Any) 
 
 _operations = st.lists(
     st.fixed_dictionaries(
-        {"op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]),
-         "path": st.lists(st.text("abc01-", max_size=2), max_size=3).map(lambda p: "".join("/" + t for t in p)),
-         "from": st.lists(st.text("abc01-", max_size=2), max_size=3).map(lambda p: "".join("/" + t for t in p))},
+        {
+            "op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]),
+            "path": st.lists(st.text("abc01-", max_size=2), max_size=3).map(
+                lambda p: "".join("/" + t for t in p)
+            ),
+            "from": st.lists(st.text("abc01-", max_size=2), max_size=3).map(
+                lambda p: "".join("/" + t for t in p)
+            ),
+        },
         optional={"value": json_values},
     ),
     max_size=6,
-)  # fmt: skip
+)
 
 
 @given(objects, _operations)
@@ -130,13 +138,18 @@ def test_json_patch_applies_or_refuses_and_never_touches_its_inputs(document: An
 def test_add_then_test_then_remove_gives_the_document_back(document: Any, name: str, value: Any) -> None:
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
     document.pop(name, None)
-    operations = [{"op": "add", "path": pointer, "value": value}, {"op": "test", "path": pointer, "value": value}]
+    operations = [
+        {"op": "add", "path": pointer, "value": value},
+        {"op": "test", "path": pointer, "value": value},
+    ]
     assert apply_json_patch(document, operations)[name] == value
     assert apply_json_patch(document, [*operations, {"op": "remove", "path": pointer}]) == document
 
 
 _names = st.sampled_from("abcd")
-_items = st.dictionaries(_names, st.fixed_dictionaries({}, optional={"image": st.sampled_from("123")}), max_size=4)
+_items = st.dictionaries(
+    _names, st.fixed_dictionaries({}, optional={"image": st.sampled_from("123")}), max_size=4
+)
 _specs = st.fixed_dictionaries(
     {},
     optional={

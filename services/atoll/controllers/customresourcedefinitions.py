@@ -13,11 +13,11 @@ from atoll.controllers.content import Remaining, clear
 from atoll.machinery.apiserver.catalog import CRDS
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import Condition, find, is_true, set_status_condition
 from atoll.machinery.meta.names import LOCAL, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Conflict, NotFound
-from atoll.machinery.meta import times
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"

@@ -25,8 +25,8 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import compile_label_selector
 from atoll.machinery.meta.status import Conflict, NotFound
-from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
 from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
 
 log = structlog.get_logger()
 
@@ -90,14 +90,14 @@ class WorkspaceController:
 
     async def _schedule(self, parent: str, obj: Object) -> None:
         if not self._shard_fits(obj):
-            await self._refuse(parent, obj, Condition(workspace.SCHEDULED, "False", "Unschedulable", NO_SHARDS, "Error"))
+            await self._refuse(parent, obj, "Unschedulable", NO_SHARDS)
             return
         for _ in range(ATTEMPTS):
             batch = self._loopback.batch()
             try:
                 plan = self._plan(batch, parent, obj)
             except TypeRefused as error:
-                await self._refuse(parent, obj, Condition(workspace.SCHEDULED, "False", "Unknown", str(error), "Error"))
+                await self._refuse(parent, obj, "Unknown", str(error))
                 return
             self._fill(batch, parent, obj, plan)
             try:
@@ -160,11 +160,13 @@ class WorkspaceController:
         selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
         return selector is None or compile_label_selector(selector).matches(metadata.get("labels") or {})
 
-    async def _refuse(self, parent: str, obj: Object, condition: Condition) -> None:
+    async def _refuse(self, parent: str, obj: Object, reason: str, message: str) -> None:
+        condition = Condition(workspace.SCHEDULED, "False", reason, message, "Error")
         status = obj.get("status") or {}
         conditions = set_condition(status.get("conditions") or [], condition, times.now())
         if conditions != status.get("conditions"):
-            changed = {**obj, "status": {**status, "phase": status.get("phase", "Scheduling"), "conditions": conditions}}
+            phase = status.get("phase", "Scheduling")
+            changed = {**obj, "status": {**status, "phase": phase, "conditions": conditions}}
             await self._update(parent, obj, changed)
 
     # --- afterwards ---

@@ -20,8 +20,8 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Details, ServiceUnavailable
 from atoll.machinery.process import tls
 from atoll.machinery.process.pki import write_private
-from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.files import DATA_FILE
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import SECRETS, StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.wire.exchange import Exchange
@@ -63,16 +63,25 @@ def store_options(config: ShardConfig) -> StoreOptions:
     )  # fmt: skip
 
 
-async def start(config: ShardConfig) -> None:
-    """Run until SIGTERM or SIGINT. Raises StoreInUse, FileSystemRefused, UnknownFormat, OSError before serving."""
-    began = time.monotonic()
-    feature_gates(config.feature_gates)
+def prepare(config: ShardConfig) -> LmdbStore:
+    """Make the root directory and open its store.
+
+    Raises StoreInUse, FileSystemRefused, UnknownFormat, KeyFileRefused, OSError. Sealing keys are made for a new store
+    only: without them an existing one cannot be read, and new ones would not help.
+    """
     root = Path(config.root_directory)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     root.chmod(0o700)
-    if not (root / KEYS_FILE).exists() and not (root / STORE / DATA_FILE).exists():
+    if not (root / STORE / DATA_FILE).exists():
         ensure_key_file(root / KEYS_FILE)
-    store = open_store(store_options(config))
+    return open_store(store_options(config))
+
+
+async def start(config: ShardConfig) -> None:
+    """Run until SIGTERM or SIGINT. Raises what `prepare` does, before serving."""
+    began = time.monotonic()
+    feature_gates(config.feature_gates)
+    store = prepare(config)
     try:
         await Standalone(config, store, began).run()
     finally:

@@ -16,12 +16,12 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from atoll.machinery.storage.lmdb_store import LmdbStore
+from atoll.machinery.storage.published import PublishedLog
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.policy import DefaultPolicy
 from atoll.machinery.stream.publisher import Publisher
 from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
 from atoll.shard.config import ShardConfig
-from atoll.machinery.storage.published import PublishedLog
 
 log = structlog.get_logger()
 

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
@@ -25,7 +26,7 @@ from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
 
 async def main():
     async with EmbeddedServer(ServerOptions(directory=Path(sys.argv[1]), shard="root")) as server:
-        print(server.pid, flush=True)
+        print("pid", server.pid, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -44,29 +45,36 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def listening(pid: int) -> list[str]:
+    """Addresses that a process listens on, as the kernel writes them."""
+    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    tables = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+
+
+def start_process(*command: str, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, **options)
+
+
 async def test_its_files_are_for_the_owner_alone(tmp_path: Path) -> None:
     async with NatsServer(tmp_path) as server:
         assert mode(server.directory) == 0o700
         for name in ("server.conf", "secrets.json", "server.pid"):
             assert mode(server.directory / name) == 0o600
         assert mode(server.credentials_file) == 0o600
-        command = Path(f"/proc/{server.server.pid}/cmdline").read_bytes()
-        assert server.access.password.encode() not in command
+        assert server.access.password.encode() not in command_line(server.server.pid)
 
 
 async def test_it_listens_for_clients_on_loopback_and_nothing_else(tmp_path: Path) -> None:
     async with NatsServer(tmp_path) as server:
-        inodes = {
-            os.readlink(link) for link in Path(f"/proc/{server.server.pid}/fd").iterdir() if link.is_symlink()
-        }
-        listening = []
-        for table in ("tcp", "tcp6"):
-            for line in Path(f"/proc/{server.server.pid}/net/{table}").read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                    listening.append(fields[1])
+        addresses = listening(server.server.pid)
         port = int(server.server.address.rsplit(":", 1)[1])
-    assert listening == [f"0100007F:{port:04X}"]
+    assert addresses == [f"0100007F:{port:04X}"]
 
 
 async def test_a_server_that_dies_is_started_again_on_the_same_address(tmp_path: Path) -> None:
@@ -88,12 +96,12 @@ async def test_address_and_credentials_survive_a_restart(tmp_path: Path) -> None
 
 async def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     source_root = str(Path(sys.modules[EmbeddedServer.__module__].__file__ or "").parents[3])
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path / "nats")],
+    parent = start_process(
+        sys.executable, "-c", PARENT, str(tmp_path / "nats"),
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source_root},
     )  # fmt: skip
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
+    pid = int(next(line for line in parent.stdout if line.startswith(b"pid ")).split()[1])
     assert alive(pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
@@ -104,7 +112,7 @@ async def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> No
 async def test_a_server_left_behind_on_the_directory_is_ended_first(tmp_path: Path) -> None:
     async with NatsServer(tmp_path) as server:
         config = server.directory / "server.conf"
-    left = subprocess.Popen([str(find_binary()), "-c", str(config)])
+    left = start_process(str(find_binary()), "-c", str(config))
     (tmp_path / "nats" / "server.pid").write_text(f"{left.pid}\n")
     waiting = asyncio.ensure_future(asyncio.to_thread(left.wait))
     async with NatsServer(tmp_path) as server:

@@ -25,9 +25,7 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 async def serve() -> AsyncIterator[Serve]:
     started: list[Running] = []
 
-    async def start(
-        handler: Handler, limits: Limits | None = None, tls: ssl.SSLContext | None = None
-    ) -> Running:
+    async def start(handler: Handler, limits: Limits | None = None, tls: ssl.SSLContext | None = None) -> Running:
         server = Server(handler, limits or Limits(), tls)
         running = Running(server, await server.start("127.0.0.1", 0))
         started.append(running)

@@ -123,18 +123,14 @@ async def test_idle_connections_are_closed_after_their_time(serve: Serve, connec
     assert (await client.request("GET", "/")).status == 200
 
 
-async def test_a_get_is_sent_again_when_the_pooled_connection_had_died(
-    script: Script, connect: Connect
-) -> None:
+async def test_a_get_is_sent_again_when_the_pooled_connection_had_died(script: Script, connect: Connect) -> None:
     # The second request on the first connection is read and never answered: the connection just closes.
     client = connect(await script([OK, b""], [OK]))
     assert (await client.request("GET", "/")).status == 200
     assert (await client.request("GET", "/")).body == b"ok"
 
 
-async def test_a_stream_is_begun_again_when_the_pooled_connection_had_died(
-    script: Script, connect: Connect
-) -> None:
+async def test_a_stream_is_begun_again_when_the_pooled_connection_had_died(script: Script, connect: Connect) -> None:
     client = connect(await script([OK, b""], [OK]))
     assert (await client.request("GET", "/")).status == 200
     async with await client.stream("GET", "/") as stream:
@@ -150,9 +146,7 @@ async def test_a_write_is_never_sent_twice(script: Script, connect: Connect, met
     assert not caught.value.begun
 
 
-async def test_a_get_is_not_sent_again_on_a_fresh_connection_or_after_a_byte(
-    script: Script, connect: Connect
-) -> None:
+async def test_a_get_is_not_sent_again_on_a_fresh_connection_or_after_a_byte(script: Script, connect: Connect) -> None:
     fresh = connect(await script([b""], [OK]))
     with pytest.raises(ConnectionLost):
         await fresh.request("GET", "/")
@@ -198,9 +192,7 @@ async def test_interim_responses_are_passed_over(script: Script, connect: Connec
     assert "x" not in response.headers
 
 
-async def test_a_response_nobody_asked_for_is_never_taken_for_the_next(
-    script: Script, connect: Connect
-) -> None:
+async def test_a_response_nobody_asked_for_is_never_taken_for_the_next(script: Script, connect: Connect) -> None:
     client = connect(await script([OK + OK.replace(b"ok", b"no")], [OK]))
     assert (await client.request("GET", "/")).body == b"ok"
     assert (await client.request("POST", "/")).body == b"ok"
@@ -217,18 +209,14 @@ async def test_a_response_nobody_asked_for_is_never_taken_for_the_next(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"a" * 2000,
     ],
 )
-async def test_responses_malformed_or_too_large_are_refused(
-    script: Script, connect: Connect, answer: bytes
-) -> None:
+async def test_responses_malformed_or_too_large_are_refused(script: Script, connect: Connect, answer: bytes) -> None:
     client = connect(await script([answer, None]), ClientLimits(header_bytes=1000, body_bytes=1000))
     with pytest.raises(BadResponse):
         await client.request("GET", "/")
 
 
 async def test_every_wait_has_a_deadline(script: Script, connect: Connect) -> None:
-    client = connect(
-        await script([None], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", None], [OK[:-1], None])
-    )
+    client = connect(await script([None], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", None], [OK[:-1], None]))
     with pytest.raises(TimeoutError):
         await client.request("GET", "/", timeout_s=0.1)
     stream = await client.stream("GET", "/", idle_timeout_s=0.1)

@@ -87,6 +87,25 @@ async def test_what_is_pipelined_behind_a_slow_request_is_left_in_the_socket(ser
     flood.cancel()
 
 
+async def test_what_was_left_in_the_socket_is_served_after_the_slow_request(serve: Serve) -> None:
+    exchanges: list[Exchange] = []
+
+    def handler(exchange: Exchange) -> None:
+        if exchange.request.target == b"/slow":
+            exchanges.append(exchange)
+        else:
+            exchange.reply(200, [], exchange.request.target)
+
+    client = await (await serve(handler)).connect()
+    client.writer.write(GET % b"/slow" + b"".join(GET % b"/%d" % number for number in range(20_000)))
+    await until(lambda: exchanges)
+    await asyncio.sleep(0.05)
+    exchanges[0].reply(200, [], b"slow")
+    assert (await client.answer()).body == b"slow"
+    for number in range(20_000):
+        assert (await client.answer()).body == b"/%d" % number
+
+
 async def test_connection_close_is_said_and_done(serve: Serve) -> None:
     client = await (await serve(echo)).connect()
     answer = await client.ask("/", headers="Connection: close\r\n")

@@ -266,6 +266,27 @@ async def test_drain_waits_for_a_client_that_does_not_read(serve: Serve) -> None
     assert not ends
 
 
+async def test_a_task_of_somebody_else_waiting_in_drain_is_told_that_the_client_left(serve: Serve) -> None:
+    streams = Streams()
+    client = await (await serve(streams)).connect()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await client.send(GET)
+    await until(lambda: streams.open)
+
+    async def pour() -> None:
+        while True:
+            streams.open[0].write(b"x" * 100_000)
+            await streams.open[0].drain()
+
+    pouring = asyncio.ensure_future(pour())
+    done, _ = await asyncio.wait([pouring], timeout=0.3)
+    assert not done
+    client.close()
+    with pytest.raises(ConnectionResetError):
+        async with asyncio.timeout(10):
+            await pouring
+
+
 async def test_a_client_that_takes_nothing_is_cut_after_the_stall_limit(serve: Serve) -> None:
     running, _, ends = await blocked_writer(serve, Limits(stall_timeout_s=0.4))
     client = await running.connect()

@@ -51,9 +51,7 @@ async def refused(port: int, context: ssl.SSLContext) -> None:
             client.close()
 
 
-async def test_a_certificate_of_another_ca_is_refused(
-    serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext
-) -> None:
+async def test_a_certificate_of_another_ca_is_refused(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     mallory = pki.make_client(pki.make_ca("test ca"), "alice")
     await refused(running.port, tls.client_context(ca.certificate, mallory))
@@ -67,9 +65,7 @@ async def test_a_serving_certificate_is_no_client_certificate(
     await refused(running.port, tls.client_context(ca.certificate, pki.make_serving(ca, ["alice"])))
 
 
-async def test_an_expired_certificate_is_refused(
-    serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext
-) -> None:
+async def test_an_expired_certificate_is_refused(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     old = pki.make_client(ca, "alice", days=0)
     await refused(running.port, tls.client_context(ca.certificate, old))
@@ -78,14 +74,10 @@ async def test_an_expired_certificate_is_refused(
 async def test_without_a_client_ca_no_certificate_is_asked_for(serve: Serve, ca: pki.Pair) -> None:
     context = tls.server_context(pki.make_serving(ca, ["127.0.0.1"]))
     running = await serve(whoami, tls=context)
-    assert (
-        await ask(running.port, tls.client_context(ca.certificate, pki.make_client(ca, "alice"))) == "nobody"
-    )
+    assert await ask(running.port, tls.client_context(ca.certificate, pki.make_client(ca, "alice"))) == "nobody"
 
 
-async def test_a_resumed_session_keeps_its_identity(
-    serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext
-) -> None:
+async def test_a_resumed_session_keeps_its_identity(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     context = tls.client_context(ca.certificate, pki.make_client(ca, "alice"))
 
@@ -105,9 +97,7 @@ async def test_a_resumed_session_keeps_its_identity(
     assert await asyncio.to_thread(twice) == [(False, b"alice"), (True, b"alice")]
 
 
-async def test_http_1_1_is_what_alpn_agrees_on(
-    serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext
-) -> None:
+async def test_http_1_1_is_what_alpn_agrees_on(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     context = tls.client_context(ca.certificate)
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -226,9 +216,7 @@ async def test_old_tls_is_refused(serve: Serve, server_tls: ssl.SSLContext) -> N
 async def test_big_replies_and_bodies_pass_through_tls(
     serve: Serve, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    running = await serve(
-        lambda exchange: exchange.reply(200, [], [exchange.request.body] * 4), tls=server_tls
-    )
+    running = await serve(lambda exchange: exchange.reply(200, [], [exchange.request.body] * 4), tls=server_tls)
     client = HttpClient(Origin("127.0.0.1", running.port, client_tls))
     body = os.urandom(3 << 20)
     assert (await client.request("PUT", "/", body=body)).body == body * 4

@@ -139,7 +139,8 @@ def aggregated_version(accept: str) -> str | None:
             if "as" not in clause.parameters:
                 return None
             version = clause.parameters.get("v", "")
-            if clause.parameters.get("g") == GROUP and clause.parameters["as"] == _LIST and version in {"v2", "v2beta1"}:
+            ours = clause.parameters.get("g") == GROUP and clause.parameters["as"] == _LIST
+            if ours and version in {"v2", "v2beta1"}:
                 return version
     if not accept.strip():
         return None

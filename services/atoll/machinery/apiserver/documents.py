@@ -39,8 +39,9 @@ class Documents:
     """Answers everything that is not a resource. `checks` are run in order by the health endpoints."""
 
     def __init__(
-        self, catalogs: Catalogs, version: Object, checks: Mapping[str, Mapping[str, Check]], registry: CollectorRegistry
-    ) -> None:
+        self, catalogs: Catalogs, version: Object, checks: Mapping[str, Mapping[str, Check]],
+        registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
         self._catalogs, self._version, self._checks, self._registry = catalogs, version, checks, registry
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:

@@ -21,10 +21,10 @@ from atoll.machinery.apiserver.rest.delete import plan_delete
 from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import Writing
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, splice
 from atoll.machinery.meta.status import NotFound
-from atoll.machinery.meta import times
 from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.storage.contract import (
     Check,

@@ -44,10 +44,10 @@ def index(catalog: Catalog) -> Document:
 
 def group_version(catalog: Catalog, key: str) -> Document | None:
     """`/openapi/v3/<key>`; None if it is not served."""
-    for group, version in catalog.versions:
-        if key_of(group, version) == key:
-            return catalog.document(f"openapi:{key}", lambda: _made(catalog, group, version))
-    return None
+    found = next((each for each in catalog.versions if key_of(*each) == key), None)
+    if found is None:
+        return None
+    return catalog.document(f"openapi:{key}", lambda: _made(catalog, *found))
 
 
 def _made(catalog: Catalog, group: str, version: str) -> Document:
@@ -163,13 +163,14 @@ def _collection(kind: Kind, name: str, list_name: str) -> Object:
 
 def _item(kind: Kind, component: str, verbs: tuple[str, ...], subresource: str) -> Object:
     operations: Object = {"parameters": _place(kind, "name")}
-    for verb, method in (("get", "get"), ("update", "put"), ("patch", "patch"), ("create", "post"), ("delete", "delete")):
+    for verb, method in _METHODS.items():
         if verb in verbs and (verb != "create" or subresource):
             result = component if verb != "delete" else _META + "Status"
             operations[method] = _operation(kind, method, result, subresource)
     return operations
 
 
+_METHODS = {"get": "get", "update": "put", "patch": "patch", "create": "post", "delete": "delete"}
 _QUERY = {
     "list": ("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch",
              "timeoutSeconds", "watch", "allowWatchBookmarks", "sendInitialEvents"),

@@ -24,9 +24,9 @@ from atoll.machinery.apiserver.rest import list as listing
 from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
 from atoll.machinery.apiserver.rest.get import get, wanted_revision
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, MethodNotAllowed, NotFound
-from atoll.machinery.meta import times
 from atoll.machinery.storage.contract import Compacted, Snapshot
 
 log = structlog.get_logger()
@@ -41,7 +41,9 @@ Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply]]
 class Resources:
     """Serves every kind. `specials` maps (group, plural, subresource) to what is not an ordinary verb."""
 
-    def __init__(self, core: Core, authorization: Authorization, specials: Mapping[tuple[str, str, str], Special]) -> None:
+    def __init__(
+        self, core: Core, authorization: Authorization, specials: Mapping[tuple[str, str, str], Special]
+    ) -> None:
         self._core, self._authorization, self._specials = core, authorization, specials
         self._frames = frames.FrameCache()
         self.watches: set[watch.Watch] = set()

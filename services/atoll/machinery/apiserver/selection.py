@@ -12,9 +12,9 @@ import msgspec
 
 from atoll.machinery.apiserver.options import ListOptions
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.fieldselectors import FieldSelector, parse_field_selector
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
-from atoll.machinery.meta.fieldselectors import FieldSelector, parse_field_selector
 from atoll.machinery.meta.status import BadRequest
 
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 CACHE_SIZE = 4096
-#: Longer paths are refused; nobody writes them by hand.
-MAX_SIZE = 4096
+#: Longer paths, and filters nested deeper, are refused; nobody writes them by hand.
+MAX_SIZE, MAX_FILTERS = 4096, 8
 
 Step = Callable[[list[Any]], list[Any]]
 
@@ -155,6 +155,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.filters = 0
 
     def steps(self) -> list[Step]:
         """The steps up to the end of the text."""
@@ -184,16 +185,23 @@ class _Parser:
 
     def _bracket(self) -> Step:
         if self._take("?"):
-            self._expect("(")
-            test = self._test()
-            self._expect(")")
-            self._expect("]")
-            return _filter(test)
+            return self._filter()
         steps = [self._selector()]
         while self._take(","):
             steps.append(self._selector())
         self._expect("]")
         return steps[0] if len(steps) == 1 else _union(steps)
+
+    def _filter(self) -> Step:
+        self.filters += 1
+        if self.filters > MAX_FILTERS:
+            raise self._error("filters are nested too deep")
+        self._expect("(")
+        test = self._test()
+        self._expect(")")
+        self._expect("]")
+        self.filters -= 1
+        return _filter(test)
 
     def _selector(self) -> Step:
         if self._take("*"):

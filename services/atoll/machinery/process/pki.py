@@ -146,9 +146,7 @@ def serving_in(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pa
     return kept
 
 
-def client_in(
-    directory: Path, name: str, ca: Pair, common_name: str, organizations: Sequence[str] = ()
-) -> Pair:
+def client_in(directory: Path, name: str, ca: Pair, common_name: str, organizations: Sequence[str] = ()) -> Pair:
     """The client certificate kept in `directory`; made anew if it is absent, not of this CA, for another
     user or other groups, or ends within 30 days."""
     kept = read_pair(directory, name)
@@ -265,9 +263,7 @@ def _authority(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    return Pair(
-        certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key, serialization.PrivateFormat.PKCS8)
-    )
+    return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key, serialization.PrivateFormat.PKCS8))
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, form: serialization.PrivateFormat) -> bytes:

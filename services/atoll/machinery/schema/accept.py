@@ -25,15 +25,46 @@ _JSON_INTEGER_MAX = float(2**53 - 1)
 
 def choose(node: Node) -> Accept:
     """The cheapest test that asks for everything the node asks for. Needs the node's own keywords, not its children."""
-    if node.enum is not None or node.all_of or node.any_of or node.one_of or node.not_ is not None or node.nullable:
+    if node.all_of or node.any_of or node.one_of or node.not_ is not None or node.nullable:
+        return accept_any
+    if node.types == {"string"}:
+        return _string_test(node)
+    if node.enum is not None:
         return accept_any
     if node.types == {"object"}:
-        return accept_object
+        simple = node.min_properties is None and node.max_properties is None and not node.closed and node.meta is None
+        return accept_struct if simple else accept_object
     if node.types == {"array"}:
         return accept_array
-    if node.types == {"string"}:
-        return accept_string
+    if node.types == {"integer"} and node.format != "int32" and node.multiple_of is None:
+        return _integer_test(node)
     return accept_any
+
+
+def _string_test(node: Node) -> Accept:
+    if node.enum is not None:
+        words = frozenset(each for each in node.enum if type(each) is str)
+        if has_string_rules(node):
+            return lambda node, value: type(value) is str and value in words and string_fits(node, value)
+        return lambda node, value: type(value) is str and value in words
+    low, high, matches = node.min_length or 0, node.max_length, node.pattern_matches
+    if node.format_check is not None or matches is None:
+        return accept_string
+    if high is None:
+        return lambda node, value: type(value) is str and low <= len(value) and matches(value)
+    return lambda node, value: type(value) is str and low <= len(value) <= high and matches(value)
+
+
+def _integer_test(node: Node) -> Accept:
+    """Integers with plain bounds; whatever is not within them is judged in full."""
+    low = _RANGES["int64"][0] if node.minimum is None else math.ceil(node.minimum)
+    high = _RANGES["int64"][1] if node.maximum is None else math.floor(node.maximum)
+    if node.exclusive_min or node.exclusive_max or not (in_range(node, low) and in_range(node, high)):
+        return accept_any
+    bounds = (node.minimum, node.maximum)
+    if any(bound is not None and not in_range(node, bound) for bound in bounds):
+        return accept_any
+    return lambda node, value: (type(value) is int and low <= value <= high) or accept_any(node, value)
 
 
 def plain_type(node: Node) -> type:
@@ -67,8 +98,8 @@ def string_fits(node: Node, value: str) -> bool:
     return node.format_check is None or node.format_check(value)
 
 
-def accept_object(node: Node, value: Any) -> bool:
-    """A node of type object alone."""
+def accept_struct(node: Node, value: Any) -> bool:
+    """A node of type object whose rules are on its keys and their values."""
     if type(value) is not dict:
         return False
     properties, additional = node.properties, node.additional
@@ -76,11 +107,18 @@ def accept_object(node: Node, value: Any) -> bool:
         child = properties.get(key, additional)
         if child is not None and type(item) is not child.plain and not child.accept(child, item):
             return False
-    if node.closed and not value.keys() <= properties.keys():
-        return False
     for key in node.required:
         if key not in value:
             return False
+    return True
+
+
+def accept_object(node: Node, value: Any) -> bool:
+    """A node of type object alone."""
+    if not accept_struct(node, value):
+        return False
+    if node.closed and not value.keys() <= node.properties.keys():
+        return False
     if node.min_properties is not None and len(value) < node.min_properties:
         return False
     if node.max_properties is not None and len(value) > node.max_properties:

@@ -32,6 +32,7 @@ def build_root(source: Object, definitions: Mapping[str, Object] | None) -> Node
     builder = _Builder(definitions)
     root = builder.node(source)
     root.meta = builder.metadata()
+    root.accept = accept.choose(root)
     if definitions is not None:
         root.properties = {key: child for key, child in root.properties.items() if key != "metadata"}
     builder.finish()

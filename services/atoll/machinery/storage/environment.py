@@ -246,8 +246,7 @@ def _require_known(directory: Path, options: StoreOptions) -> None:
 
 
 def _is_foreign(directory: Path) -> bool:
-    """Whether no process of ours ever opened what is there, so that not even a lock file may be left in it.
-    """
+    """Whether no process of ours ever opened what is there: then not even a lock file may be left in it."""
     return (directory / files.DATA_FILE).exists() and not (directory / files.OWNER_FILE).exists()
 
 

@@ -74,8 +74,7 @@ class PublishedLog:
             return list(self._environment.type_table.all(txn).values())
 
     def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[LogEntry]:
-        """Up to `limit` current objects of a type behind `after`, in key order, as entries that added them.
-        """
+        """Up to `limit` current objects of a type behind `after`, in order, as entries that added them."""
         found: list[LogEntry] = []
         with self._environment.reading() as txn:
             number = self._environment.type_table.number(txn, type)

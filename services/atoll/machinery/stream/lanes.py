@@ -71,9 +71,12 @@ class StateLane(Lane):
         """Refill from the objects. What they were before this revision nobody needs, so the log is not
         replayed."""
         position = self._log.last()
+        # The first BEGIN moves the stream's end past the cursor, so that a purge cut off behind it is
+        # noticed.
         await self._mark_phase(pipeline, position, Phase.BEGIN)
         await pipeline.drain()
-        await streams.purge(connection, self.stream, pipeline.acked.sequence)
+        await streams.purge(connection, self.stream)
+        await self._mark_phase(pipeline, position, Phase.BEGIN)
         for type in self._log.types():
             if self._policy.may_replicate(type):
                 await self._refill(pipeline, type, position)

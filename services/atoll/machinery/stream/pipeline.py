@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     messages: int = 1000
     size_bytes: int = 8 << 20
-    stall_s: float = 10.0
+    stall_s: float = 5.0
 
 
 class Outgoing(msgspec.Struct, frozen=True):

@@ -93,6 +93,8 @@ def _with_cursor(cursor: Cursor, tip: Tip, floor: int) -> Plan:
         return Plan(last.revision, reason="the cursor was behind")
     if last is not None and tip.sequence == cursor.sequence and last.revision != cursor.written:
         return Plan(last.revision, reason="the stream was written otherwise than the cursor says")
+    if last is None and tip.last_sequence > cursor.sequence:
+        return Plan(floor, True, "what was written behind the cursor is gone")
     if tip.last_sequence >= cursor.sequence:
         return Plan(cursor.revision, reason="cursor and stream agree")
     if last is not None:

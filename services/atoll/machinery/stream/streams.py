@@ -61,9 +61,10 @@ async def tip(connection: Connection, name: str, info: Object) -> Tip:
     return Tip(created, last_sequence)
 
 
-async def purge(connection: Connection, name: str, below: int) -> None:
-    """Drop every message below a sequence."""
-    await connection.api(f"STREAM.PURGE.{name}", {"seq": below})
+async def purge(connection: Connection, name: str) -> None:
+    """Drop every message. Never only those below a sequence: where one of them is damaged, nats-server 2.15
+    then spins for ever with the stream locked, while a whole purge does not read what it drops."""
+    await connection.api(f"STREAM.PURGE.{name}")
 
 
 async def _message(connection: Connection, name: str, sequence: int) -> Object | None:

@@ -77,9 +77,7 @@ class ClientStream:
     `idle_timeout_s` of silence. Closing before the end closes the connection, which is how a watch ends.
     """
 
-    def __init__(
-        self, client: HttpClient, connection: ClientConnection, incoming: Incoming, idle_s: float
-    ) -> None:
+    def __init__(self, client: HttpClient, connection: ClientConnection, incoming: Incoming, idle_s: float) -> None:
         self.status = incoming.status
         self.headers = incoming.headers
         self._client = client

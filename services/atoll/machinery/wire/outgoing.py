@@ -105,9 +105,7 @@ class ClientConnection(asyncio.Protocol):
     def resume(self) -> None:
         """Read on, once the reader of a stream has taken half of what was held."""
         incoming = self._incoming
-        if self._paused and (
-            incoming is None or incoming.buffered_bytes < self._limits.stream_buffer_bytes // 2
-        ):
+        if self._paused and (incoming is None or incoming.buffered_bytes < self._limits.stream_buffer_bytes // 2):
             self._paused = False
             if not self.closed:
                 self._transport.resume_reading()
@@ -143,9 +141,7 @@ class ClientConnection(asyncio.Protocol):
         if self._until_close and exc is None:
             self._finish()
         else:
-            self._fail(
-                ConnectionLost(f"connection lost: {exc or 'closed by the server'}", begun=incoming.begun)
-            )
+            self._fail(ConnectionLost(f"connection lost: {exc or 'closed by the server'}", begun=incoming.begun))
 
     # Callbacks of httptools
 

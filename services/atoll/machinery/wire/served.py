@@ -30,9 +30,7 @@ _NEW, _STREAMING, _ENDED = 0, 1, 2
 _JOIN_BYTES = 64 * 1024
 #: A stream that drains without ever being paused sends at the latest when it holds so much.
 _FLUSH_BYTES = 64 * 1024
-_FAILED = (
-    encode_json(InternalError("Internal error occurred: the request could not be served").status()) + b"\n"
-)
+_FAILED = encode_json(InternalError("Internal error occurred: the request could not be served").status()) + b"\n"
 
 
 class ServedExchange:

@@ -13,7 +13,7 @@ from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
 
 
 def plugins(facts: Facts, may: May, escalation: EscalationCheck) -> Admission:
-    """Namespaces first, as nothing else matters where nothing may be; kcp's own last, as they read types and exports."""
+    """Namespaces first, as nothing else matters where nothing may be; then kcp's own."""
     return Admission([
         NamespaceLifecycle(),
         RoleEscalation(escalation),

@@ -29,7 +29,8 @@ class ReservedDefinitions(Validator):
             return
         name, group = review.obj["metadata"]["name"], review.obj["spec"].get("group", "")
         if group == RESERVED_GROUP or group.endswith("." + RESERVED_GROUP):
-            raise errors.forbidden(review.call.kind, name, f'spec.group: Invalid value: "{group}": "{group}" is reserved')
+            text = f'spec.group: Invalid value: "{group}": "{group}" is reserved'
+            raise errors.forbidden(review.call.kind, name, text)
         before = review.old["metadata"].get("annotations") or {} if review.old else {}
         for key, value in (review.obj["metadata"].get("annotations") or {}).items():
             domain = key.partition("/")[0]
@@ -41,7 +42,8 @@ class PathAnnotation:
     """The canonical path of the cluster, forced on four kinds and on whatever already carries it."""
 
     def mutate(self, review: Review) -> None:
-        if review.obj is None or review.operation == "delete" or review.group_resource == ("core.kcp.io", "logicalclusters"):
+        own = review.group_resource == ("core.kcp.io", "logicalclusters")
+        if review.obj is None or review.operation == "delete" or own:
             return
         annotations = review.obj["metadata"].get("annotations") or {}
         if review.group_resource not in _PATHED and PATH not in annotations:

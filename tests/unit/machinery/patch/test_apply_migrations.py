@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from harness.patch_schemas import API_VERSION, Live, keyed, thing
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.apply import ApplyOptions, apply_patch
@@ -18,6 +17,7 @@ from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import TrackOptions
 from atoll.machinery.patch.topology import TypeSchema, type_schema
 from atoll.machinery.patch.update import track_update
+from harness.patch_schemas import API_VERSION, Live, keyed, thing
 
 CSA = "kubectl-client-side-apply"
 
@@ -38,7 +38,9 @@ def test_kubectl_may_take_over_what_client_side_apply_wrote_and_refreshes_its_an
     live.apply("kubectl", thing({"replicas": 2, "text": "t"}))
     assert live.obj is not None
     assert live.spec == {"replicas": 2, "text": "t"}
-    assert json.loads(live.obj["metadata"]["annotations"][LAST_APPLIED]) == thing({"replicas": 2, "text": "t"})
+    assert json.loads(live.obj["metadata"]["annotations"][LAST_APPLIED]) == thing(
+        {"replicas": 2, "text": "t"}
+    )
     assert live.fields("kubectl") == {"f:spec": {"f:replicas": {}, "f:text": {}}}
     assert live.fields(CSA, "Update")["f:spec"] == {".": {}, "f:text": {}}
 
@@ -51,7 +53,9 @@ def test_a_field_another_changed_since_still_conflicts_and_only_that(live: Live)
     assert [cause.field for cause in caught.value.details.causes] == [".spec.replicas"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"apiVersion":"example.io/v0","spec":{"replicas":1}}', "[" * 90_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"apiVersion":"example.io/v0","spec":{"replicas":1}}', "[" * 90_000]
+)
 def test_an_annotation_that_says_nothing_of_this_version_waives_nothing(live: Live, text: str) -> None:
     live.update(CSA, thing({"replicas": 1}, annotations={LAST_APPLIED: text}))
     with pytest.raises(ApplyConflict):
@@ -143,7 +147,9 @@ def test_a_conflict_is_found_across_versions(live: Live) -> None:
     assert _owned(obj) == {("b", "g/v2"): {"f:spec": {"f:title": {}}}}
 
 
-def test_an_applier_that_moves_to_another_version_keeps_one_entry_and_prunes_in_the_old_one(live: Live) -> None:
+def test_an_applier_that_moves_to_another_version_keeps_one_entry_and_prunes_in_the_old_one(
+    live: Live,
+) -> None:
     obj = _apply(None, _obj("g/v1", text="a", n=1), "a")
     obj = _apply(obj, _obj("g/v2", n=1), "a")
     assert obj["spec"] == {"n": 1}
@@ -190,10 +196,17 @@ def test_a_list_that_became_atomic_is_owned_whole(live: Live) -> None:
     item = {"type": "object", "properties": {"name": {"type": "string"}, "v": {"type": "string"}}}
     lists = {"granular": keyed(item, "name"), "atomic": {"type": "array", "items": item}}
     schemas = {
-        name: type_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": {
-            "l": source, "n": {"type": "integer"}}}}}, {})
+        name: type_schema(
+            {
+                "type": "object",
+                "properties": {
+                    "spec": {"type": "object", "properties": {"l": source, "n": {"type": "integer"}}}
+                },
+            },
+            {},
+        )
         for name, source in lists.items()
-    }  # fmt: skip
+    }
     who = Manager("a", "Apply", "g/v1")
     patch = _obj("g/v1", l=[{"name": "x", "v": "1"}])
     obj = apply_patch(None, patch, who, schemas["granular"], ApplyOptions(now="t"))

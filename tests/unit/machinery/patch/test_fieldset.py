@@ -53,9 +53,22 @@ def test_what_clients_send_is_brought_to_one_form(sent: Any, canonical: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "sent", [None, [], "x", {"f:a": 1}, {"a": {}}, {"k:": {}}, {"k:[]": {}}, {"k:{}": {}}, {"v:": {}}, {"i:x": {}},
-             {"": {}}, {"f:a": {"x:b": {}}}],
-)  # fmt: skip
+    "sent",
+    [
+        None,
+        [],
+        "x",
+        {"f:a": 1},
+        {"a": {}},
+        {"k:": {}},
+        {"k:[]": {}},
+        {"k:{}": {}},
+        {"v:": {}},
+        {"i:x": {}},
+        {"": {}},
+        {"f:a": {"x:b": {}}},
+    ],
+)
 def test_what_is_no_field_set_is_refused(sent: Any) -> None:
     with pytest.raises((BadFieldSet, BadPathElement)):
         parse(sent)
@@ -91,10 +104,16 @@ def test_union_keeps_membership_of_a_node_and_what_is_beneath() -> None:
 
 
 def test_leaves_are_members_without_members_beneath_in_a_fixed_order() -> None:
-    fields = from_paths([("f:b",), ("f:b", "f:x"), ("f:a", "f:y"), ("f:z",), ("f:b", "i:0"), ("f:b", 'v:"q"')])
+    fields = from_paths(
+        [("f:b",), ("f:b", "f:x"), ("f:a", "f:y"), ("f:z",), ("f:b", "i:0"), ("f:b", 'v:"q"')]
+    )
     assert list(leaves(fields)) == [
-        ("f:z",), ("f:a", "f:y"), ("f:b", "f:x"), ("f:b", 'v:"q"'), ("f:b", "i:0"),
-    ]  # fmt: skip
+        ("f:z",),
+        ("f:a", "f:y"),
+        ("f:b", "f:x"),
+        ("f:b", 'v:"q"'),
+        ("f:b", "i:0"),
+    ]
 
 
 def test_contains_asks_for_membership_not_for_a_node() -> None:
@@ -114,9 +133,14 @@ def test_the_shared_leaf_cannot_be_written_to_and_encodes_as_an_empty_object() -
 
 @pytest.mark.parametrize(
     ("element", "text"),
-    [("f:a", ".a"), (key_element({"protocol": "TCP", "port": 80}), '[port=80,protocol="TCP"]'),
-     (value_element("v"), '[="v"]'), (value_element(True), "[=true]"), ("i:3", "[3]"),
-     (key_element({"a": 'q"'}), '[a="q\\""]')],
-)  # fmt: skip
+    [
+        ("f:a", ".a"),
+        (key_element({"protocol": "TCP", "port": 80}), '[port=80,protocol="TCP"]'),
+        (value_element("v"), '[="v"]'),
+        (value_element(True), "[=true]"),
+        ("i:3", "[3]"),
+        (key_element({"a": 'q"'}), '[a="q\\""]'),
+    ],
+)
 def test_elements_read_as_kubernetes_prints_them(element: str, text: str) -> None:
     assert readable(element) == text

@@ -24,21 +24,37 @@ APPLIES: list[tuple[str, list[Any], Any]] = [
     ("add the document", [{"op": "add", "path": "", "value": {"z": 1}}], {"z": 1}),
     ("remove an item", [{"op": "remove", "path": "/a/b/0"}], {**DOC, "a": {"b": [2, 3]}}),
     ("replace an item", [{"op": "replace", "path": "/a/b/2", "value": {}}], {**DOC, "a": {"b": [1, 2, {}]}}),
-    ("escapes", [{"op": "replace", "path": "//~0", "value": 5}, {"op": "replace", "path": "//~1", "value": 6}],
-     {**DOC, "": {"~": 5, "/": 6}}),
-    ("move", [{"op": "move", "from": "/c", "path": "/a/c"}],
-     {"a": {"b": [1, 2, 3], "c": "x"}, "": DOC[""], "null": None}),
+    (
+        "escapes",
+        [{"op": "replace", "path": "//~0", "value": 5}, {"op": "replace", "path": "//~1", "value": 6}],
+        {**DOC, "": {"~": 5, "/": 6}},
+    ),
+    (
+        "move",
+        [{"op": "move", "from": "/c", "path": "/a/c"}],
+        {"a": {"b": [1, 2, 3], "c": "x"}, "": DOC[""], "null": None},
+    ),
     ("move in a list", [{"op": "move", "from": "/a/b/0", "path": "/a/b/2"}], {**DOC, "a": {"b": [2, 3, 1]}}),
     ("move onto itself", [{"op": "move", "from": "/c", "path": "/c"}], DOC),
     ("copy", [{"op": "copy", "from": "/a", "path": "/z"}], {**DOC, "z": {"b": [1, 2, 3]}}),
-    ("a copy is apart", [{"op": "copy", "from": "/a", "path": "/z"}, {"op": "remove", "path": "/z/b/0"}],
-     {**DOC, "z": {"b": [2, 3]}}),
+    (
+        "a copy is apart",
+        [{"op": "copy", "from": "/a", "path": "/z"}, {"op": "remove", "path": "/z/b/0"}],
+        {**DOC, "z": {"b": [2, 3]}},
+    ),
     ("test", [{"op": "test", "path": "/a", "value": {"b": [1, 2, 3]}}], DOC),
     ("test numbers by value", [{"op": "test", "path": "/a/b/0", "value": 1.0}], DOC),
     ("test null where nothing is", [{"op": "test", "path": "/nothing", "value": None}], DOC),
-    ("several", [{"op": "add", "path": "/n", "value": {}}, {"op": "add", "path": "/n/m", "value": []},
-                 {"op": "add", "path": "/n/m/-", "value": 1}], {**DOC, "n": {"m": [1]}}),
-]  # fmt: skip
+    (
+        "several",
+        [
+            {"op": "add", "path": "/n", "value": {}},
+            {"op": "add", "path": "/n/m", "value": []},
+            {"op": "add", "path": "/n/m/-", "value": 1},
+        ],
+        {**DOC, "n": {"m": [1]}},
+    ),
+]
 
 REFUSED: list[tuple[str, list[Any]]] = [
     ("remove of nothing", [{"op": "remove", "path": "/x"}]),
@@ -69,7 +85,9 @@ REFUSED: list[tuple[str, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("operations", "expected"), [case[1:] for case in APPLIES], ids=[c[0] for c in APPLIES])
+@pytest.mark.parametrize(
+    ("operations", "expected"), [case[1:] for case in APPLIES], ids=[c[0] for c in APPLIES]
+)
 def test_operations_apply_and_leave_document_and_patch_alone(operations: list[Any], expected: Any) -> None:
     document, patch = copy.deepcopy(DOC), copy.deepcopy(operations)
     assert apply_json_patch(document, patch) == expected
@@ -88,8 +106,20 @@ def test_what_does_not_apply_is_a_422_without_its_reason(operations: list[Any]) 
     assert caught.value.detail
 
 
-@pytest.mark.parametrize("body", [b"{", b"{}", b'"x"', b"[1]", b'[{"op":1}]', b'[{"op":"add","path":[]}]',
-                                  b'[{"op":"move","from":{},"path":"/a"}]', b"\xff", b"[" * 100_000])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"{}",
+        b'"x"',
+        b"[1]",
+        b'[{"op":1}]',
+        b'[{"op":"add","path":[]}]',
+        b'[{"op":"move","from":{},"path":"/a"}]',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
 def test_what_is_no_patch_is_a_400(body: bytes) -> None:
     with pytest.raises(UndecodablePatch) as caught:
         apply_json_patch(DOC, decode_json_patch(body))
@@ -115,6 +145,10 @@ def test_copies_of_copies_stop_at_three_mebibytes() -> None:
 
 
 def test_unknown_members_of_operations_are_told_by_path() -> None:
-    operations = [{"op": "test", "path": "/a", "value": 1, "foo": 1}, {"op": "remove", "path": "/a"}, {"Op": "x"}]
+    operations = [
+        {"op": "test", "path": "/a", "value": 1, "foo": 1},
+        {"op": "remove", "path": "/a"},
+        {"Op": "x"},
+    ]
     assert unknown_operation_fields(operations) == ["[0].foo", "[2].Op"]
     assert unknown_operation_fields({"no": "list"}) == []

@@ -55,8 +55,17 @@ def test_nesting_beyond_the_stack_is_a_400() -> None:
 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
-    [(1, 1.0, True), (1, True, False), (0, False, False), ({"a": [1]}, {"a": [True]}, False), ("1", 1, False),
-     ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True), ([], {}, False), (None, False, False), ([1, 2], [2, 1], False)],
-)  # fmt: skip
+    [
+        (1, 1.0, True),
+        (1, True, False),
+        (0, False, False),
+        ({"a": [1]}, {"a": [True]}, False),
+        ("1", 1, False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ([], {}, False),
+        (None, False, False),
+        ([1, 2], [2, 1], False),
+    ],
+)
 def test_equality_is_that_of_json(a: Any, b: Any, expected: bool) -> None:
     assert same(a, b) is expected

@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 import pytest
-from harness.patch_schemas import DEFINITIONS
 
 from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
 from atoll.machinery.patch.strategic import strategic_merge
+from harness.patch_schemas import DEFINITIONS
 
 ABC = [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "c", "image": "3"}]
 A, B, C = ABC
@@ -20,91 +20,201 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     ("null deletes", {"replicas": 1, "text": "a"}, {"text": None, "map": None}, {"replicas": 1}),
     ("nulls of a new subtree vanish", {}, {"struct": {"x": "1", "y": None}}, {"struct": {"x": "1"}}),
     ("maps merge", {"map": {"k": "1"}}, {"map": {"l": "2"}}, {"map": {"k": "1", "l": "2"}}),
-    ("atomic structs merge all the same", {"selector": {"x": "1"}}, {"selector": {"y": "2"}},
-     {"selector": {"x": "1", "y": "2"}}),
-    ("a field with strategy replace", {"replaced": {"x": "1"}}, {"replaced": {"y": "2"}}, {"replaced": {"y": "2"}}),
+    (
+        "atomic structs merge all the same",
+        {"selector": {"x": "1"}},
+        {"selector": {"y": "2"}},
+        {"selector": {"x": "1", "y": "2"}},
+    ),
+    (
+        "a field with strategy replace",
+        {"replaced": {"x": "1"}},
+        {"replaced": {"y": "2"}},
+        {"replaced": {"y": "2"}},
+    ),
     ("plain lists are replaced", {"list": ["a", "b"]}, {"list": ["c"]}, {"list": ["c"]}),
-    ("items merge by key", {"items": ABC}, {"items": [{"name": "b", "image": "9"}]},
-     {"items": [A, {"name": "b", "image": "9"}, C]}),
+    (
+        "items merge by key",
+        {"items": ABC},
+        {"items": [{"name": "b", "image": "9"}]},
+        {"items": [A, {"name": "b", "image": "9"}, C]},
+    ),
     ("new items come first", {"items": [A]}, {"items": [{"name": "z"}]}, {"items": [{"name": "z"}, A]}),
-    ("items merge deep", {"items": [{"name": "a", "env": [{"name": "e", "value": "1"}, {"name": "f"}]}]},
-     {"items": [{"name": "a", "env": [{"name": "e", "value": "2"}]}]},
-     {"items": [{"name": "a", "env": [{"name": "e", "value": "2"}, {"name": "f"}]}]}),
-    ("null in an item", {"items": [A]}, {"items": [{"name": "a", "image": None}]}, {"items": [{"name": "a"}]}),
+    (
+        "items merge deep",
+        {"items": [{"name": "a", "env": [{"name": "e", "value": "1"}, {"name": "f"}]}]},
+        {"items": [{"name": "a", "env": [{"name": "e", "value": "2"}]}]},
+        {"items": [{"name": "a", "env": [{"name": "e", "value": "2"}, {"name": "f"}]}]},
+    ),
+    (
+        "null in an item",
+        {"items": [A]},
+        {"items": [{"name": "a", "image": None}]},
+        {"items": [{"name": "a"}]},
+    ),
     ("an item is deleted", {"items": ABC}, {"items": [{"name": "b", "$patch": "delete"}]}, {"items": [A, C]}),
-    ("an item that is not there is deleted", {"items": [A]}, {"items": [{"name": "z", "$patch": "delete"}]},
-     {"items": [A]}),
+    (
+        "an item that is not there is deleted",
+        {"items": [A]},
+        {"items": [{"name": "z", "$patch": "delete"}]},
+        {"items": [A]},
+    ),
     ("an item is deleted from no list", {}, {"items": [{"name": "z", "$patch": "delete"}]}, {"items": []}),
-    ("a list is replaced", {"items": ABC}, {"items": [{"$patch": "replace"}, {"name": "z"}]},
-     {"items": [{"name": "z"}]}),
-    ("an item's merge is explicit", {"items": [A]}, {"items": [{"name": "a", "$patch": "merge", "args": ["x"]}]},
-     {"items": [{**A, "args": ["x"]}]}),
-    ("a map is replaced", {"struct": {"x": "1", "y": "2"}}, {"struct": {"$patch": "replace", "y": "3"}},
-     {"struct": {"y": "3"}}),
+    (
+        "a list is replaced",
+        {"items": ABC},
+        {"items": [{"$patch": "replace"}, {"name": "z"}]},
+        {"items": [{"name": "z"}]},
+    ),
+    (
+        "an item's merge is explicit",
+        {"items": [A]},
+        {"items": [{"name": "a", "$patch": "merge", "args": ["x"]}]},
+        {"items": [{**A, "args": ["x"]}]},
+    ),
+    (
+        "a map is replaced",
+        {"struct": {"x": "1", "y": "2"}},
+        {"struct": {"$patch": "replace", "y": "3"}},
+        {"struct": {"y": "3"}},
+    ),
     ("a map is emptied", {"struct": {"x": "1"}}, {"struct": {"$patch": "delete"}}, {"struct": {}}),
     ("a map that is not there stays away", {}, {"struct": {"$patch": "delete"}}, {}),
-    ("a map merges explicitly", {"struct": {"x": "1"}}, {"struct": {"$patch": "merge", "y": "2"}},
-     {"struct": {"x": "1", "y": "2"}}),
+    (
+        "a map merges explicitly",
+        {"struct": {"x": "1"}},
+        {"struct": {"$patch": "merge", "y": "2"}},
+        {"struct": {"x": "1", "y": "2"}},
+    ),
     ("primitives are a set", {"set": ["a", "b"]}, {"set": ["b", "c"]}, {"set": ["a", "b", "c"]}),
-    ("primitives are deleted", {"set": ["a", "b", "c"]}, {"$deleteFromPrimitiveList/set": ["a", "z"]},
-     {"set": ["b", "c"]}),
-    ("primitives come and go", {"set": ["a", "b"]}, {"$deleteFromPrimitiveList/set": ["a"], "set": ["c"]},
-     {"set": ["c", "b"]}),
-    ("order of items", {"items": ABC}, {"$setElementOrder/items": [{"name": "c"}, {"name": "a"}, {"name": "b"}]},
-     {"items": [C, A, B]}),
-    ("order keeps what only the server has", {"items": ABC},
-     {"$setElementOrder/items": [{"name": "c"}, {"name": "z"}, {"name": "a"}], "items": [{"name": "z"}]},
-     {"items": [B, C, {"name": "z"}, A]}),
-    ("order of primitives", {"set": ["a", "b"]}, {"$setElementOrder/set": ["b", "c", "a"], "set": ["c"]},
-     {"set": ["b", "c", "a"]}),
+    (
+        "primitives are deleted",
+        {"set": ["a", "b", "c"]},
+        {"$deleteFromPrimitiveList/set": ["a", "z"]},
+        {"set": ["b", "c"]},
+    ),
+    (
+        "primitives come and go",
+        {"set": ["a", "b"]},
+        {"$deleteFromPrimitiveList/set": ["a"], "set": ["c"]},
+        {"set": ["c", "b"]},
+    ),
+    (
+        "order of items",
+        {"items": ABC},
+        {"$setElementOrder/items": [{"name": "c"}, {"name": "a"}, {"name": "b"}]},
+        {"items": [C, A, B]},
+    ),
+    (
+        "order keeps what only the server has",
+        {"items": ABC},
+        {"$setElementOrder/items": [{"name": "c"}, {"name": "z"}, {"name": "a"}], "items": [{"name": "z"}]},
+        {"items": [B, C, {"name": "z"}, A]},
+    ),
+    (
+        "order of primitives",
+        {"set": ["a", "b"]},
+        {"$setElementOrder/set": ["b", "c", "a"], "set": ["c"]},
+        {"set": ["b", "c", "a"]},
+    ),
     ("order of nothing", {}, {"$setElementOrder/items": [{"name": "c"}]}, {}),
-    ("order with a deletion", {"items": ABC},
-     {"$setElementOrder/items": [{"name": "c"}, {"name": "a"}], "items": [{"name": "b", "$patch": "delete"}]},
-     {"items": [C, A]}),
-    ("keys are retained", {"retained": {"x": "1", "y": "2"}},
-     {"retained": {"$retainKeys": ["x"], "x": "3", "y": None}}, {"retained": {"x": "3"}}),
-    ("keys are retained in nothing", {}, {"retained": {"$retainKeys": ["x"], "x": "3"}}, {"retained": {"x": "3"}}),
-    ("open maps merge", {"open": {"a": {"b": 1}, "l": [{"name": "a"}]}},
-     {"open": {"a": {"c": 2}, "l": [{"name": "b"}]}}, {"open": {"a": {"b": 1, "c": 2}, "l": [{"name": "b"}]}}),
-    ("a map takes the place of a scalar", {"open": {"a": 1}}, {"open": {"a": {"b": 1}}}, {"open": {"a": {"b": 1}}}),
+    (
+        "order with a deletion",
+        {"items": ABC},
+        {
+            "$setElementOrder/items": [{"name": "c"}, {"name": "a"}],
+            "items": [{"name": "b", "$patch": "delete"}],
+        },
+        {"items": [C, A]},
+    ),
+    (
+        "keys are retained",
+        {"retained": {"x": "1", "y": "2"}},
+        {"retained": {"$retainKeys": ["x"], "x": "3", "y": None}},
+        {"retained": {"x": "3"}},
+    ),
+    (
+        "keys are retained in nothing",
+        {},
+        {"retained": {"$retainKeys": ["x"], "x": "3"}},
+        {"retained": {"x": "3"}},
+    ),
+    (
+        "open maps merge",
+        {"open": {"a": {"b": 1}, "l": [{"name": "a"}]}},
+        {"open": {"a": {"c": 2}, "l": [{"name": "b"}]}},
+        {"open": {"a": {"b": 1, "c": 2}, "l": [{"name": "b"}]}},
+    ),
+    (
+        "a map takes the place of a scalar",
+        {"open": {"a": 1}},
+        {"open": {"a": {"b": 1}}},
+        {"open": {"a": {"b": 1}}},
+    ),
     ("a list takes the place of a scalar", {"open": 1}, {"open": [1]}, {"open": [1]}),
     ("unknown fields pass", {}, {"nobody": {"knows": [1]}}, {"nobody": {"knows": [1]}}),
-]  # fmt: skip
+]
 
 BAD: list[tuple[str, Any, Any, type[Exception]]] = [
     ("unknown patch type", {}, {"struct": {"$patch": "shuffle"}}, UndecodablePatch),
-    ("unknown patch type of an item", {"items": ABC}, {"items": [{"name": "a", "$patch": "x"}]}, UndecodablePatch),
+    (
+        "unknown patch type of an item",
+        {"items": ABC},
+        {"items": [{"name": "a", "$patch": "x"}]},
+        UndecodablePatch,
+    ),
     ("unknown directive", {}, {"$frobnicate": 1}, UndecodablePatch),
     ("unknown directive in a map", {"map": {}}, {"map": {"$x": "1"}}, UndecodablePatch),
     ("retainKeys is no list", {"retained": {}}, {"retained": {"$retainKeys": "x"}}, UndecodablePatch),
-    ("retainKeys misses a key", {"retained": {}}, {"retained": {"$retainKeys": ["x"], "y": "1"}}, UndecodablePatch),
+    (
+        "retainKeys misses a key",
+        {"retained": {}},
+        {"retained": {"$retainKeys": ["x"], "y": "1"}},
+        UndecodablePatch,
+    ),
     ("setElementOrder is no list", {"set": []}, {"$setElementOrder/set": "x"}, UndecodablePatch),
-    ("deleteFromPrimitiveList is no list", {"set": []}, {"$deleteFromPrimitiveList/set": {}}, UndecodablePatch),
+    (
+        "deleteFromPrimitiveList is no list",
+        {"set": []},
+        {"$deleteFromPrimitiveList/set": {}},
+        UndecodablePatch,
+    ),
     ("item without key", {"items": ABC}, {"items": [{"image": "x"}]}, PatchDoesNotApply),
     ("deletion without key", {"items": ABC}, {"items": [{"$patch": "delete"}]}, PatchDoesNotApply),
     ("scalar among items", {"items": ABC}, {"items": ["x"]}, PatchDoesNotApply),
     ("stored item without key", {"items": [{"image": "x"}]}, {"items": [{"name": "a"}]}, PatchDoesNotApply),
     ("maps in a primitive list", {"set": []}, {"set": [{"a": 1}]}, PatchDoesNotApply),
-    ("against its own order", {"items": ABC},
-     {"$setElementOrder/items": [{"name": "a"}, {"name": "b"}], "items": [{"name": "b"}, {"name": "a"}]},
-     PatchDoesNotApply),
-    ("item not in its own order", {"items": ABC},
-     {"$setElementOrder/items": [{"name": "a"}], "items": [{"name": "b"}]}, PatchDoesNotApply),
-]  # fmt: skip
+    (
+        "against its own order",
+        {"items": ABC},
+        {"$setElementOrder/items": [{"name": "a"}, {"name": "b"}], "items": [{"name": "b"}, {"name": "a"}]},
+        PatchDoesNotApply,
+    ),
+    (
+        "item not in its own order",
+        {"items": ABC},
+        {"$setElementOrder/items": [{"name": "a"}], "items": [{"name": "b"}]},
+        PatchDoesNotApply,
+    ),
+]
 
 
 def _merge(spec: Any, patch: Any) -> Any:
     return strategic_merge({"spec": spec}, {"spec": patch}, DEFINITIONS["Root"], DEFINITIONS)["spec"]
 
 
-@pytest.mark.parametrize(("spec", "patch", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("spec", "patch", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
 def test_a_patch_merges_by_its_schema_and_leaves_inputs_alone(spec: Any, patch: Any, expected: Any) -> None:
     before = copy.deepcopy((spec, patch))
     assert _merge(spec, patch) == expected
     assert (spec, patch) == before
 
 
-@pytest.mark.parametrize(("spec", "patch", "error"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+@pytest.mark.parametrize(
+    ("spec", "patch", "error"), [case[1:] for case in BAD], ids=[case[0] for case in BAD]
+)
 def test_a_patch_that_cannot_be_is_refused(spec: Any, patch: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         _merge(spec, patch)
@@ -120,7 +230,9 @@ def test_missing_merge_key_is_a_422_and_says_which_in_its_detail() -> None:
 def test_finalizers_and_owner_references_merge_without_a_schema_for_metadata() -> None:
     document = {"metadata": {"finalizers": ["a"], "ownerReferences": [{"uid": "1", "name": "x"}]}}
     patch = {"metadata": {"finalizers": ["b"], "ownerReferences": [{"uid": "1", "name": "y"}]}}
-    out = strategic_merge(document, patch, {"type": "object", "properties": {"metadata": {"type": "object"}}}, {})
+    out = strategic_merge(
+        document, patch, {"type": "object", "properties": {"metadata": {"type": "object"}}}, {}
+    )
     assert sorted(out["metadata"]["finalizers"]) == ["a", "b"]
     assert out["metadata"]["ownerReferences"] == [{"uid": "1", "name": "y"}]
 

@@ -6,13 +6,13 @@ import copy
 from typing import Any
 
 import pytest
-from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import reset_fields
 from atoll.machinery.patch.update import keep_timestamps, track_update
+from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 
 @pytest.fixture
@@ -22,18 +22,35 @@ def live() -> Live:
 
 def entry(manager: Any, fields: Object, **extra: Any) -> Object:
     return {
-        "manager": manager, "operation": "Update", "apiVersion": API_VERSION, "fieldsType": "FieldsV1",
-        "fieldsV1": fields, **extra,
-    }  # fmt: skip
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": API_VERSION,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+        **extra,
+    }
 
 
 def test_the_creator_owns_everything_but_identity_and_what_the_server_writes(live: Live) -> None:
     new = thing(
-        {"replicas": 1, "map": {"k": "v"}, "set": ["m"], "items": [{"name": "x", "args": ["a"]}], "list": [],
-         "selector": {"x": "1"}, "text": None, "open": {"a": [1]}},
-        uid="u", creationTimestamp="t", generation=1, resourceVersion="5", selfLink="s", labels={"l": "1"},
+        {
+            "replicas": 1,
+            "map": {"k": "v"},
+            "set": ["m"],
+            "items": [{"name": "x", "args": ["a"]}],
+            "list": [],
+            "selector": {"x": "1"},
+            "text": None,
+            "open": {"a": [1]},
+        },
+        uid="u",
+        creationTimestamp="t",
+        generation=1,
+        resourceVersion="5",
+        selfLink="s",
+        labels={"l": "1"},
         generateName="g-",
-    )  # fmt: skip
+    )
     live.update("kubectl-create", new)
     assert live.entries == [
         entry(
@@ -189,12 +206,17 @@ INVALID: list[tuple[Any, list[str]]] = [
     ([entry("a\nb", {})], ["metadata.managedFields[0].manager"]),
     ([entry("u", {}, subresource="s" * 257)], ["metadata.managedFields[0].subresource"]),
     ([entry(5, {})], ["metadata.managedFields[0].manager"]),
-    ([{"manager": "u"}], [f"metadata.managedFields[0].{name}" for name in ("operation", "fieldsType", "apiVersion")]),
-]  # fmt: skip
+    (
+        [{"manager": "u"}],
+        [f"metadata.managedFields[0].{name}" for name in ("operation", "fieldsType", "apiVersion")],
+    ),
+]
 
 
 @pytest.mark.parametrize(("given", "fields"), INVALID)
-def test_managed_fields_that_cannot_be_read_are_told_by_field(live: Live, given: Any, fields: list[str]) -> None:
+def test_managed_fields_that_cannot_be_read_are_told_by_field(
+    live: Live, given: Any, fields: list[str]
+) -> None:
     live.update("u", thing({"replicas": 1}))
     with pytest.raises(ManagedFieldsInvalid) as caught:
         live.update("v", thing({"replicas": 2}, managedFields=given))
@@ -217,8 +239,9 @@ def test_the_eleventh_updater_merges_the_oldest_two_into_ancient_changes(live: L
     live.apply("applier", thing({"text": "t"}))
     live.edit("m10", map={**live.spec["map"], "k10": "v"})
     assert [e["manager"] for e in live.entries if e["operation"] == "Update"] == [
-        "ancient-changes", *(f"m{number}" for number in range(2, 11)),
-    ]  # fmt: skip
+        "ancient-changes",
+        *(f"m{number}" for number in range(2, 11)),
+    ]
     assert live.fields("ancient-changes", "Update") == {"f:spec": {".": {}, "f:map": {".": {}, "f:k1": {}}}}
     assert live.entry("ancient-changes", "Update")["time"] == live.entries[1]["time"].replace("03Z", "02Z")
     live.edit("m11", map={**live.spec["map"], "k11": "v"})

@@ -95,7 +95,8 @@ def check_kind(kind: Kind, obj: Object) -> None:
             f"the API version in the data ({api_version}) does not match the expected API version ({kind.api_version})"
         )
     if not isinstance(obj.setdefault("metadata", {}), dict):
-        raise BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: metadata is not an object')
+        text = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+        raise BadRequest(f"{text}: metadata is not an object")
 
 
 def judge(call: Call, obj: Object, duplicates: list[str], validation: str) -> None:

@@ -121,7 +121,8 @@ def _judge_patched(writing: Writing, media: str, obj: Object) -> None:
 
 
 def _strict(writing: Writing, obj: Object, problems: list[str]) -> Exception:
-    detail = f"Invalid value: {encode_json(encode_json(obj).decode()).decode()}: strict decoding error: {', '.join(problems)}"
+    shown = encode_json(encode_json(obj).decode()).decode()
+    detail = f"Invalid value: {shown}: strict decoding error: {', '.join(problems)}"
     error = FieldError("FieldValueInvalid", "patch", detail)
     return invalid(writing.call.kind.group_kind, writing.call.info.name, [error])
 

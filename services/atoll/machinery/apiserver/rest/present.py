@@ -42,7 +42,8 @@ def _transform(call: Call, obj: Object) -> Object:
     if form.transform == "PartialObjectMetadata":
         return tables.partial(obj, form.version)
     if form.transform == "PartialObjectMetadataList":
-        raise NotAcceptable(f"you requested PartialObjectMetadataList, but the requested object is not a list ({call.kind.kind})")
+        text = "you requested PartialObjectMetadataList, but the requested object is not a list"
+        raise NotAcceptable(f"{text} ({call.kind.kind})")
     return obj
 
 

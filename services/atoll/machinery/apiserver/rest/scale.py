@@ -95,7 +95,8 @@ def _written(writing: Writing, old: Stored, desired: Object, replicas: int) -> P
     call, kind = writing.call, writing.call.kind
     given = desired.get("metadata") or {}
     if given.get("name", call.info.name) != call.info.name:
-        raise BadRequest(f"the name of the object ({given['name']}) does not match the name on the URL ({call.info.name})")
+        text = f"the name of the object ({given['name']}) does not match the name on the URL ({call.info.name})"
+        raise BadRequest(text)
     obj = decode(encode_json(old.obj))
     holder = obj
     *parents, leaf = _paths(kind).spec_replicas.removeprefix(".").split(".")

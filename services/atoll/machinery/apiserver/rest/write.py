@@ -35,8 +35,8 @@ from atoll.machinery.storage.contract import (
 )
 
 CLUSTER_ANNOTATION = "kcp.io/cluster"
-_SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation")
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -158,7 +158,7 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
     value, hole = encode(_to_stored(kind, obj))
     mutation = Put(key, value, hole, 0)
     guards = _guards(writing, creates=True) + tuple(review.guards)
-    return _plan(writing, mutation, guards, value, hole, 201)
+    return _plan(writing, mutation, guards, Encoded(value, hole), 201)
 
 
 def finish_update(
@@ -192,12 +192,12 @@ def finish_update(
     guards = _guards(writing, creates=False) + tuple(review.guards)
     if is_released(kind, obj):
         gone = Delete(old.record.key, old.record.revision)
-        return _plan(writing, gone, guards, value, hole, 200, blind=blind)
+        return _plan(writing, gone, guards, Encoded(value, hole), blind=blind)
     if splice(value, hole, old.record.revision) == old.record.value:
         same = Check(old.record.key, old.record.revision)
         return _unchanged(writing, same, guards, old.record, blind)
     mutation = Put(old.record.key, value, hole, old.record.revision)
-    return _plan(writing, mutation, guards, value, hole, 200, blind=blind)
+    return _plan(writing, mutation, guards, Encoded(value, hole), blind=blind)
 
 
 def is_released(kind: Kind, obj: Object) -> bool:
@@ -236,11 +236,18 @@ def _guards(writing: Writing, *, creates: bool) -> tuple[Guard, ...]:
     return tuple(guards)
 
 
+class Encoded(msgspec.Struct, frozen=True):
+    """An object as it will be stored, and where its revision goes."""
+
+    value: bytes
+    hole: int
+
+
 def _plan(
-    writing: Writing, mutation: Mutation, guards: tuple[Guard, ...], value: bytes, hole: int, status: int,
+    writing: Writing, mutation: Mutation, guards: tuple[Guard, ...], encoded: Encoded, status: int = 200,
     *, blind: bool = True,
 ) -> Plan:  # fmt: skip
-    call = writing.call
+    call, value, hole = writing.call, encoded.value, encoded.hole
     if writing.options.dry_run:
         expected = getattr(mutation, "expected", 0)
         shown = splice(value, hole, expected) if expected else _without_revision(value, hole)

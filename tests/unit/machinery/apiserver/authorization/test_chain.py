@@ -119,17 +119,13 @@ def test_access_by_a_rolebinding_does_not_open_the_door(store: FakeStore, author
     assert not authorizer.authorize(store, ask(BOB)).allowed
 
 
-def test_system_clusters_and_cluster_less_requests_are_for_masters(
-    store: FakeStore, authorizer: Authorizer
-) -> None:
+def test_system_clusters_and_cluster_less_requests_are_for_masters(store: FakeStore, authorizer: Authorizer) -> None:
     for user in (KCP_ADMIN, ALICE, User("x", (groups.LOGICAL_CLUSTER_ADMIN,))):
         for cluster in ("system:admin", "system:shard", ""):
             assert not authorizer.authorize(store, ask(user, cluster=cluster)).allowed
 
 
-def test_metrics_of_the_shard_are_judged_by_the_rbac_of_root(
-    store: FakeStore, authorizer: Authorizer
-) -> None:
+def test_metrics_of_the_shard_are_judged_by_the_rbac_of_root(store: FakeStore, authorizer: Authorizer) -> None:
     question = ask(BOB, cluster="", path="/metrics")
     assert not authorizer.authorize(store, question).allowed
     store.put("root", role("metrics", urls("get", "/metrics")))
@@ -146,16 +142,12 @@ def test_metrics_of_the_shard_are_judged_by_the_rbac_of_root(
         ("Deleting", True),
     ],
 )  # fmt: skip
-def test_only_some_phases_let_people_in(
-    store: FakeStore, authorizer: Authorizer, phase: str, open_: bool
-) -> None:
+def test_only_some_phases_let_people_in(store: FakeStore, authorizer: Authorizer, phase: str, open_: bool) -> None:
     store.put(WEB, logical_cluster(phase))
     assert authorizer.authorize(store, ask(ALICE)).allowed is open_
 
 
-def test_logical_cluster_admins_pass_the_door_but_still_need_rights(
-    store: FakeStore, authorizer: Authorizer
-) -> None:
+def test_logical_cluster_admins_pass_the_door_but_still_need_rights(store: FakeStore, authorizer: Authorizer) -> None:
     controller = User("controller", (groups.LOGICAL_CLUSTER_ADMIN, AUTHENTICATED))
     rights = rule("*", "logicalclusters,logicalclusters/status", "core.kcp.io")
     store.put("system:admin", role("system:kcp:logical-cluster-admin", rights))
@@ -178,9 +170,7 @@ def test_lifecycle_groups_open_everything_in_their_phases_only(
 
 class TestRequiredGroups:
     def require(self, store: FakeStore, text: str) -> None:
-        store.put(
-            WEB, logical_cluster(authorization__x="", **{"authorization.kcp.io__required-groups": text})
-        )
+        store.put(WEB, logical_cluster(authorization__x="", **{"authorization.kcp.io__required-groups": text}))
 
     @pytest.mark.parametrize(
         ("required", "held", "allowed"),
@@ -209,9 +199,7 @@ class TestRequiredGroups:
         store.put(WEB, binding("sa", "cluster-admin", "ServiceAccount:ns/builder"))
         assert authorizer.authorize(store, ask(account(WEB))).allowed
 
-    def test_are_not_met_by_groups_that_are_out_of_scope(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_are_not_met_by_groups_that_are_out_of_scope(self, store: FakeStore, authorizer: Authorizer) -> None:
         self.require(store, "a")
         user = User("alice", ("a", AUTHENTICATED), extra={SCOPES: ("cluster:other",)})
         assert step_of(authorizer.authorize(store, ask(user))) == "01-requiredgroups"
@@ -282,18 +270,14 @@ class TestMaximalPermissionPolicy:
         self.allow(store, f"User:apis.kcp.io:binding:system:kcp:serviceaccount:{WEB}:ns:builder")
         assert authorizer.authorize(store, question).allowed
 
-    def test_follows_a_change_in_the_exports_cluster_at_once(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_follows_a_change_in_the_exports_cluster_at_once(self, store: FakeStore, authorizer: Authorizer) -> None:
         question = ask(ALICE, "create", **self.WORKSPACES)
         self.allow(store, "User:apis.kcp.io:binding:alice")
         assert authorizer.authorize(store, question).allowed
         store.delete("root", "ClusterRoleBinding", "max")
         assert not authorizer.authorize(store, question).allowed
 
-    def test_is_skipped_where_the_export_sets_none_or_is_gone(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_is_skipped_where_the_export_sets_none_or_is_gone(self, store: FakeStore, authorizer: Authorizer) -> None:
         question = ask(ALICE, "create", **self.WORKSPACES)
         assert not authorizer.authorize(store, question).allowed
         store.put("root", {"kind": "APIExport", "metadata": {"name": "tenancy.kcp.io"}, "spec": {}})
@@ -363,9 +347,7 @@ class TestForeignIdentities:
 class TestFreshness:
     """Caches are keyed by what the request's own snapshot says."""
 
-    def test_a_revoked_binding_is_gone_in_the_next_request(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_a_revoked_binding_is_gone_in_the_next_request(self, store: FakeStore, authorizer: Authorizer) -> None:
         assert authorizer.authorize(store, ask(ALICE)).allowed
         store.delete(WEB, "ClusterRoleBinding", "workspace-admin")
         assert not authorizer.authorize(store, ask(ALICE)).allowed
@@ -381,9 +363,7 @@ class TestFreshness:
         assert not authorizer.authorize(store, ask(BOB, "create")).allowed
         assert authorizer.authorize(store, ask(BOB, "get")).allowed
 
-    def test_a_local_cluster_role_hides_the_one_of_system_admin(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_a_local_cluster_role_hides_the_one_of_system_admin(self, store: FakeStore, authorizer: Authorizer) -> None:
         assert authorizer.authorize(store, ask(ALICE, "create")).allowed
         store.put(WEB, role("cluster-admin", rule("get", "*", "*"), urls("*", "*")))
         assert not authorizer.authorize(store, ask(ALICE, "create")).allowed
@@ -394,9 +374,7 @@ class TestFreshness:
         store.put(WEB, binding("second", "cluster-admin", "User:bob"))
         assert authorizer.authorize(store, ask(BOB)).allowed
 
-    def test_a_deleted_workspace_is_closed_in_the_next_request(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_a_deleted_workspace_is_closed_in_the_next_request(self, store: FakeStore, authorizer: Authorizer) -> None:
         assert authorizer.authorize(store, ask(ALICE)).allowed
         store.delete(WEB, "LogicalCluster", "cluster")
         assert not authorizer.authorize(store, ask(ALICE)).allowed
@@ -421,18 +399,14 @@ class TestFreshness:
             assert not authorizer.authorize(store, ask(BOB, **wanted, name="d")).allowed
             assert not authorizer.authorize(store, ask(BOB, **wanted)).allowed
 
-    def test_a_decision_once_made_reads_no_objects_again(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_a_decision_once_made_reads_no_objects_again(self, store: FakeStore, authorizer: Authorizer) -> None:
         authorizer.authorize(store, ask(ALICE))
         store.put(WEB, {"kind": "ConfigMap", "metadata": {"name": "unrelated", "namespace": "default"}})
         store.reads.clear()
         authorizer.authorize(store, ask(ALICE))
         assert store.reads["scan"] == store.reads["get"] == 0
 
-    def test_workspaces_with_the_same_rbac_share_one_policy(
-        self, store: FakeStore, authorizer: Authorizer
-    ) -> None:
+    def test_workspaces_with_the_same_rbac_share_one_policy(self, store: FakeStore, authorizer: Authorizer) -> None:
         clusters = [f"w{n}" for n in range(20)]
         for cluster in clusters:
             workspace(store, cluster, owner="alice")
@@ -448,9 +422,7 @@ class TestAudit:
         said = authorizer.authorize(store, ask(ALICE)).annotations()
         assert said["authorization.k8s.io/decision"] == "allow"
         assert said["request.auth.kcp.io/01-requiredgroups-decision"] == "Allowed"
-        assert (
-            said["request.auth.kcp.io/02-content-reason"] == "delegating due to user logical cluster access"
-        )
+        assert said["request.auth.kcp.io/02-content-reason"] == "delegating due to user logical cluster access"
         assert said["request.auth.kcp.io/05-bootstrap-decision"] == "NoOpinion"
         assert said["request.auth.kcp.io/05-local-decision"] == "Allowed"
         assert said["request.auth.kcp.io/05-local-reason"].startswith("RBAC: allowed by")

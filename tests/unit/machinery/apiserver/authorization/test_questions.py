@@ -49,10 +49,7 @@ class TestAttributes:
     )  # fmt: skip
     def test_take_the_name_that_a_field_selector_pins(self, selector: str, name: str) -> None:
         assert pinned_name(selector) == name
-        assert (
-            asked("GET", f"/api/v1/configmaps?watch=1&fieldSelector={selector.replace(',', '%2C')}").name
-            == name
-        )
+        assert asked("GET", f"/api/v1/configmaps?watch=1&fieldSelector={selector.replace(',', '%2C')}").name == name
 
     def test_take_no_pinned_name_for_writes(self) -> None:
         target = "/api/v1/namespaces/n/configmaps?fieldSelector=metadata.name%3Dc"

@@ -1,0 +1,69 @@
+"""The real kubectl, each run with a kubeconfig, a home and (below it) a cache of its own.
+
+    kubectl = Kubectl(tmp_path, shard.kubeconfig)
+    kubectl.ok("get", "configmaps")        output; fails the test if the exit code is not 0
+    kubectl.run("get", "secret", "x").code
+
+The plug-ins are those installed beside the running Python. `kubectls()` gives every kubectl there is: the newest of
+PyPI, and one on PATH that is not the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import NamedTuple
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+TIMEOUT_S = 60.0
+
+
+class Result(NamedTuple):
+    """What a run gave."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def kubectls() -> list[Path]:
+    """The kubectl of the test extra first, then the one on PATH."""
+    elsewhere = [part for part in os.environ.get("PATH", "").split(os.pathsep) if Path(part) != SCRIPTS]
+    found = [shutil.which("kubectl", path=str(SCRIPTS)), shutil.which("kubectl", path=os.pathsep.join(elsewhere))]
+    return [Path(path) for path in found if path]
+
+
+class Kubectl:
+    """kubectl for one kubeconfig. `binary` "" takes the first of `kubectls()`."""
+
+    def __init__(self, directory: Path, kubeconfig: Path, binary: Path | str = "") -> None:
+        self.binary = str(binary or kubectls()[0])
+        self.kubeconfig = kubeconfig
+        self.home = directory / "home"
+        self.home.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join([str(SCRIPTS), os.environ.get("PATH", "")])
+        return {"PATH": path, "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig), "LC_ALL": "C.UTF-8"}
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line, for a test that runs it in the background."""
+        return [self.binary, *arguments]
+
+    def run(self, *arguments: str, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Result:
+        """Run it to its end; fails the test after `timeout_s`."""
+        done = subprocess.run(
+            self.command(*arguments), input=stdin, env=self.environment, cwd=self.home, text=True,
+            capture_output=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *arguments: str, stdin: str = "", timeout_s: float = TIMEOUT_S) -> str:
+        """Run it and give its standard output; anything but exit code 0 fails the test."""
+        result = self.run(*arguments, stdin=stdin, timeout_s=timeout_s)
+        assert result.code == 0, f"kubectl {' '.join(arguments)}: {result.code}\n{result.stdout}{result.stderr}"
+        return result.stdout

@@ -1,0 +1,74 @@
+"""The house's habits as tests: format, lint, types, layers, sizes, unfinished marks, names that do not belong."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "services").rglob("*.py"))
+MAX_LINES, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 7
+_MARKS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+def run(*command: str) -> None:
+    found = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout[-4000:] + found.stderr[-2000:]
+
+
+def test_ruff_finds_nothing() -> None:
+    run("ruff", "check", "--no-cache", "services", "tests", "loadtest")
+
+
+def test_types_hold(tmp_path: Path) -> None:
+    run("mypy", "--cache-dir", str(tmp_path), "-p", "atoll")
+
+
+def test_layers_hold() -> None:
+    found = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        cwd=ROOT, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT / "services"), "PATH": ""},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout[-4000:] + found.stderr[-2000:]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len([name for name in names if name.arg not in {"self", "cls"}])
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= MAX_LINES, "files above 500 lines are split"
+    for node in functions(path):
+        size = (node.end_lineno or node.lineno) - node.lineno + 1
+        assert size <= MAX_FUNCTION, f"{node.name} has {size} lines"
+        assert parameters(node) <= MAX_PARAMETERS, f"{node.name} has {parameters(node)} parameters"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "a module opens with what it does and for whom"
+
+
+def test_nothing_is_marked_as_unfinished() -> None:
+    found = [str(path.relative_to(ROOT)) for path in SOURCES if _MARKS.search(path.read_text())]
+    assert not found
+
+
+def test_every_package_has_an_init() -> None:
+    folders = {path.parent for path in SOURCES}
+    assert not [str(folder) for folder in folders if not (folder / "__init__.py").exists()]

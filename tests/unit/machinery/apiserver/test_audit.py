@@ -1,0 +1,198 @@
+"""The audit log: what an event says, that nothing secret is in it, and that writes are not lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.apiserver import audit
+from atoll.machinery.apiserver.audit import COMPLETE, STARTED, Audited, AuditLog, event_of, is_mutating, line_of
+from atoll.machinery.apiserver.authorization.attributes import Decision, Outcome, Step
+from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.user import User
+from atoll.machinery.wire.exchange import HttpRequest, Peer
+
+ALICE = User("alice", ("devs",), "u1", {"k": ("v",)})
+GET = "/clusters/root:web/apis/apps/v1/namespaces/n/deployments/d/status?watch=0"
+
+
+def audited(method: str = "GET", target: str = GET, **more: object) -> Audited:
+    headers = {"user-agent": ["kubectl/1"], "authorization": ["Bearer hush-hush"]}
+    http = HttpRequest(method, target.encode(), headers, b'{"data": "hush-hush"}', Peer("10.0.0.9", 7))
+    info = parse(method, target.encode())
+    return Audited(
+        audit_id="id-1", http=http, info=info, user=ALICE, received_s=1_800_000_000.25, cluster="2web", **more
+    )  # type: ignore[arg-type]
+
+
+def shown(event: audit.Event) -> Object:
+    found: Object = json.loads(line_of(event))
+    return found
+
+
+def test_an_event_says_who_did_what_where() -> None:
+    step = Step("02-content", Outcome.ALLOW, "because")
+    request = audited(decision=Decision(True, reason="RBAC: x", steps=(step,)), path="root:web")
+    event = shown(event_of(request, COMPLETE, 200))
+    stamp = event.pop("stageTimestamp")
+    assert stamp.endswith("Z")
+    assert len(stamp) == len("2027-01-15T08:00:00.250000Z")
+    assert event == {
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "id-1",
+        "stage": "ResponseComplete", "requestURI": GET, "verb": "get",
+        "user": {"username": "alice", "uid": "u1", "groups": ["devs"], "extra": {"k": ["v"]}},
+        "sourceIPs": ["10.0.0.9"], "userAgent": "kubectl/1",
+        "objectRef": {"resource": "deployments", "namespace": "n", "name": "d", "apiGroup": "apps",
+                      "apiVersion": "v1", "subresource": "status"},
+        "responseStatus": {"metadata": {}, "code": 200},
+        "requestReceivedTimestamp": "2027-01-15T08:00:00.250000Z",
+        "annotations": {
+            "authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: x",
+            "request.auth.kcp.io/02-content-decision": "Allowed",
+            "request.auth.kcp.io/02-content-reason": "because",
+            "kcp.io/cluster": "2web", "tenancy.kcp.io/workspace": "2web", "kcp.io/path": "root:web",
+        },
+    }  # fmt: skip
+
+
+def test_a_failure_has_its_code_and_reason_only() -> None:
+    event = shown(event_of(audited(), COMPLETE, 422, "Invalid"))
+    assert event["responseStatus"] == {"metadata": {}, "code": 422, "status": "Failure", "reason": "Invalid"}
+
+
+def test_impersonation_shows_both() -> None:
+    event = shown(event_of(audited(impersonator=User("root")), STARTED))
+    assert event["user"] == {"username": "root"}
+    assert event["impersonatedUser"]["username"] == "alice"
+    assert "responseStatus" not in event
+
+
+def test_paths_that_are_no_resource_have_no_object() -> None:
+    assert "objectRef" not in shown(event_of(audited(target="/healthz"), COMPLETE, 200))
+
+
+def test_tokens_and_bodies_are_never_in_an_event() -> None:
+    assert b"hush" not in line_of(event_of(audited("POST"), COMPLETE, 201))
+
+
+def test_what_is_no_text_is_escaped_instead_of_ending_the_log() -> None:
+    request = audited()
+    odd = HttpRequest("GET", b"/\xff", {"user-agent": ["\udcff"]}, b"", Peer("::1", 1))
+    event = event_of(
+        Audited(audit_id="x", http=odd, info=request.info, user=User("\udce9"), received_s=0.0), COMPLETE, 200
+    )
+    assert json.loads(line_of(event))["user"]["username"] == "\udce9"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "mutating"),
+    [
+        ("GET", "/api/v1/configmaps", False), ("GET", "/api/v1/configmaps?watch=1", False), ("GET", "/x", False),
+        ("POST", "/api/v1/namespaces", True), ("PUT", "/api/v1/namespaces/a", True),
+        ("PATCH", "/api/v1/namespaces/a", True), ("DELETE", "/api/v1/namespaces/a", True),
+        ("DELETE", "/api/v1/namespaces/a/configmaps", True),
+    ],
+)  # fmt: skip
+def test_what_may_change_something_is_told_from_what_does_not(method: str, target: str, mutating: bool) -> None:
+    assert is_mutating(parse(method, target.encode())) is mutating
+
+
+# --- the file -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., AuditLog]]:
+    logs: list[AuditLog] = []
+
+    def make(path: Path, **options: int) -> AuditLog:
+        logs.append(AuditLog(str(path), **options))
+        return logs[-1]
+
+    yield make
+    for log in logs:
+        log.close()
+
+
+def lines(path: Path) -> list[Object]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_events_are_in_the_file_in_order_after_a_flush(tmp_path: Path, opened: Callable[..., AuditLog]) -> None:
+    log = opened(tmp_path / "audit.log")
+    for number in range(2500):
+        log.record(event_of(audited(annotations={"n": str(number)}), COMPLETE, 200))
+    assert log.flush(30)
+    assert [line["annotations"]["n"] for line in lines(tmp_path / "audit.log")] == [str(n) for n in range(2500)]
+
+
+def test_the_file_is_private_and_appended_to(tmp_path: Path, opened: Callable[..., AuditLog]) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text('{"before": true}\n')
+    path.chmod(0o644)
+    log = opened(path)
+    log.record(event_of(audited(), COMPLETE, 200))
+    log.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [line.get("before") for line in lines(path)] == [True, None]
+
+
+def test_closing_writes_what_is_left(tmp_path: Path, opened: Callable[..., AuditLog]) -> None:
+    log = opened(tmp_path / "audit.log")
+    for _ in range(100):
+        log.record(event_of(audited(), COMPLETE, 200))
+    log.close()
+    assert len(lines(tmp_path / "audit.log")) == 100
+
+
+class TestFullBuffer:
+    """A pipe that nobody reads stands for a disk that does not keep up."""
+
+    @pytest.fixture
+    def stuck(self, tmp_path: Path, opened: Callable[..., AuditLog]) -> Iterator[tuple[AuditLog, int]]:
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        log = opened(path, max_events=300)
+        while log.dropped == 0:  # the pipe is full, then the buffer
+            log.record(event_of(audited(), COMPLETE, 200))
+        os.set_blocking(reader, True)
+        yield log, reader
+        os.close(reader)
+
+    def drained(self, log: AuditLog, reader: int) -> list[Object]:
+        found = b""
+        while not log.flush(0):
+            found += os.read(reader, 65536)
+        os.set_blocking(reader, False)
+        try:
+            while chunk := os.read(reader, 65536):
+                found += chunk
+        except BlockingIOError:
+            pass
+        return [json.loads(line) for line in found.splitlines()]
+
+    def test_drops_reads_and_counts_them_but_no_write(self, stuck: tuple[AuditLog, int]) -> None:
+        log, reader = stuck
+        dropped = log.dropped
+        log.record(event_of(audited(), COMPLETE, 200))
+        assert log.dropped == dropped + 1
+        for _ in range(50):
+            log.record(event_of(audited("POST", "/api/v1/namespaces"), COMPLETE, 201))
+        assert log.dropped == dropped + 1
+        written = [line for line in self.drained(log, reader) if line["verb"] == "create"]
+        assert len(written) == 50
+
+    async def test_holds_up_what_changes_something_until_there_is_room(self, stuck: tuple[AuditLog, int]) -> None:
+        log, reader = stuck
+        waiting = [asyncio.create_task(log.room()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        await asyncio.to_thread(self.drained, log, reader)
+        await asyncio.wait_for(asyncio.gather(*waiting), 30)
+        await log.room()
