@@ -140,9 +140,7 @@ class Live:
         before = copy.deepcopy((self.obj, patch))
         who = Manager(manager, "Apply", patch.get("apiVersion", API_VERSION), subresource)
         try:
-            obj = apply_patch(
-                self.obj, patch, who, SCHEMA, ApplyOptions(force=force, now=self._now(), **options)
-            )
+            obj = apply_patch(self.obj, patch, who, SCHEMA, ApplyOptions(force=force, now=self._now(), **options))
         finally:
             assert before == (self.obj, patch)
         self.obj = obj

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.events import Event, decode
 from atoll.machinery.stream.pipeline import Limits
@@ -17,7 +19,7 @@ from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer
 from harness.shardlog import ShardLog
 
-QUICK = PublisherOptions(backoff_max_s=0.2, limits=Limits(stall_s=3.0))
+QUICK = PublisherOptions(backoff_max_s=0.2, limits=Limits(stall_s=2.0))
 
 
 class Running:
@@ -37,10 +39,8 @@ class Running:
 
 
 @asynccontextmanager
-async def publishing(
-    log: ShardLog, nats: NatsServer, options: PublisherOptions = QUICK
-) -> AsyncIterator[Running]:
-    running = Running(log, nats.access, options)
+async def publishing(log: ShardLog, nats: NatsServer, options: PublisherOptions = QUICK) -> AsyncIterator[Running]:
+    running = Running(log, nats.access, msgspec.structs.replace(options, restart_server=nats.server.restart))
     try:
         yield running
     finally:

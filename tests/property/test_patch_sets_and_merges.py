@@ -32,9 +32,7 @@ path_sets = st.frozensets(_paths, max_size=12)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc~/", max_size=2), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc~/", max_size=2), inner, max_size=3),
     max_leaves=12,
 )
 objects = st.dictionaries(st.text("abc~/", max_size=2), json_values, max_size=4)
@@ -110,12 +108,8 @@ _operations = st.lists(
     st.fixed_dictionaries(
         {
             "op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]),
-            "path": st.lists(st.text("abc01-", max_size=2), max_size=3).map(
-                lambda p: "".join("/" + t for t in p)
-            ),
-            "from": st.lists(st.text("abc01-", max_size=2), max_size=3).map(
-                lambda p: "".join("/" + t for t in p)
-            ),
+            "path": st.lists(st.text("abc01-", max_size=2), max_size=3).map(lambda p: "".join("/" + t for t in p)),
+            "from": st.lists(st.text("abc01-", max_size=2), max_size=3).map(lambda p: "".join("/" + t for t in p)),
         },
         optional={"value": json_values},
     ),
@@ -147,9 +141,7 @@ def test_add_then_test_then_remove_gives_the_document_back(document: Any, name: 
 
 
 _names = st.sampled_from("abcd")
-_items = st.dictionaries(
-    _names, st.fixed_dictionaries({}, optional={"image": st.sampled_from("123")}), max_size=4
-)
+_items = st.dictionaries(_names, st.fixed_dictionaries({}, optional={"image": st.sampled_from("123")}), max_size=4)
 _specs = st.fixed_dictionaries(
     {},
     optional={

@@ -15,12 +15,14 @@ from prometheus_client import CollectorRegistry
 
 from atoll.controllers.facts import Facts, Identities
 from atoll.controllers.registry import controllers
+from atoll.machinery.apiserver.audit import AuditLog
+from atoll.machinery.apiserver.authentication.keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import Catalogs
 from atoll.machinery.apiserver.core import Core
-from atoll.machinery.apiserver.documents import Check, Documents
+from atoll.machinery.apiserver.documents import Check, Documents, Fixed
 from atoll.machinery.apiserver.loopback import Loopback
 from atoll.machinery.apiserver.observe import Observing, RequestMetrics
 from atoll.machinery.apiserver.pipeline import Pipeline, Route
@@ -55,6 +57,7 @@ class ShardApp:
     def __init__(self, config: ShardConfig, store: Store, credentials: Credentials, url: str) -> None:
         self.config, self.store, self.credentials, self.url = config, store, credentials, url
         self.registry = CollectorRegistry()
+        self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
         self.ready_checks: dict[str, Check] = {"ping": lambda: None}
         keys = bootstrap.identity_keys(store)
         self.identities = Identities(
@@ -94,15 +97,24 @@ class ShardApp:
 
     def pipeline(self) -> Pipeline:
         """The handler of every listener."""
-        documents = Documents(self.core.catalogs, version(), self._health(), self.registry)
+        keys = self.identity.keys
+        issuer = openid_configuration(self.identity.issuers.names[0], f"{self.url}/openid/v1/jwks")
+        fixed = Fixed(version(), issuer, jwks(keys))
+        documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
+        observer = Observing(RequestMetrics(self.registry), self.audit)
         return Pipeline(
             self.store, self.paths, self.identity.authenticator, self.authorizer,
-            _routes(self.resources, documents), Observing(RequestMetrics(self.registry)),
+            _routes(self.resources, documents), observer,
         )  # fmt: skip
 
     def _health(self) -> dict[str, dict[str, Check]]:
         alive: dict[str, Check] = {"ping": lambda: None}
         return {"healthz": alive, "livez": alive, "readyz": self.ready_checks}
+
+    def close(self) -> None:
+        """Write out what the audit log still holds."""
+        if self.audit is not None:
+            self.audit.close()
 
     def manager(self, positions: Positions) -> Manager:
         """The controllers of this shard, to be run in the writer's process."""

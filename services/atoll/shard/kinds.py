@@ -26,7 +26,18 @@ def load_crd(name: str) -> Object:
     return crd
 
 
+_ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}]}
+
+
 def system_kinds() -> tuple[Kind, ...]:
-    """Every kind of the base catalogue, in discovery order."""
-    custom = [kind for name in SYSTEM_CRDS for kind in kinds_of_crd(load_crd(name), CORE)]
-    return (*NATIVE, *custom)
+    """Every kind of the base catalogue, in discovery order.
+
+    Of a system CRD only the stored version is served: older ones differ in more than their apiVersion, and a CRD's own
+    conversion could not bring them over without loss.
+    """
+    return (*NATIVE, *(kind for name in SYSTEM_CRDS for kind in _stored_version(load_crd(name))))
+
+
+def _stored_version(crd: Object) -> list[Kind]:
+    kinds = kinds_of_crd({**crd, "status": _ESTABLISHED}, CORE)
+    return [kind for kind in kinds if kind.version == kind.storage_version]

@@ -37,7 +37,7 @@ def _review(reviews: Reviews, call: Call, snapshot: Snapshot) -> Reply:
     if call.form.transform:
         raise NotAcceptable("only the following media types are accepted: application/json, application/yaml")
     obj = decode_body(call, call.info.query.get("fieldValidation", "") or "Warn")
-    return document(call.form, reviews.review(call, obj, snapshot), 201)
+    return document(call.form, reviews.review(call, obj, snapshot, deep=call.deep), 201)
 
 
 def _token(identity: Identity, call: Call, snapshot: Snapshot) -> Reply:

@@ -11,7 +11,9 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -108,12 +110,11 @@ class Standalone:
         await app.bootstrap()
         door.pipeline = app.pipeline()
         async with Streaming(self._config, self._store, app.registry, self._stop.set):
-            manager = asyncio.create_task(app.manager(self._store).run())
-            manager.add_done_callback(self._ended)
+            tasks = [self._background(app.manager(self._store).run()), self._background(self._store.run_maintenance())]
             self._write_kubeconfig(app.url, credentials)
             self._tell(app.url)
             await self._stop.wait()
-            await self._drain(app, server, manager)
+            await self._drain(app, server, tasks)
 
     async def _listen(self, server: Server) -> int:
         """Bind the port asked for; 0 keeps the one of the last start if it is free."""
@@ -125,10 +126,15 @@ class Standalone:
         write_private(file, b"%d\n" % port)
         return port
 
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run what never ends by itself; without it the shard is not one."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Controllers never end by themselves; without them the shard is not one."""
         if not task.cancelled() and task.exception() is not None:
-            log.error("controllers failed", exc_info=task.exception())
+            log.error("background work failed", exc_info=task.exception())
             self._stop.set()
 
     def _write_kubeconfig(self, url: str, credentials: Credentials) -> None:
@@ -149,14 +155,15 @@ class Standalone:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
-    async def _drain(self, app: ShardApp, server: Server, manager: asyncio.Task[None]) -> None:
+    async def _drain(self, app: ShardApp, server: Server, tasks: list[asyncio.Task[None]]) -> None:
         """Readiness off, requests finished, streams ended, controllers stopped."""
         log.info("draining")
         app.ready_checks["shutdown"] = lambda: "process is shutting down"
         await server.drain(DRAIN_S)
-        manager.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await manager
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        app.close()
 
 
 def _names(bind_address: str) -> list[str]:

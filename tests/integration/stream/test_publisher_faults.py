@@ -7,8 +7,14 @@ import random
 import shutil
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.audit import Audit
+from atoll.machinery.stream.definitions import Bounds
 from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.policy import DefaultPolicy
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import CONFIGMAPS, ShardLog
@@ -192,37 +198,25 @@ async def test_the_higher_epoch_publishes_and_the_lower_one_is_told(tmp_path: Pa
     assert revisions(events) == [entry.revision for entry in new.entries]
 
 
-async def test_a_flipped_bit_in_the_middle_is_found_and_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 120, 199])
+async def test_a_flipped_bit_is_found_and_the_stream_written_again(tmp_path: Path, number: int) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
         write(log, 200)
         await running.drained()
         await nats.stop()
-        nats.flip_bit(stream_name("changes", "root"), b'"number":"000120"')
+        nats.flip_bit(stream_name("changes", "root"), b'"number":"%06d"' % number)
         await nats.start()
         await eventually(lambda: running.publisher.changes.stats.anew == 1)
         await running.drained()
         events = await read_stream(nats, "changes")
         assert running.publisher.changes.stats.damaged_messages == 1
-    assert controls(events) == [(Operation.RESYNC, log.last())]
-    assert set(revisions(events)) == {entry.revision for entry in log.entries} - {log.entries[120].revision}
+    assert [operation for operation, _ in controls(events)] == [Operation.RESYNC]
+    assert events[0][1].operation is Operation.RESYNC
+    assert revisions(events) == [entry.revision for entry in log.entries]
 
 
-async def test_a_flipped_bit_in_the_last_message_is_found_and_said(tmp_path: Path) -> None:
-    log = ShardLog()
-    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
-        write(log, 50)
-        await running.drained()
-        await nats.stop()
-        nats.flip_bit(stream_name("changes", "root"), b'"number":"000049"')
-        await nats.start()
-        await eventually(lambda: running.publisher.changes.stats.anew == 1)
-        await running.drained()
-        events = await read_stream(nats, "changes")
-    assert controls(events) == [(Operation.RESYNC, log.last())]
-
-
-async def test_damage_that_a_resync_covers_is_not_reported_twice(tmp_path: Path) -> None:
+async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
@@ -233,9 +227,28 @@ async def test_damage_that_a_resync_covers_is_not_reported_twice(tmp_path: Path)
             await nats.start()
             await eventually(lambda: running.publisher.changes.stats.anew == 1)
             await running.drained()
-        async with publishing(log, nats) as running:
+        running = Running(log, nats.access, QUICK)
+        connection = await nats.connect()
+        audit = Audit((running.publisher.changes, running.publisher.state), log, DefaultPolicy(), 100_000)
+        assert await audit.changes(connection)
+        await connection.close()
+        await running.stop()
+
+
+async def test_a_server_that_hangs_over_a_damaged_message_is_restarted_and_mended(tmp_path: Path) -> None:
+    log, options = ShardLog(), msgspec.structs.replace(QUICK, bounds=Bounds(max_bytes=60_000))
+    async with NatsServer(tmp_path, backoff_s=0.01) as nats:
+        async with publishing(log, nats, options) as running:
+            write(log, 60)
             await running.drained()
-            connection = await nats.connect()
-            assert await running.publisher._audit.changes(connection)
-            await connection.close()
-        assert running.publisher.changes.stats.anew == 0
+        await nats.stop()
+        nats.flip_bit(stream_name("changes", "root"), b'"number":"000010"')
+        await nats.start()
+        write(log, 60)
+        async with publishing(log, nats, options) as running:
+            await running.drained()
+            events = await read_stream(nats, "changes")
+    # The last ones that fit the bound, without a hole, and the RESYNC before or among them unless it was dropped.
+    kept = revisions(events)
+    assert kept == [entry.revision for entry in log.entries][-len(kept) :]
+    assert len(kept) > 20

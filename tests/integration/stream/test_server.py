@@ -122,9 +122,7 @@ async def test_a_server_left_behind_on_the_directory_is_ended_first(tmp_path: Pa
 
 
 async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp_path: Path) -> None:
-    bystander = subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
-    )
+    bystander = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
         (tmp_path / "nats").mkdir(mode=0o700)
         (tmp_path / "nats" / "server.pid").write_text(f"{bystander.pid}\n")
@@ -156,9 +154,7 @@ async def test_a_plain_client_reads_with_the_operators_file(tmp_path: Path) -> N
         access = json.loads(server.credentials_file.read_text())
         client = await nats.connect(**access["connect"])
         stream, consumer = access["streams"]["changes"], access["consumers"][0]
-        reading = await client.jetstream().pull_subscribe(
-            "atoll.changes.root.>", durable=consumer, stream=stream
-        )
+        reading = await client.jetstream().pull_subscribe("atoll.changes.root.>", durable=consumer, stream=stream)
         messages = await reading.fetch(1, timeout=5)
         await messages[0].ack_sync()
         await client.close()

@@ -183,7 +183,7 @@ class AuditLog:
     """
 
     def __init__(self, path: str, max_events: int = MAX_EVENTS) -> None:
-        self._file = _open(path)
+        self._file, self._owned = _open(path), path != STANDARD_OUTPUT
         self._max_events = max_events
         self._events: deque[Event] = deque()
         self._changed = threading.Condition()
@@ -225,12 +225,13 @@ class AuditLog:
         return True
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is left and stop. Call it once, when no more requests come."""
+        """Write what is left and stop, when no more requests come. A second call does nothing."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        if not self._thread.is_alive() and self._file != sys.stdout.fileno():
+        if self._owned and not self._thread.is_alive():
+            self._owned = False
             os.close(self._file)
 
     def _run(self) -> None:

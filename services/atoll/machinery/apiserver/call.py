@@ -53,6 +53,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     now: str = ""
     #: The system's own builders bring whole objects: status, uid and creation time stay; never a client's.
     whole: bool = False
+    #: An access review by system:masters that asks past the doors of workspaces.
+    deep: bool = False
     warnings: list[str] = []
     #: Asks the authorizer for one more verb on the same object (create, for an apply that creates).
     may: Callable[[str], bool] = lambda verb: True

@@ -8,27 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from atoll.machinery.apiserver import discovery, openapi
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.catalog import Catalog, Catalogs
 from atoll.machinery.apiserver.discovery import Document
-from atoll.machinery.apiserver.negotiation import choose
+from atoll.machinery.apiserver.negotiation import JSON, choose
 from atoll.machinery.apiserver.pipeline import Request
 from atoll.machinery.apiserver.resources import method_not_allowed
 from atoll.machinery.apiserver.rest.present import document
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import ApiError, NotAcceptable, NotFound
 from atoll.machinery.storage.contract import Snapshot
 
 TEXT = "text/plain; charset=utf-8"
 HEALTH = ("healthz", "livez", "readyz")
 _V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
+_CACHED_FOR_AN_HOUR = (("cache-control", "public, max-age=3600"),)
 _NOSNIFF = ("x-content-type-options", "nosniff")
 
 #: A named health check: None if well, else what is wrong (never shown to clients).
 Check = Callable[[], str | None]
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """Documents that never change while a process runs."""
+
+    version: Object
+    openid_configuration: Object
+    jwks: Object
 
 
 def page_not_found() -> NotFound:
@@ -39,10 +49,9 @@ class Documents:
     """Answers everything that is not a resource. `checks` are run in order by the health endpoints."""
 
     def __init__(
-        self, catalogs: Catalogs, version: Object, checks: Mapping[str, Mapping[str, Check]],
-        registry: CollectorRegistry,
-    ) -> None:  # fmt: skip
-        self._catalogs, self._version, self._checks, self._registry = catalogs, version, checks, registry
+        self, catalogs: Catalogs, fixed: Fixed, checks: Mapping[str, Mapping[str, Check]], registry: CollectorRegistry
+    ) -> None:
+        self._catalogs, self._fixed, self._checks, self._registry = catalogs, fixed, checks, registry
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer by the first path segment. Raises NotFound for what is not listed."""
@@ -51,7 +60,7 @@ class Documents:
         segments = request.info.path.strip("/").split("/")
         answers: dict[str, Callable[[Request, Snapshot, list[str]], Reply]] = {
             "": self._root, "api": self._api, "apis": self._apis, "openapi": self._openapi,
-            "version": self._get_version, "metrics": self._metrics,
+            "version": self._version, "metrics": self._metrics, "openid": self._jwks, ".well-known": self._issuer,
             **dict.fromkeys(HEALTH, self._health),
         }  # fmt: skip
         answer = answers.get(segments[0])
@@ -127,10 +136,20 @@ class Documents:
                 paths |= {f"/apis/{group}", f"/apis/{group}/{version}"}
         return document(choose(request.http.header("accept")), {"paths": sorted(paths)})
 
-    def _get_version(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+    def _version(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         if len(segments) > 1:
             raise page_not_found()
-        return document(choose(request.http.header("accept")), self._version)
+        return document(choose(request.http.header("accept")), self._fixed.version)
+
+    def _jwks(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        if segments[1:] != ["v1", "jwks"]:
+            raise page_not_found()
+        return Reply(200, encode_json(self._fixed.jwks), "application/jwk-set+json", _CACHED_FOR_AN_HOUR)
+
+    def _issuer(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        if segments[1:] != ["openid-configuration"]:
+            raise page_not_found()
+        return Reply(200, encode_json(self._fixed.openid_configuration), JSON, _CACHED_FOR_AN_HOUR)
 
     def _metrics(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         if request.info.workspace:

@@ -6,9 +6,12 @@ workspace. Children of metrics are kept by their label tuple, as finding them co
 
 from __future__ import annotations
 
+import time
+
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from atoll.machinery.apiserver.audit import COMPLETE, STARTED, Audited, AuditLog, event_of
 from atoll.machinery.apiserver.pipeline import Request
 
 log = structlog.get_logger()
@@ -29,10 +32,7 @@ class RequestMetrics:
             "apiserver_request_duration_seconds", "Time from the request to its answer.", _LABELS[:5],
             buckets=_BUCKETS, registry=registry,
         )  # fmt: skip
-        self.inflight = Gauge(
-            "apiserver_current_inflight_requests", "Requests being served.", ("request_kind",), registry=registry
-        )
-        self.watches = Gauge("apiserver_longrunning_requests", "Open watches.", registry=registry)
+        self.streams = Gauge("apiserver_longrunning_requests", "Open streams.", registry=registry)
         self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
 
     def count(self, labels: tuple[str, str, str, str, str], code: int, duration_s: float) -> None:
@@ -49,18 +49,30 @@ class RequestMetrics:
 
 
 class Observing:
-    """The observer of a pipeline."""
+    """The observer of a pipeline. `audit` None: no audit log."""
 
-    def __init__(self, metrics: RequestMetrics) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: RequestMetrics, audit: AuditLog | None = None) -> None:
+        self._metrics, self._audit = metrics, audit
+
+    async def room(self) -> None:
+        """Return when the audit log has room for a mutating request."""
+        if self._audit is not None:
+            await self._audit.room()
 
     def streaming(self, request: Request) -> None:
-        """A watch began."""
-        self._metrics.watches.inc()
+        """A stream began."""
+        self._metrics.streams.inc()
+        request.streams = True
+        if self._audit is not None:
+            self._audit.record(event_of(_audited(request), STARTED, request.code))
 
     def done(self, request: Request, duration_s: float) -> None:
         """An answer went out."""
         info = request.info
+        if request.streams:
+            self._metrics.streams.dec()
+        if self._audit is not None:
+            self._audit.record(event_of(_audited(request), COMPLETE, request.code))
         known = request.code not in {403, 404}
         labels = (info.verb, info.group, info.version, info.resource, info.subresource)
         self._metrics.count(labels if known else (info.verb, "", "", "", ""), request.code, duration_s)
@@ -69,3 +81,12 @@ class Observing:
             "request", verb=info.verb, cluster=request.cluster, path=info.path, user=request.user.name,
             code=request.code, duration_ms=round(duration_s * 1000, 2), audit_id=request.audit_id,
         )  # fmt: skip
+
+
+def _audited(request: Request) -> Audited:
+    workspace = request.info.workspace
+    return Audited(
+        audit_id=request.audit_id, http=request.http, info=request.info, user=request.user,
+        received_s=time.time() - (time.monotonic() - request.started), cluster=request.cluster,
+        path=workspace if ":" in workspace else "", impersonator=request.impersonator, decision=request.decision,
+    )  # fmt: skip

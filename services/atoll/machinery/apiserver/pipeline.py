@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of
 from atoll.machinery.apiserver.authorization.refusal import WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
 from atoll.machinery.apiserver.call import Reply
@@ -40,6 +41,9 @@ class Observer(Protocol):
 
     def done(self, request: Request, duration_s: float) -> None: ...
 
+    async def room(self) -> None:
+        """Return when what is to be told of a mutating request can be kept."""
+
 
 class Request(msgspec.Struct):
     """One request on its way through the pipeline; each step fills in what it found out."""
@@ -51,8 +55,10 @@ class Request(msgspec.Struct):
     started: float
     cluster: str = ""
     user: User = ANONYMOUS_USER
+    impersonator: User | None = None
     decision: Decision | None = None
     warnings: list[str] = []
+    streams: bool = False
     #: Set once a reply went out, for the canonical line, metrics and audit.
     code: int = 0
 
@@ -112,10 +118,20 @@ class Resolver(Protocol):
         """The cluster name, or None if the path leads nowhere. A single name is returned as it is."""
 
 
+class Caller(Protocol):
+    """Who a request counts as, and who sent it where that is somebody else."""
+
+    @property
+    def user(self) -> User: ...
+
+    @property
+    def impersonator(self) -> User | None: ...
+
+
 class Authentication(Protocol):
     """Who asks. Raises Unauthorized, Forbidden (impersonation), BadRequest."""
 
-    def authenticate(self, request: HttpRequest, cluster: str, snapshot: Snapshot) -> User: ...
+    def identify(self, request: HttpRequest, cluster: str, snapshot: Snapshot) -> Caller: ...
 
 
 class Authorization(Protocol):
@@ -150,7 +166,8 @@ class Pipeline:
             request.info = parse(http.method, http.target)
             with self._store.snapshot() as snapshot:
                 self._resolve(request, snapshot)
-                request.user = self._authentication.authenticate(http, request.cluster, snapshot)
+                caller = self._authentication.identify(http, request.cluster, snapshot)
+                request.user, request.impersonator = caller.user, caller.impersonator
                 self.authorize(request, snapshot)
                 self._route(request.info).serve(request, snapshot)
         except Exception as error:
@@ -158,7 +175,11 @@ class Pipeline:
 
     def _resolve(self, request: Request, snapshot: Snapshot) -> None:
         workspace = request.info.workspace
-        if not workspace or request.info.is_wildcard:
+        if request.info.is_wildcard or request.info.service:
+            return
+        if not workspace:
+            # A service account's token says by itself which cluster it speaks to, as in kcp.
+            request.cluster = token_cluster(request.http)
             return
         request.cluster = self._resolver.resolve(snapshot, workspace) or UNKNOWN
 

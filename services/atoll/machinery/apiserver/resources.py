@@ -23,6 +23,7 @@ from atoll.machinery.apiserver.rest import deletecollection, frames, present, sc
 from atoll.machinery.apiserver.rest import list as listing
 from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
 from atoll.machinery.apiserver.rest.get import get, wanted_revision
+from atoll.machinery.apiserver.reviews import is_deep
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import encode_json
@@ -33,6 +34,7 @@ log = structlog.get_logger()
 
 REVISION_WAIT_S = 3.0
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
+_READS = frozenset({"get", "list", "watch"})
 
 #: Answers a create that stores nothing, or a subresource of its own (reviews, token requests).
 Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply]]
@@ -103,7 +105,7 @@ class Resources:
             info=info, user=request.user, cluster=request.cluster, kind=kind,
             form=choose(http.header("accept")), body=http.body,
             content_type=http.header("content-type"), user_agent=http.header("user-agent"),
-            now=times.now(), warnings=request.warnings, may=may,
+            now=times.now(), warnings=request.warnings, may=may, deep=is_deep(http, request.user),
         )  # fmt: skip
 
     def _check_place(self, request: Request, kind: Kind) -> None:
@@ -145,6 +147,8 @@ class Resources:
 
     async def _guarded(self, request: Request, work: Awaitable[None]) -> None:
         try:
+            if request.info.verb not in _READS:
+                await request.observer.room()
             await work
         except asyncio.CancelledError:
             raise

@@ -16,7 +16,7 @@ def decoded(value: object) -> bytes | None:
         return None
     try:
         return binascii.a2b_base64(value, strict_mode=bool(value))
-    except binascii.Error:
+    except ValueError:
         return None
 
 

@@ -215,7 +215,7 @@ class _Run:
         """A deep copy, so that later writes to one of the two never show in the other."""
         data = encode_json(self._get(source))
         self._copied_bytes += len(data)
-        if False:
+        if self._copied_bytes > MAX_COPIED_BYTES:
             raise PatchDoesNotApply(f"copies amount to more than {MAX_COPIED_BYTES} bytes")
         return decode(data)
 

@@ -220,8 +220,9 @@ def _fill_format(node: Node, source: Object, native: bool) -> None:
         # Go decodes no bytes from an empty string; the format of custom resources does not allow it.
         encoded = check
         check = lambda text: not text or encoded(text)  # noqa: E731
-    node.format_name, node.format_check = name, check
-    node.format = name if declared in ("integer", "number") and formats.is_recognized(declared, name) else ""
+    if formats.is_recognized(declared, name):
+        node.format_name, node.format_check = name, check
+        node.format = name if declared in ("integer", "number") else ""
 
 
 def _fill_default(node: Node, source: Object) -> None:

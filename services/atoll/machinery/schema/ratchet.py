@@ -40,8 +40,10 @@ class Old:
         old = self._value
         if type(old) is not list or node.list_type != "map" or type(item) is not dict:
             return NOTHING
-        found = [each for each in old if type(each) is dict and _same_keys(node, each, item)]
-        return Old(found[0]) if len(found) == 1 else NOTHING
+        for each in old:
+            if type(each) is dict and _same_keys(node, each, item):
+                return Old(each)
+        return NOTHING
 
 
 def _same_keys(node: Node, left: dict[str, Any], right: dict[str, Any]) -> bool:

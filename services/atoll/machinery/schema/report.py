@@ -15,6 +15,8 @@ from atoll.machinery.schema import fielderrors as errors
 from atoll.machinery.schema.node import Node
 from atoll.machinery.schema.ratchet import NOTHING, Old
 
+_NATURAL_FORMATS: dict[type, str] = {int: "int64", float: "float64"}
+
 
 class Report:
     """Collects the errors of one validation. `base` is the field under which the validated value stands, if any."""
@@ -30,12 +32,13 @@ class Report:
             return path or errors.NO_FIELD
         return f"{self.base}.{path}" if path else self.base
 
-    def add(self, error: FieldError) -> None:
-        self.errors.append(error)
+    def add(self, *found: FieldError) -> None:
+        """Take errors in, but for those that were told before: alternatives often agree on what is missing."""
+        self.errors.extend(error for error in dict.fromkeys(found) if error not in self.errors)
 
     def free(self, detail: str) -> None:
         """An error that names its place in its text alone."""
-        self.errors.append(errors.invalid(self.base or errors.NO_FIELD, "", detail))
+        self.add(errors.invalid(self.base or errors.NO_FIELD, "", detail))
 
 
 def report(node: Node, value: Any, path: str, out: Report, old: Old = NOTHING) -> int:
@@ -88,7 +91,12 @@ def _type_error(path: str, wanted: str, found: str, out: Report) -> FieldError:
 def _type(node: Node, value: Any, path: str, out: Report) -> int:
     if not node.types or accept.type_fits(node, value):
         return 1
-    out.add(_type_error(path, node.type_name, accept.TYPE_NAMES[type(value)], out))
+    kind = type(value)
+    if node.format_name and kind is not str and kind is not list:
+        # Where a format is asked for, Go names that and what format the value has by nature.
+        out.add(_type_error(path, node.format_name, _NATURAL_FORMATS.get(kind, ""), out))
+    else:
+        out.add(_type_error(path, node.type_name, accept.TYPE_NAMES[kind], out))
     return 0
 
 
@@ -239,5 +247,5 @@ def _all_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
 def _adopt(result: tuple[int, list[FieldError]] | None, out: Report) -> int:
     if result is None:
         return 0
-    out.errors.extend(result[1])
+    out.add(*result[1])
     return result[0]

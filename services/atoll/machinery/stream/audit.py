@@ -1,9 +1,9 @@
 """The audit of both streams: are the messages that the server says it has still readable?
 
 A flipped bit in a file of JetStream makes a message vanish from every delivery while the counts stay what
-they were, without a word in any log. So the publisher reads its own streams through, headers only, at the
-start of each connection and every so often, and has consumers reread where something is missing. Invariant:
-damage that a later RESYNC already covers is not reported again.
+they were, without a word in any log; worse, nats-server 2.15 hangs when it must drop such a message to make room. So
+the publisher reads its own streams through, headers only, at the start of each connection and every so often, and
+writes a damaged one again. Invariant: damage that a later RESYNC already covers is not reported again.
 """
 
 from __future__ import annotations
@@ -63,14 +63,20 @@ class Audit:
         self._changes, self._state = lanes
         self._log, self._policy, self._rate = source_log, policy, rate
 
-    async def run(self, connection: Connection, interval_s: float) -> None:
-        """Audit now and then every `interval_s` (0: only now). Raises ApiError, Unavailable."""
-        while True:
+    async def first(self, connection: Connection, suspicious: bool) -> None:
+        """Before anything is written: the state stream, since overwriting a damaged message hangs the server, and
+        the changes stream if the server has hung. Raises ApiError, Unavailable."""
+        await self.state(connection)
+        if suspicious:
             await self.changes(connection)
-            await self.state(connection)
-            if interval_s <= 0:
-                return
+
+    async def run(self, connection: Connection, interval_s: float) -> None:
+        """Audit the changes now, then both every `interval_s` (0: never again). Raises ApiError, Unavailable."""
+        await self.changes(connection)
+        while interval_s > 0:
             await asyncio.sleep(interval_s)
+            await self.state(connection)
+            await self.changes(connection)
 
     async def changes(self, connection: Connection) -> bool:
         """Whether the changes stream is whole. If not, its consumers were told to reread."""
@@ -85,26 +91,28 @@ class Audit:
         return self._judge(self._changes, found.missing(after["state"]["first_seq"]))
 
     async def state(self, connection: Connection) -> bool:
-        """Whether the state stream holds what the store says. Says True while either moves: the next audit
+        """Whether the state stream is whole and holds what the store says. True while it moves: the next audit
         sees."""
         before = await streams.find(connection, self._state.stream)
-        last = self._log.last()
-        if before is None or self._state.revision < last:
+        if before is None:
             return True
+        last = self._log.last()
         found = await self._read(connection, self._state, before["state"])
-        expected = await self._replicated()
+        expected = await self._replicated() if self._state.revision >= last else found.live
         after = await streams.find(connection, self._state.stream)
-        if after is None or after["state"] != before["state"] or self._log.last() != last:
+        if after is None or after["state"] != before["state"]:
             return True
         missing = before["state"]["messages"] - found.readable
-        return self._judge(self._state, max(missing, abs(expected - found.live)))
+        if self._log.last() == last:
+            missing = max(missing, abs(expected - found.live))
+        return self._judge(self._state, missing)
 
     def _judge(self, lane: Lane, missing: int) -> bool:
         if missing <= 0:
             return True
         lane.stats.damaged_messages += missing
         log.error("stream is damaged", stream=lane.stream, messages=missing)
-        lane.start_anew("the audit found damage")
+        lane.rebuild("the audit found damage")
         return False
 
     async def _read(self, connection: Connection, lane: Lane, state: Object) -> Survey:

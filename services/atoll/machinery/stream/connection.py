@@ -46,6 +46,10 @@ class Unavailable(Exception):
     """NATS or its JetStream cannot be reached, or went away. Try again later."""
 
 
+class Unresponsive(Unavailable):
+    """The server takes connections but does not answer: busy, or hung over a damaged file."""
+
+
 class ApiError(Exception):
     """JetStream answered with an error."""
 
@@ -169,6 +173,8 @@ class Connection:
                 encode_json(body) if body is not None else b"",
                 timeout=_REQUEST_TIMEOUT_S,
             )
+        except TimeoutError as error:
+            raise Unresponsive(f"{subject} was not answered") from error
         except Exception as error:
             raise Unavailable(f"{subject} failed: {error!r}") from error
         _check_cancelled()

@@ -92,9 +92,7 @@ class Consumer:
         failures = 0
         while True:
             try:
-                connection = await Connection.open(
-                    self._access, f"atoll consumer {self._subscription.consumer}"
-                )
+                connection = await Connection.open(self._access, f"atoll consumer {self._subscription.consumer}")
                 failures = 0
                 try:
                     await self._consume(connection)

@@ -146,9 +146,7 @@ def tombstone(source: Source, key: ObjectKey, revision: int) -> Event:
     return _bare(subjects.STATE, Operation.DELETED, source, revision, key=key)
 
 
-def control(
-    kind: str, operation: Operation, source: Source, revision: int, phase: Phase = Phase.NONE
-) -> Event:
+def control(kind: str, operation: Operation, source: Source, revision: int, phase: Phase = Phase.NONE) -> Event:
     """A RESYNC or a FENCE."""
     return _bare(kind, operation, source, revision, phase=phase)
 

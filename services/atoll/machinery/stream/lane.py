@@ -76,7 +76,7 @@ class Lane(abc.ABC):
         self._pipeline: Pipeline | None = None
         self._created = ""
         self._settled = False
-        self._anew_wanted = ""
+        self._rebuild_wanted = ""
         self._no_id_until = 0
         self._saved_at, self._saved_acks = 0.0, 0
 
@@ -87,9 +87,9 @@ class Lane(abc.ABC):
             return self._pipeline.acked.revision
         return self._cursor.revision if self._cursor else 0
 
-    def start_anew(self, reason: str) -> None:
-        """Have consumers reread, now or as soon as there is a connection. The audit asks for it."""
-        self._anew_wanted = reason
+    def rebuild(self, reason: str) -> None:
+        """Write the stream again from the log or the objects, now or as soon as there is a connection."""
+        self._rebuild_wanted = reason
         if self._pipeline is not None:
             self._pipeline.fail(OutOfSequence(reason))
 
@@ -112,16 +112,23 @@ class Lane(abc.ABC):
         """Send what the entry needs in this stream, or skip it."""
 
     @abc.abstractmethod
-    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, after: int) -> int:
+    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, plan: Plan) -> int:
         """Have consumers reread, by a RESYNC or a refill. Gives the revision to go on behind."""
+
+    def _retained_from(self) -> int:
+        """The revision behind which a rebuilt stream begins: as far back as its messages would have lived."""
+        horizon = 0
+        if self._definition["max_age"]:
+            horizon = time.time_ns() // 1000 - self._definition["max_age"] // 1000
+        return min(max(self._log.floor(), horizon), self._log.last())
 
     # --- one session -------------------------------------------------------------------------------------
 
     def _plan(self, tip: Tip) -> Plan:
         plan = decide(self._cursor, tip, self._log.identity, self._log.floor())
-        if self._anew_wanted and not plan.anew:
-            plan = Plan(plan.after, True, self._anew_wanted)
-        self._anew_wanted = ""
+        if self._rebuild_wanted:
+            plan = Plan(self._retained_from(), True, self._rebuild_wanted, purge=True)
+        self._rebuild_wanted = ""
         self.stats.resumed += 1
         facts = {"reason": plan.reason, "anew": plan.anew, "after": plan.after, "sequence": tip.last_sequence}
         log.info("stream resumed", stream=self.stream, **facts)
@@ -147,7 +154,7 @@ class Lane(abc.ABC):
             # drop it, even from a stream that no longer holds the first copy. The expected sequence is
             # guard enough.
             self._no_id_until = self._log.last()
-            position = await self._begin_anew(pipeline, connection, position)
+            position = await self._begin_anew(pipeline, connection, plan)
             await pipeline.drain()
         # Only now: a cursor saved before the consumers were told would make the next start skip telling them.
         self._settled = True
@@ -192,9 +199,7 @@ class Lane(abc.ABC):
         finally:
             commit.cancel()
 
-    async def _send(
-        self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None
-    ) -> None:
+    async def _send(self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
         """Send one event; once it is acknowledged, entries up to revision `done` are."""
         headers = encode_headers(event)
         if event.key is not None and event.revision > self._no_id_until:
@@ -239,9 +244,7 @@ class Lane(abc.ABC):
         if not (due or force):
             return
         acked = pipeline.acked
-        self._cursor = Cursor(
-            acked.revision, acked.sequence, acked.written, self._created, self._log.identity.lineage
-        )
+        self._cursor = Cursor(acked.revision, acked.sequence, acked.written, self._created, self._log.identity.lineage)
         self._saved_at, self._saved_acks = now, pipeline.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
         self.on_saved()

@@ -18,6 +18,7 @@ from atoll.machinery.stream.events import Event, Operation, Phase, control, tomb
 from atoll.machinery.stream.lane import Lane
 from atoll.machinery.stream.log import Entry
 from atoll.machinery.stream.pipeline import Pipeline
+from atoll.machinery.stream.resume import Plan
 
 _TTL = {"Nats-TTL": f"{TOMBSTONE_TTL_S}s"}
 _PAGE = 200
@@ -35,10 +36,16 @@ class ChangesLane(Lane):
             return
         await self._send(pipeline, self._from_entry(entry), entry.revision)
 
-    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, after: int) -> int:
-        del connection
+    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, plan: Plan) -> int:
+        if plan.purge:
+            await self._resync(pipeline, plan.after)
+            await pipeline.drain()
+            await streams.purge(connection, self.stream)
+        await self._resync(pipeline, plan.after)
+        return plan.after
+
+    async def _resync(self, pipeline: Pipeline, after: int) -> None:
         await self._send(pipeline, control(self.kind, Operation.RESYNC, self._log.identity, after), after)
-        return after
 
 
 class StateLane(Lane):
@@ -52,9 +59,7 @@ class StateLane(Lane):
             self.stats.skipped += 1
             pipeline.skip(entry.revision)
             return
-        await self._send(
-            pipeline, event, entry.revision, _TTL if event.operation is Operation.DELETED else None
-        )
+        await self._send(pipeline, event, entry.revision, _TTL if event.operation is Operation.DELETED else None)
 
     def _event(self, entry: Entry) -> Event | None:
         stands = self._policy.replicated(entry.key, entry.value)
@@ -67,9 +72,10 @@ class StateLane(Lane):
             return None
         return tombstone(self._log.identity, entry.key, entry.revision)
 
-    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, after: int) -> int:
+    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, plan: Plan) -> int:
         """Refill from the objects. What they were before this revision nobody needs, so the log is not
         replayed."""
+        del plan
         position = self._log.last()
         # The first BEGIN moves the stream's end past the cursor, so that a purge cut off behind it is
         # noticed.
@@ -84,9 +90,7 @@ class StateLane(Lane):
         return position
 
     async def _mark_phase(self, pipeline: Pipeline, position: int, phase: Phase) -> None:
-        await self._send(
-            pipeline, control(self.kind, Operation.RESYNC, self._log.identity, position, phase), position
-        )
+        await self._send(pipeline, control(self.kind, Operation.RESYNC, self._log.identity, position, phase), position)
 
     async def _refill(self, pipeline: Pipeline, type: ResourceType, position: int) -> None:
         after: ObjectKey | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from atoll.machinery.stream.connection import ApiError, Connection, Unavailable
+from atoll.machinery.stream.connection import ApiError, Connection, Unavailable, Unresponsive
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -136,15 +136,13 @@ class Pipeline:
     def _is_full(self, size: int) -> bool:
         if not self._flying:
             return False
-        return (
-            len(self._flying) >= self._limits.messages or self._flying_bytes + size > self._limits.size_bytes
-        )
+        return len(self._flying) >= self._limits.messages or self._flying_bytes + size > self._limits.size_bytes
 
     def check(self) -> None:
         """Raises what broke the pipeline, also if an acknowledgement is overdue."""
         age_s = asyncio.get_running_loop().time() - self._progress
         if self._flying and age_s > self._limits.stall_s:
-            self.fail(Unavailable("no acknowledgement in time"))
+            self.fail(Unresponsive("no acknowledgement in time"))
         if self.failure.done():
             self.failure.result()
 
@@ -155,7 +153,7 @@ class Pipeline:
             async with asyncio.timeout(self._limits.stall_s):
                 await self._room.wait()
         except TimeoutError:
-            self.fail(Unavailable("no acknowledgement in time"))
+            self.fail(Unresponsive("no acknowledgement in time"))
         self.check()
 
     def fail(self, error: Exception) -> None:

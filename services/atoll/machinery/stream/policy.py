@@ -32,9 +32,7 @@ _ALWAYS = {
 }  # fmt: skip
 _ANNOTATED = {"rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings")}
 REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for resource in names)
-REPLICATED_IF_ANNOTATED = frozenset(
-    (group, resource) for group, names in _ANNOTATED.items() for resource in names
-)
+REPLICATED_IF_ANNOTATED = frozenset((group, resource) for group, names in _ANNOTATED.items() for resource in names)
 
 #: A non-empty value of this annotation asks for replication.
 ANNOTATION = "internal.kcp.io/replicate"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
 
 from atoll.machinery.stream.audit import Audit
-from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable
+from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import Bounds
 from atoll.machinery.stream.lane import Feed, Lane, Stats
 from atoll.machinery.stream.lanes import ChangesLane, StateLane
@@ -27,10 +27,12 @@ from atoll.machinery.stream.resume import Deposed
 log = structlog.get_logger()
 
 _BACKLOG_LIMIT = 10_000
+_SILENCES = 2
 
 
 class PublisherOptions(msgspec.Struct, frozen=True):
-    """Bounds and paces. `audit_interval_s` 0 audits at the start of each connection only."""
+    """Bounds and paces. `audit_interval_s` 0 audits at the start of each connection only. `restart_server` is
+    called when the server has hung; without it an operator must do that."""
 
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
@@ -38,6 +40,7 @@ class PublisherOptions(msgspec.Struct, frozen=True):
     backoff_max_s: float = 5.0
     audit_interval_s: float = 600.0
     audit_rate: int = 20_000
+    restart_server: Callable[[], Awaitable[None]] | None = None
 
 
 DEFAULTS = PublisherOptions()
@@ -70,6 +73,7 @@ class Publisher:
             lane.on_saved = self._tell_compaction
         self._audit = Audit((self.changes, self.state), source_log, policy, options.audit_rate)
         self._connected = False
+        self._silences = self._progress = 0
 
     @property
     def stats(self) -> dict[str, Stats]:
@@ -112,6 +116,7 @@ class Publisher:
             except (Unavailable, ApiError, TooOld) as error:
                 failures = 0 if self._connected else failures + 1
                 log.warning("stream not reachable", error=str(error), failures=failures)
+                await self._note_silence(isinstance(error, Unresponsive))
             except Exception as error:
                 # A record that cannot be read must not end publishing for good: it may be repaired meanwhile.
                 failures += 1
@@ -119,6 +124,20 @@ class Publisher:
             finally:
                 self._connected = False
             await asyncio.sleep(self._pause_s(failures))
+
+    async def _note_silence(self, silent: bool) -> None:
+        """A server that hung twice in a row is not going to come back by itself."""
+        stuck = self.published == self._progress
+        self._progress = self.published
+        self._silences = (self._silences + 1 if stuck else 1) if silent else 0
+        if self._silences < _SILENCES or self._options.restart_server is None:
+            return
+        log.error("stream server does not answer", silences=self._silences)
+        self._silences = 1
+        try:
+            await self._options.restart_server()
+        except Exception as error:
+            log.exception("stream server could not be restarted", error=repr(error))
 
     def _pause_s(self, failures: int) -> float:
         longest = min(self._options.backoff_max_s, self._options.backoff_s * 2 ** min(failures, 16))
@@ -134,6 +153,7 @@ class Publisher:
             await connection.close()
 
     async def _until_one_ends(self, connection: Connection) -> None:
+        await self._audit.first(connection, suspicious=self._silences > 0)
         works = [asyncio.ensure_future(lane.run(connection)) for lane in self.lanes]
         works.append(asyncio.ensure_future(self._audit.run(connection, self._options.audit_interval_s)))
         try:

@@ -36,11 +36,13 @@ class Tip(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Go on behind revision `after`; `anew` means with a RESYNC first (changes) or by a refill (state)."""
+    """Go on behind revision `after`; `anew` means with a RESYNC first (changes) or by a refill (state), `purge`
+    that what the stream holds is to be dropped before."""
 
     after: int
     anew: bool = False
     reason: str = ""
+    purge: bool = False
 
 
 class Deposed(Exception):

@@ -99,6 +99,7 @@ class EmbeddedServer:
         self._secrets: Secrets | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._came_up = asyncio.Event()
         self.restarts = 0
 
     @property
@@ -136,6 +137,16 @@ class EmbeddedServer:
             raise
         self._keeper = asyncio.ensure_future(self._keep())
 
+    async def restart(self) -> None:
+        """Kill a child that does not answer any more; it is then started again like one that died. Raises
+        TimeoutError if it does not come up."""
+        process = self._process
+        self._came_up.clear()
+        if process is not None and process.returncode is None:
+            process.kill()
+        async with asyncio.timeout(_READY_TIMEOUT_S):
+            await self._came_up.wait()
+
     async def stop(self) -> None:
         """End the child: politely, then not."""
         if self._keeper is not None:
@@ -158,9 +169,7 @@ class EmbeddedServer:
         )
         write_private(self._config, config)
         if options.credentials_file is not None:
-            write_private(
-                options.credentials_file, operator_file(self.address, options.shard, known, options.tls)
-            )
+            write_private(options.credentials_file, operator_file(self.address, options.shard, known, options.tls))
 
     async def _spawn(self) -> None:
         environment = {
@@ -214,6 +223,7 @@ class EmbeddedServer:
             try:
                 await self._spawn()
                 self.restarts += 1
+                self._came_up.set()
             except (ServerFailed, TooOld, OSError) as error:
                 log.error("nats server did not start", error=str(error))
                 await self._end()

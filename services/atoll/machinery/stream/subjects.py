@@ -99,9 +99,7 @@ def control_subject(kind: str, shard: str) -> str:
 
 
 def _typed(kind: str, shard: str, type: ResourceType) -> str:
-    return (
-        f"{_ROOT}.{kind}.{shard}.{escape(type.identity)}.{escape_group(type.group)}.{escape(type.resource)}"
-    )
+    return f"{_ROOT}.{kind}.{shard}.{escape(type.identity)}.{escape_group(type.group)}.{escape(type.resource)}"
 
 
 def changes_subject(shard: str, type: ResourceType, cluster: str) -> str:
@@ -137,9 +135,7 @@ def filters(
     if not (identity or type or cluster):
         return everything(kind, shard)
     middle = (
-        _typed(kind, shard, type)
-        if type
-        else f"{_ROOT}.{kind}.{shard}.{escape(identity) if identity else '*'}.*.*"
+        _typed(kind, shard, type) if type else f"{_ROOT}.{kind}.{shard}.{escape(identity) if identity else '*'}.*.*"
     )
     last = escape(cluster) if cluster else "*"
     tail = f"{last}.*" if kind == STATE else last

@@ -1,8 +1,8 @@
 """Bytes to requests: httptools with every limit and every refusal, and no I/O.
 
 A `Connection` feeds what it received and takes complete requests from `ready`. Invariant: the same bytes
-give the same requests and the same refusal however they are cut into pieces, and nothing after a refusal is
-looked at.
+give the same requests, and a refusal behind the same one, however they are cut into pieces; nothing after a
+refusal is looked at.
 """
 
 from __future__ import annotations

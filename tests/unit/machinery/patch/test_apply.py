@@ -276,9 +276,7 @@ REMOVALS: list[tuple[str, Object, Any, Object, Object]] = [
 @pytest.mark.parametrize(
     ("first", "between", "then", "left"), [case[1:] for case in REMOVALS], ids=[case[0] for case in REMOVALS]
 )
-def test_what_is_applied_no_more_goes(
-    live: Live, first: Object, between: Any, then: Object, left: Object
-) -> None:
+def test_what_is_applied_no_more_goes(live: Live, first: Object, between: Any, then: Object, left: Object) -> None:
     live.apply("a", thing(first))
     if between is not None:
         manager, spec = between
@@ -335,9 +333,7 @@ ORDERS: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("old", "patch", "new"), ORDERS)
-def test_applied_items_keep_their_order_among_those_of_others(
-    live: Live, old: str, patch: str, new: str
-) -> None:
+def test_applied_items_keep_their_order_among_those_of_others(live: Live, old: str, patch: str, new: str) -> None:
     live.update("u", thing({"set": list(old), "items": items(*old)}))
     live.apply("a", thing({"set": list(patch), "items": items(*patch)}))
     assert "".join(live.spec["set"]) == new
@@ -348,6 +344,20 @@ def test_duplicates_of_the_live_object_are_replaced_by_one_applied_item(live: Li
     live.update("u", thing({"set": ["a", "a", "b", "b"]}))
     live.apply("a", thing({"set": ["a", "c"]}), force=True)
     assert live.spec["set"] == ["a", "b", "b", "c"]
+
+
+def test_an_item_the_live_list_holds_twice_does_not_merge_but_is_replaced(live: Live) -> None:
+    live.update("u", thing({"items": items("x=1", "x=2")}))
+    live.apply("a", thing({"items": [{"name": "x", "args": ["a"]}]}), force=True)
+    assert live.spec["items"] == [{"name": "x", "args": ["a"]}]
+
+
+def test_an_applied_null_says_nothing_of_what_others_put_into_a_container(live: Live) -> None:
+    live.update("u", thing({"map": {"k": "1"}, "items": items("x=1"), "text": "t"}))
+    live.apply("a", thing({"map": None, "items": None}))
+    assert live.spec == {"map": {"k": "1"}, "items": items("x=1"), "text": "t"}
+    with pytest.raises(ApplyConflict, match=r"\.spec\.text$"):
+        live.apply("a", thing({"text": None}))
 
 
 UNTYPED: list[tuple[str, Object, str]] = [
@@ -398,9 +408,7 @@ UNTYPED: list[tuple[str, Object, str]] = [
 def test_a_patch_that_cannot_be_typed_is_a_500_without_reason(live: Live, spec: Object, text: str) -> None:
     with pytest.raises(TypedPatchError) as caught:
         live.apply("a", thing(spec))
-    assert caught.value.message == (
-        f"failed to create typed patch object (ns/n; example.io/v1, Kind=Thing): {text}"
-    )
+    assert caught.value.message == (f"failed to create typed patch object (ns/n; example.io/v1, Kind=Thing): {text}")
     assert caught.value.status()["code"] == 500
     assert "reason" not in caught.value.status()
 
@@ -417,9 +425,7 @@ def test_several_problems_are_listed_and_core_kinds_have_an_empty_group() -> Non
 
 
 def test_another_version_and_managed_fields_in_the_patch_are_refused(live: Live) -> None:
-    with pytest.raises(
-        ApplyRefused, match=r"Specified patch version: example\.io/v2, expected: example\.io/v1"
-    ):
+    with pytest.raises(ApplyRefused, match=r"Specified patch version: example\.io/v2, expected: example\.io/v1"):
         apply_patch(
             None,
             {**thing(), "apiVersion": "example.io/v2"},
@@ -439,9 +445,7 @@ def test_nesting_beyond_the_stack_is_a_400(live: Live) -> None:
     for _ in range(3000):
         tree = {"child": tree}
     with pytest.raises(UndecodablePatch):
-        apply_patch(
-            None, thing({"tree": tree}), Manager("a", "Apply", API_VERSION), SCHEMA, ApplyOptions(now="t")
-        )
+        apply_patch(None, thing({"tree": tree}), Manager("a", "Apply", API_VERSION), SCHEMA, ApplyOptions(now="t"))
 
 
 def test_an_object_nobody_tracked_belongs_to_before_first_apply(live: Live) -> None:
@@ -451,9 +455,7 @@ def test_an_object_nobody_tracked_belongs_to_before_first_apply(live: Live) -> N
     ):
         live.apply("a", thing({"replicas": 2}))
     live.apply("a", thing({"replicas": 1}))
-    assert live.fields("before-first-apply", "Update") == {
-        "f:spec": {".": {}, "f:replicas": {}, "f:text": {}}
-    }
+    assert live.fields("before-first-apply", "Update") == {"f:spec": {".": {}, "f:replicas": {}, "f:text": {}}}
 
 
 def test_an_apply_of_nothing_owns_nothing(live: Live) -> None:
@@ -491,9 +493,7 @@ def test_status_conditions_of_two_appliers_live_side_by_side(live: Live) -> None
 
 def test_one_manager_has_an_entry_for_each_subresource(live: Live) -> None:
     live.apply("a", thing({"replicas": 1}))
-    live.apply(
-        "a", {**thing(), "status": {"phase": "A"}}, subresource="status", reset=reset_fields("status", True)
-    )
+    live.apply("a", {**thing(), "status": {"phase": "A"}}, subresource="status", reset=reset_fields("status", True))
     assert [entry.get("subresource", "") for entry in live.entries] == ["", "status"]
     assert live.spec == {"replicas": 1}
 

@@ -38,9 +38,7 @@ def test_kubectl_may_take_over_what_client_side_apply_wrote_and_refreshes_its_an
     live.apply("kubectl", thing({"replicas": 2, "text": "t"}))
     assert live.obj is not None
     assert live.spec == {"replicas": 2, "text": "t"}
-    assert json.loads(live.obj["metadata"]["annotations"][LAST_APPLIED]) == thing(
-        {"replicas": 2, "text": "t"}
-    )
+    assert json.loads(live.obj["metadata"]["annotations"][LAST_APPLIED]) == thing({"replicas": 2, "text": "t"})
     assert live.fields("kubectl") == {"f:spec": {"f:replicas": {}, "f:text": {}}}
     assert live.fields(CSA, "Update")["f:spec"] == {".": {}, "f:text": {}}
 
@@ -53,9 +51,7 @@ def test_a_field_another_changed_since_still_conflicts_and_only_that(live: Live)
     assert [cause.field for cause in caught.value.details.causes] == [".spec.replicas"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"apiVersion":"example.io/v0","spec":{"replicas":1}}', "[" * 90_000]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"apiVersion":"example.io/v0","spec":{"replicas":1}}', "[" * 90_000])
 def test_an_annotation_that_says_nothing_of_this_version_waives_nothing(live: Live, text: str) -> None:
     live.update(CSA, thing({"replicas": 1}, annotations={LAST_APPLIED: text}))
     with pytest.raises(ApplyConflict):
@@ -199,9 +195,7 @@ def test_a_list_that_became_atomic_is_owned_whole(live: Live) -> None:
         name: type_schema(
             {
                 "type": "object",
-                "properties": {
-                    "spec": {"type": "object", "properties": {"l": source, "n": {"type": "integer"}}}
-                },
+                "properties": {"spec": {"type": "object", "properties": {"l": source, "n": {"type": "integer"}}}},
             },
             {},
         )

@@ -85,9 +85,7 @@ REFUSED: list[tuple[str, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("operations", "expected"), [case[1:] for case in APPLIES], ids=[c[0] for c in APPLIES]
-)
+@pytest.mark.parametrize(("operations", "expected"), [case[1:] for case in APPLIES], ids=[c[0] for c in APPLIES])
 def test_operations_apply_and_leave_document_and_patch_alone(operations: list[Any], expected: Any) -> None:
     document, patch = copy.deepcopy(DOC), copy.deepcopy(operations)
     assert apply_json_patch(document, patch) == expected

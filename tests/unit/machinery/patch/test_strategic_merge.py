@@ -203,18 +203,14 @@ def _merge(spec: Any, patch: Any) -> Any:
     return strategic_merge({"spec": spec}, {"spec": patch}, DEFINITIONS["Root"], DEFINITIONS)["spec"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "patch", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
-)
+@pytest.mark.parametrize(("spec", "patch", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_a_patch_merges_by_its_schema_and_leaves_inputs_alone(spec: Any, patch: Any, expected: Any) -> None:
     before = copy.deepcopy((spec, patch))
     assert _merge(spec, patch) == expected
     assert (spec, patch) == before
 
 
-@pytest.mark.parametrize(
-    ("spec", "patch", "error"), [case[1:] for case in BAD], ids=[case[0] for case in BAD]
-)
+@pytest.mark.parametrize(("spec", "patch", "error"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_a_patch_that_cannot_be_is_refused(spec: Any, patch: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         _merge(spec, patch)
@@ -230,9 +226,7 @@ def test_missing_merge_key_is_a_422_and_says_which_in_its_detail() -> None:
 def test_finalizers_and_owner_references_merge_without_a_schema_for_metadata() -> None:
     document = {"metadata": {"finalizers": ["a"], "ownerReferences": [{"uid": "1", "name": "x"}]}}
     patch = {"metadata": {"finalizers": ["b"], "ownerReferences": [{"uid": "1", "name": "y"}]}}
-    out = strategic_merge(
-        document, patch, {"type": "object", "properties": {"metadata": {"type": "object"}}}, {}
-    )
+    out = strategic_merge(document, patch, {"type": "object", "properties": {"metadata": {"type": "object"}}}, {})
     assert sorted(out["metadata"]["finalizers"]) == ["a", "b"]
     assert out["metadata"]["ownerReferences"] == [{"uid": "1", "name": "y"}]
 

@@ -104,6 +104,25 @@ def test_an_update_that_changes_nothing_keeps_every_byte(live: Live) -> None:
     assert encode_json(live.obj) == before
 
 
+def test_a_no_op_leaves_even_entries_of_a_version_that_is_gone(live: Live) -> None:
+    live.update("u", thing({"replicas": 1}))
+    before = encode_json(live.obj)
+    assert live.obj is not None
+    live.update("v", copy.deepcopy(live.obj), schemas=lambda version: None)
+    assert encode_json(live.obj) == before
+    live.entries[0]["apiVersion"] = "example.io/v0"
+    live.update("v", copy.deepcopy(live.obj), schemas=lambda version: None)
+    assert live.managers() == [("u", "Update")]
+
+
+def test_null_in_place_of_an_empty_container_is_a_change_of_its_own(live: Live) -> None:
+    live.update("u", thing({"map": {}, "text": "t"}))
+    live.edit("v", map={}, text="t")
+    live.update("v", thing({"map": None, "text": "t"}))
+    assert live.fields("v", "Update") == {"f:spec": {"f:map": {}}}
+    assert live.fields("u", "Update") == {"f:spec": {".": {}, "f:text": {}}}
+
+
 def test_a_new_order_of_a_set_moves_no_ownership(live: Live) -> None:
     live.update("u", thing({"set": ["a", "b"]}))
     before = copy.deepcopy(live.entries)
@@ -214,9 +233,7 @@ INVALID: list[tuple[Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("given", "fields"), INVALID)
-def test_managed_fields_that_cannot_be_read_are_told_by_field(
-    live: Live, given: Any, fields: list[str]
-) -> None:
+def test_managed_fields_that_cannot_be_read_are_told_by_field(live: Live, given: Any, fields: list[str]) -> None:
     live.update("u", thing({"replicas": 1}))
     with pytest.raises(ManagedFieldsInvalid) as caught:
         live.update("v", thing({"replicas": 2}, managedFields=given))

@@ -22,9 +22,7 @@ from harness.rbac_snapshot import FakeStore, bootstrap, workspace
 
 AUDIENCE = "https://kcp.default.svc"
 WEB = "2web"
-TOKENS = (
-    's3cret-alice,alice,1,"devs,ops"\n\ns3cret-bob,bob,2\ns3cret-init,init,3,system:kcp:initializer:a:b\n'
-)
+TOKENS = 's3cret-alice,alice,1,"devs,ops"\n\ns3cret-bob,bob,2\ns3cret-init,init,3,system:kcp:initializer:a:b\n'
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +55,10 @@ class Clock:
         return self.now
 
 
-def make(
-    certificates: Certificates, names: HeaderNames | None = None, anonymous: bool = True
-) -> Authenticator:
+def make(certificates: Certificates, names: HeaderNames | None = None, anonymous: bool = True) -> Authenticator:
     table = KnownTokens(parse_token_file(TOKENS), (AUDIENCE,))
     bearers = Bearers((table,), (AUDIENCE,))
-    return Authenticator(
-        bearers, certificates, Impersonator(Authorizer()), RequestHeaders(names), anonymous=anonymous
-    )
+    return Authenticator(bearers, certificates, Impersonator(Authorizer()), RequestHeaders(names), anonymous=anonymous)
 
 
 @pytest.fixture
@@ -73,10 +67,7 @@ def authenticator(client_ca: Pair, proxy_ca: Pair) -> Authenticator:
 
 
 def request(certificate: bytes | None = None, **headers: str | list[str]) -> HttpRequest:
-    found = {
-        name.replace("__", "-"): [value] if isinstance(value, str) else value
-        for name, value in headers.items()
-    }
+    found = {name.replace("__", "-"): [value] if isinstance(value, str) else value for name, value in headers.items()}
     return HttpRequest("GET", b"/api", found, b"", Peer("127.0.0.1", 1, certificate))
 
 
@@ -129,9 +120,7 @@ def test_a_bad_authorization_header_is_refused_not_anonymous(
 
 def test_two_authorization_headers_are_refused(authenticator: Authenticator, store: FakeStore) -> None:
     with pytest.raises(Unauthorized):
-        authenticator.authenticate(
-            request(authorization=["Bearer s3cret-alice", "Bearer s3cret-bob"]), WEB, store
-        )
+        authenticator.authenticate(request(authorization=["Bearer s3cret-alice", "Bearer s3cret-bob"]), WEB, store)
 
 
 def test_the_token_file_names_the_line_but_never_the_token() -> None:
@@ -143,9 +132,7 @@ def test_the_token_file_names_the_line_but_never_the_token() -> None:
 
 
 class TestClientCertificates:
-    def test_name_user_groups_and_uid(
-        self, authenticator: Authenticator, store: FakeStore, client_ca: Pair
-    ) -> None:
+    def test_name_user_groups_and_uid(self, authenticator: Authenticator, store: FakeStore, client_ca: Pair) -> None:
         der = pem_to_der(make_client(client_ca, "carol", ["devs", "system:masters"], uid="u7").certificate)
         for _ in range(2):
             found = authenticator.authenticate(request(der), WEB, store)
@@ -174,9 +161,7 @@ class TestClientCertificates:
         with pytest.raises(Unauthorized):
             authenticator.authenticate(request(der), WEB, store)
 
-    def test_of_a_proxy_are_no_user(
-        self, authenticator: Authenticator, store: FakeStore, proxy: bytes
-    ) -> None:
+    def test_of_a_proxy_are_no_user(self, authenticator: Authenticator, store: FakeStore, proxy: bytes) -> None:
         assert authenticator.authenticate(request(proxy), WEB, store) == ANONYMOUS_USER
         passed_on = request(proxy, authorization="Bearer s3cret-bob")
         assert authenticator.authenticate(passed_on, WEB, store).name == "bob"
@@ -203,17 +188,13 @@ class TestIdentityHeaders:
     def wrong_name(self, proxy_ca: Pair) -> bytes:
         return pem_to_der(make_client(proxy_ca, "not-the-front-proxy").certificate)
 
-    def test_from_the_proxy_are_the_user(
-        self, authenticator: Authenticator, store: FakeStore, proxy: bytes
-    ) -> None:
+    def test_from_the_proxy_are_the_user(self, authenticator: Authenticator, store: FakeStore, proxy: bytes) -> None:
         headers = {
             "x-remote-user": ["dave"], "x-remote-group": ["devs", "ops"], "x-remote-uid": ["u9"],
             "x-remote-extra-authentication.kcp.io%2fscopes": ["cluster:a", "cluster:b"],
             "x-remote-extra-foo_bar": ["1"],
         }  # fmt: skip
-        found = authenticator.authenticate(
-            HttpRequest("GET", b"/", headers, b"", Peer("", 1, proxy)), WEB, store
-        )
+        found = authenticator.authenticate(HttpRequest("GET", b"/", headers, b"", Peer("", 1, proxy)), WEB, store)
         assert (found.name, found.uid) == ("dave", "u9")
         assert found.groups == ("devs", "ops", "system:authenticated")
         assert found.extra == {
@@ -224,9 +205,7 @@ class TestIdentityHeaders:
     def test_from_anybody_else_refuse_the_request(
         self, authenticator: Authenticator, store: FakeStore, carol: bytes, wrong_name: bytes, name: str
     ) -> None:
-        for certificate, authorization in itertools.product(
-            (None, carol, wrong_name), ([], ["Bearer s3cret-alice"])
-        ):
+        for certificate, authorization in itertools.product((None, carol, wrong_name), ([], ["Bearer s3cret-alice"])):
             headers = {name: ["system:masters"], "x-real": ["1"]}
             if authorization:
                 headers["authorization"] = authorization
@@ -266,15 +245,11 @@ class TestIdentityHeaders:
         names = HeaderNames("x-real-user", "x-real-group", "x-real-uid", "x-real-extra-")
         authenticator = make(Certificates(b"", proxy_ca.certificate), names)
         with pytest.raises(Unauthorized):
-            authenticator.authenticate(
-                HttpRequest("GET", b"/", {name: ["root"]}, b"", Peer("", 1)), WEB, store
-            )
+            authenticator.authenticate(HttpRequest("GET", b"/", {name: ["root"]}, b"", Peer("", 1)), WEB, store)
         sent = HttpRequest("GET", b"/", {"x-real-user": ["dave"]}, b"", Peer("", 1, proxy))
         assert authenticator.authenticate(sent, WEB, store).name == "dave"
 
-    def test_one_ca_for_both_makes_proxies_of_who_sends_headers(
-        self, store: FakeStore, client_ca: Pair
-    ) -> None:
+    def test_one_ca_for_both_makes_proxies_of_who_sends_headers(self, store: FakeStore, client_ca: Pair) -> None:
         both = make(Certificates(client_ca.certificate, client_ca.certificate, ["front-proxy"]))
         der = pem_to_der(make_client(client_ca, "front-proxy").certificate)
         assert both.authenticate(request(der), WEB, store).name == "front-proxy"

@@ -21,8 +21,7 @@ WEB, OTHER = "2web", "2other"
 AUDIENCE = "https://kcp.default.svc"
 #: alice is admin of WEB; every privileged group has one member.
 TOKENS = "alice,alice,1\nbob,bob,2\n" + "".join(
-    f'member-{number},member-{number},{number},"{group}"\n'
-    for number, group in enumerate(groups.PRIVILEGED_GROUPS)
+    f'member-{number},member-{number},{number},"{group}"\n' for number, group in enumerate(groups.PRIVILEGED_GROUPS)
 )
 RESERVED_GROUPS = (
     *(group for group in groups.PRIVILEGED_GROUPS if group != AUTHENTICATED),
@@ -153,9 +152,7 @@ def test_masters_may_set_them_and_are_not_scoped(authenticator: Authenticator, s
     assert found.groups == ("system:kcp:admin", AUTHENTICATED)
 
 
-def test_without_the_verb_each_part_is_refused_by_name(
-    authenticator: Authenticator, store: FakeStore
-) -> None:
+def test_without_the_verb_each_part_is_refused_by_name(authenticator: Authenticator, store: FakeStore) -> None:
     with pytest.raises(Forbidden) as refused:
         authenticator.authenticate(send("bob", user="carol"), WEB, store)
     assert refused.value.message == (
@@ -222,9 +219,7 @@ def test_headers_that_make_no_identity_are_a_bad_request(
         authenticator.authenticate(send("member-0", **headers), WEB, store)
 
 
-@pytest.mark.parametrize(
-    "name", ["impersonate_user", "impersonate%2duser", "Impersonate_Group", "impersonate-_group"]
-)
+@pytest.mark.parametrize("name", ["impersonate_user", "impersonate%2duser", "Impersonate_Group", "impersonate-_group"])
 def test_headers_that_only_look_like_it_are_a_bad_request(
     authenticator: Authenticator, store: FakeStore, name: str
 ) -> None:
@@ -233,9 +228,7 @@ def test_headers_that_only_look_like_it_are_a_bad_request(
         authenticator.authenticate(HttpRequest("GET", b"/", headers, b"", Peer("::1", 1)), WEB, store)
 
 
-def test_nobody_but_masters_impersonates_outside_a_workspace(
-    authenticator: Authenticator, store: FakeStore
-) -> None:
+def test_nobody_but_masters_impersonates_outside_a_workspace(authenticator: Authenticator, store: FakeStore) -> None:
     for cluster in ("", "system:admin", "nowhere"):
         with pytest.raises(Forbidden):
             authenticator.authenticate(send("alice", user="carol"), cluster, store)

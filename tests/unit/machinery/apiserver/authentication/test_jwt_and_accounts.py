@@ -212,9 +212,7 @@ def test_a_retired_key_still_verifies_and_a_foreign_one_never_does(
 
 def test_a_key_that_is_no_rsa_key_is_refused() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with pytest.raises(ValueError, match="RSA"):
         load_keys(pem)
 
@@ -324,9 +322,7 @@ def forgeries(keys: KeySet) -> Iterator[tuple[str, str]]:
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
-def test_no_forged_token_is_ever_accepted(
-    keys: KeySet, tokens: ServiceAccountTokens, store: FakeStore
-) -> None:
+def test_no_forged_token_is_ever_accepted(keys: KeySet, tokens: ServiceAccountTokens, store: FakeStore) -> None:
     good = TokenIssuer(keys, Issuers(), clock=Clock()).issue(ACCOUNT, (ISSUER,), 3600)[0]
     assert check(tokens, good, store)
     seen = set()
@@ -381,9 +377,7 @@ class TestTokenRequest:
             check(tokens, answer["status"]["token"], store, "vault")
 
     @pytest.mark.parametrize("seconds", [599, 0, -1, (1 << 32) + 1])
-    def test_refuses_lifetimes_out_of_range(
-        self, issuer: TokenIssuer, store: FakeStore, seconds: int
-    ) -> None:
+    def test_refuses_lifetimes_out_of_range(self, issuer: TokenIssuer, store: FakeStore, seconds: int) -> None:
         with pytest.raises(Invalid, match=r"TokenRequest.authentication.k8s.io .* spec.expirationSeconds"):
             issuer.token_request({"spec": {"expirationSeconds": seconds}}, self.KEY, store)
 
@@ -411,9 +405,7 @@ class TestTokenRequest:
         with pytest.raises(error):
             issuer.token_request({"spec": {"boundObjectRef": reference}}, self.KEY, store)
 
-    def test_is_for_an_account_that_exists_and_that_it_names(
-        self, issuer: TokenIssuer, store: FakeStore
-    ) -> None:
+    def test_is_for_an_account_that_exists_and_that_it_names(self, issuer: TokenIssuer, store: FakeStore) -> None:
         with pytest.raises(NotFound, match='serviceaccounts "ghost" not found'):
             issuer.token_request({"spec": {}}, account_key(WEB, "ns", "ghost"), store)
         with pytest.raises(BadRequest):
@@ -449,9 +441,7 @@ class TestRoutingByToken:
         token, _ = issuer.issue(ACCOUNT, (ISSUER,), 600)
         assert token_cluster(self.request(token, x_kubernetes_sharded_request="1")) == ""
 
-    @pytest.mark.parametrize(
-        "claims", [{}, [], {"kubernetes.io": {"clusterName": "a/../b"}}, {"kubernetes.io": 3}]
-    )
+    @pytest.mark.parametrize("claims", [{}, [], {"kubernetes.io": {"clusterName": "a/../b"}}, {"kubernetes.io": 3}])
     def test_claims_that_name_no_cluster_route_nowhere(self, claims: object) -> None:
         assert token_cluster(self.request(f"e30.{_b64(claims)}.x")) == ""
         assert token_cluster(self.request("opaque")) == ""

@@ -43,7 +43,8 @@ def test_what_is_not_held_is_refused_with_the_missing_rules(store: FakeStore) ->
         check_role_write(author(store), role("new", rule("get,list,watch", "configmaps,secrets")))
     assert refused.value.message == (
         'clusterroles.rbac.authorization.k8s.io "new" is forbidden: '
-        'user "bob" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:\n'
+        'user "bob" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions not '
+        "currently held:\n"
         '{APIGroups:[""], Resources:["configmaps"], Verbs:["list" "watch"]}\n'
         '{APIGroups:[""], Resources:["secrets"], Verbs:["get" "list" "watch"]}'
     )

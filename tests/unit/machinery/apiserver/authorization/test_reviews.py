@@ -138,7 +138,7 @@ class TestLocalSubjectAccessReview:
     def test_is_about_its_own_namespace(self, reviews: Reviews, store: FakeStore) -> None:
         assert self.ask(reviews, store, CREATE_SECRETS)["allowed"] is True
         assert self.ask(reviews, store, CREATE_SECRETS, namespace="n")["allowed"] is True
-        with pytest.raises(Invalid, match="must match metadata.namespace"):
+        with pytest.raises(Invalid, match=r"must match metadata\.namespace"):
             self.ask(reviews, store, {**CREATE_SECRETS, "namespace": "other"})
         with pytest.raises(BadRequest, match="must match namespace: n"):
             self.ask(reviews, store, {**CREATE_SECRETS, "namespace": "other"}, namespace="other")
