@@ -46,15 +46,11 @@ def store_options(directory: Path, **changes: Any) -> StoreOptions:
     return StoreOptions(directory=str(directory), **settings)
 
 
-def key(
-    name: str, *, cluster: str = "root", namespace: str = "default", type: ResourceType = CONFIGMAPS
-) -> ObjectKey:
+def key(name: str, *, cluster: str = "root", namespace: str = "default", type: ResourceType = CONFIGMAPS) -> ObjectKey:
     return ObjectKey(type, cluster, namespace, name)
 
 
-def put(
-    key: ObjectKey, *, expected: int = 0, data: str = "", metadata: Object | None = None, **more: Any
-) -> Put:
+def put(key: ObjectKey, *, expected: int = 0, data: str = "", metadata: Object | None = None, **more: Any) -> Put:
     """A Put of a small object; `more` are its other fields."""
     named = {"name": key.name, "namespace": key.namespace, **(metadata or {})}
     value, hole = encode({"kind": "Thing", "metadata": named, "data": data, **more})
@@ -70,9 +66,7 @@ async def create(store: Store, *names: str, **where: Any) -> list[int]:
     return [(await store.submit([put(key(name, **where), data=name)]))[0] for name in names]
 
 
-def pages(
-    store: Store, scope: Scope, *, at: int = 0, limit: int = 0, size_bytes: int = 1 << 20
-) -> Iterable[Page]:
+def pages(store: Store, scope: Scope, *, at: int = 0, limit: int = 0, size_bytes: int = 1 << 20) -> Iterable[Page]:
     """All slices of a list, at the revision of the first."""
     after: Position | None = None
     while True:

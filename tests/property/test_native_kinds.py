@@ -5,7 +5,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from harness.native import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.metadata import dedupe_owner_references, validate_metadata, validate_metadata_update
 from atoll.machinery.kinds.native_schemas import REF_PREFIX, definitions
 from atoll.machinery.meta.objects import Object
+from harness.native import sample
 
 KINDS = [kind for kind in registry.NATIVE if kind.kind != "CustomResourceDefinition"] + [reviews.TOKENREQUEST]
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.sampled_from(["*", "a/b", "1Gi"])
@@ -49,7 +49,9 @@ def _fitting(source: Object, depth: int) -> st.SearchStrategy[Any]:
 def contents(name: str) -> st.SearchStrategy[Object]:
     """What objects of a kind hold beside apiVersion, kind and metadata."""
     fields = definitions()[name]["properties"]
-    known = {field: shaped(source) for field, source in fields.items() if field not in ("apiVersion", "kind", "metadata")}
+    known = {
+        field: shaped(source) for field, source in fields.items() if field not in ("apiVersion", "kind", "metadata")
+    }
     return st.fixed_dictionaries({}, optional=known)
 
 
@@ -59,7 +61,7 @@ def metadatas() -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.group_kind)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hooks_and_checks_take_any_json(kind: Kind, data: st.DataObject) -> None:
     assert kind.schema is not None
@@ -87,7 +89,7 @@ def test_hooks_and_checks_take_any_json(kind: Kind, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.group_kind)
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_writing_what_was_stored_changes_nothing(kind: Kind, data: st.DataObject) -> None:
     assert kind.schema is not None

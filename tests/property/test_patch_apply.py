@@ -12,7 +12,7 @@ from atoll.machinery.patch.compare import compare
 from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import difference, intersection, parse, union
 from atoll.machinery.patch.merge import extract_items, merge, remove_items
-from atoll.machinery.patch.typed import to_set
+from atoll.machinery.patch.typed import created_set, to_set
 from harness.patch_schemas import SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")
@@ -129,6 +129,15 @@ def test_comparison_tells_old_from_new(old: Any, new: Any) -> None:
     assert compare(a, a, root).is_empty and compare(a, thing(dict(old)), root).is_empty
     # Laying the new over what is left of the old gives every field of the new.
     assert compare(merge(remove_items(a, there.removed, root), b, root), b, root).is_empty
+
+
+@settings(max_examples=150)
+@given(specs, st.dictionaries(_words, _words, max_size=2))
+def test_a_creator_owns_what_a_comparison_with_nothing_finds_added(spec: Any, labels: Any) -> None:
+    root = SCHEMA.root
+    obj = thing(spec, labels=labels)
+    nothing = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
+    assert created_set(obj, root) == compare(nothing, obj, root).owned().added
 
 
 @settings(max_examples=150)

@@ -47,9 +47,7 @@ metadata = st.fixed_dictionaries(
     {},
     optional={
         "finalizers": st.just(["f/x"]),
-        "ownerReferences": st.lists(
-            st.fixed_dictionaries({"uid": st.sampled_from(["u1", "u2"])}), max_size=2
-        ),
+        "ownerReferences": st.lists(st.fixed_dictionaries({"uid": st.sampled_from(["u1", "u2"])}), max_size=2),
         "labels": st.dictionaries(
             st.sampled_from(["claimed.internal.apis.kcp.io/h", "app"]), st.sampled_from("12"), max_size=2
         ),
@@ -123,9 +121,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- writes
 
-    @rule(
-        where=object_keys, meta=metadata, data=st.text(max_size=20), drift=st.sampled_from([0, 0, 0, 1, -1])
-    )
+    @rule(where=object_keys, meta=metadata, data=st.text(max_size=20), drift=st.sampled_from([0, 0, 0, 1, -1]))
     def write(self, where: ObjectKey, meta: dict[str, object], data: str, drift: int) -> None:
         stands = self.now[where][0] if where in self.now else 0
         self.submit([put(where, expected=max(0, stands + drift), data=data, metadata=meta)])

@@ -37,14 +37,16 @@ class Credentials(msgspec.Struct, frozen=True):
     client_ca_pem: bytes
 
 
-def load(config: ShardConfig, names: list[str]) -> Credentials:
-    """Read the credentials of a root directory, making what is missing. `names` go into the certificate."""
+def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
+    """Read the credentials of a root directory, making what is missing. `names` go into the certificate.
+
+    `tokens` are the administrators' tokens that another process of this shard made.
+    """
     root = Path(config.root_directory)
     ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
     serving = pki.serving_in(root, SERVING, ca, names)
     keys = load_keys(pki.rsa_key_in(root / "sa.key"))
-    tokens = None
-    if not config.skip_admin_user:
+    if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
     client_ca = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
     return Credentials(ca, serving, keys, tokens, client_ca)

@@ -17,43 +17,21 @@ from typing import Any
 
 import structlog
 
-from atoll.machinery.apiserver.pipeline import Pipeline
-from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import Details, ServiceUnavailable
-from atoll.machinery.process import tls
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.files import DATA_FILE
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import SECRETS, StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
-from atoll.machinery.wire.exchange import Exchange
-from atoll.machinery.wire.limits import Limits
-from atoll.machinery.wire.server import Server
 from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
 from atoll.shard.config import ShardConfig, feature_gates
 from atoll.shard.identity import Credentials, load
+from atoll.standalone.front import Front
 from atoll.standalone.stream import Streaming
 
 log = structlog.get_logger()
 
-DRAIN_S = 10.0
 PORT_FILE, KEYS_FILE, STORE = "secure-port", "sealing-keys.json", "store"
-
-
-class Door:
-    """The handler of the listener: closed with 503 until the pipeline is there."""
-
-    def __init__(self) -> None:
-        self.pipeline: Pipeline | None = None
-
-    def __call__(self, exchange: Exchange) -> None:
-        if self.pipeline is not None:
-            self.pipeline(exchange)
-            return
-        error = ServiceUnavailable("the shard is starting", Details(retry_after_s=1))
-        headers = (("content-type", "application/json"), ("retry-after", "1"))
-        exchange.reply(503, headers, encode_json(error.status()) + b"\n")
 
 
 def store_options(config: ShardConfig) -> StoreOptions:
@@ -102,27 +80,27 @@ class Standalone:
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._stop.set)
-        credentials = load(self._config, _names(self._config.bind_address))
-        door = Door()
-        server = Server(door, Limits(), tls.server_context(credentials.serving, credentials.client_ca_pem))
-        port = await self._listen(server)
+        names = _names(self._config.bind_address)
+        credentials = load(self._config, names)
+        front = Front(self._config, self._store, credentials)
+        port = await self._listen(front)
         app = ShardApp(self._config, self._store, credentials, f"https://{self._config.bind_address}:{port}")
         await app.bootstrap()
-        door.pipeline = app.pipeline()
         async with Streaming(self._config, self._store, app.registry, self._stop.set):
             tasks = [self._background(app.manager(self._store).run()), self._background(self._store.run_maintenance())]
+            await front.open(app, names, store_options(self._config))
             self._write_kubeconfig(app.url, credentials)
             self._tell(app.url)
             await self._stop.wait()
-            await self._drain(app, server, tasks)
+            await self._drain(app, front, tasks)
 
-    async def _listen(self, server: Server) -> int:
-        """Bind the port asked for; 0 keeps the one of the last start if it is free."""
+    async def _listen(self, front: Front) -> int:
+        """Take the port asked for; 0 keeps the one of the last start if it is free."""
         asked, file = self._config.secure_port, self._root / PORT_FILE
         if not asked:
             with contextlib.suppress(OSError, ValueError):
-                return await server.start(self._config.bind_address, int(file.read_text()))
-        port = await server.start(self._config.bind_address, asked)
+                return await front.listen(int(file.read_text()))
+        port = await front.listen(asked)
         write_private(file, b"%d\n" % port)
         return port
 
@@ -155,11 +133,11 @@ class Standalone:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
-    async def _drain(self, app: ShardApp, server: Server, tasks: list[asyncio.Task[None]]) -> None:
+    async def _drain(self, app: ShardApp, front: Front, tasks: list[asyncio.Task[None]]) -> None:
         """Readiness off, requests finished, streams ended, controllers stopped."""
         log.info("draining")
         app.ready_checks["shutdown"] = lambda: "process is shutting down"
-        await server.drain(DRAIN_S)
+        await front.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

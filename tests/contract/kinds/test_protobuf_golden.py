@@ -13,7 +13,9 @@ import pytest
 from atoll.machinery.kinds import protobuf, registry
 from atoll.machinery.meta.objects import Object
 
-GOLDEN = msgspec.json.decode((Path(__file__).parent / "golden" / "protobuf.json").read_bytes(), type=list[dict[str, object]])
+GOLDEN = msgspec.json.decode(
+    (Path(__file__).parent / "golden" / "protobuf.json").read_bytes(), type=list[dict[str, object]]
+)
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
@@ -21,7 +23,9 @@ def test_a_body_from_a_go_client_is_the_object_that_go_means(case: Object) -> No
     assert protobuf.decode(base64.b64decode(case["protobuf"])) == case["json"]
 
 
-@pytest.mark.parametrize("case", [case for case in GOLDEN if "full" in str(case["name"])], ids=lambda case: case["name"])
+@pytest.mark.parametrize(
+    "case", [case for case in GOLDEN if "full" in str(case["name"])], ids=lambda case: case["name"]
+)
 def test_every_field_that_go_sends_is_in_the_published_schema(case: Object) -> None:
     obj = protobuf.decode(base64.b64decode(case["protobuf"]))
     group, _, _ = obj["apiVersion"].rpartition("/")

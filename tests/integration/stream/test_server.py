@@ -122,7 +122,7 @@ async def test_a_server_left_behind_on_the_directory_is_ended_first(tmp_path: Pa
 
 
 async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp_path: Path) -> None:
-    bystander = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    bystander = start_process(sys.executable, "-c", "import sys; sys.stdin.read()", stdin=subprocess.PIPE)
     try:
         (tmp_path / "nats").mkdir(mode=0o700)
         (tmp_path / "nats" / "server.pid").write_text(f"{bystander.pid}\n")

@@ -15,12 +15,18 @@ from harness.wireserver import Serve, echo
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
+async def drained(server: Server) -> None:
+    """Drain with all the time in the world, of which little may be needed."""
+    async with asyncio.timeout(10):
+        await server.drain(300)
+
+
 async def test_idle_connections_are_closed_and_new_ones_refused(serve: Serve) -> None:
     running = await serve(echo)
     used, fresh = await running.connect(), await running.connect()
     assert (await used.ask("/")).status == 200
     await until(lambda: running.server.connections == 2)
-    await running.server.drain(300)
+    await drained(running.server)
     assert (await used.rest(), await fresh.rest()) == (b"", b"")
     assert running.server.connections == 0
     with pytest.raises(ConnectionRefusedError):
@@ -33,7 +39,7 @@ async def test_a_request_under_way_finishes_and_says_that_the_connection_closes(
     client = await running.connect()
     await client.send(GET)
     await until(lambda: exchanges)
-    draining = asyncio.ensure_future(running.server.drain(300))
+    draining = asyncio.ensure_future(drained(running.server))
     await until(lambda: running.server.draining)
     exchanges[0].reply(200, [], b"done")
     answer = await client.answer()
@@ -48,7 +54,7 @@ async def test_a_request_half_sent_is_still_answered(serve: Serve) -> None:
     assert (await client.ask("/")).status == 200
     await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     assert (await client.head())[0] == 100
-    draining = asyncio.ensure_future(running.server.drain(300))
+    draining = asyncio.ensure_future(drained(running.server))
     await until(lambda: running.server.draining)
     await client.send(b"abc")
     assert (await client.answer()).headers["connection"] == "close"
@@ -67,7 +73,7 @@ async def test_streams_are_asked_to_end_and_end_properly(serve: Serve) -> None:
     client = await running.connect()
     await client.send(GET)
     await client.head()
-    await running.server.drain(300)
+    await drained(running.server)
     assert await client.chunk() == b""
     assert await client.rest() == b""
 
@@ -78,7 +84,7 @@ async def test_a_stream_begun_while_draining_is_asked_at_once(serve: Serve) -> N
     client = await running.connect()
     await client.send(GET)
     await until(lambda: exchanges)
-    draining = asyncio.ensure_future(running.server.drain(300))
+    draining = asyncio.ensure_future(drained(running.server))
     await until(lambda: running.server.draining)
     exchanges[0].start(200, [])
     exchanges[0].on_drain(exchanges[0].finish)
@@ -125,7 +131,7 @@ async def test_a_task_that_works_on_after_its_reply_is_waited_for(serve: Serve) 
     running = await serve(handler)
     client = await running.connect()
     assert (await client.ask("/")).status == 200
-    draining = asyncio.ensure_future(running.server.drain(300))
+    draining = asyncio.ensure_future(drained(running.server))
     await client.rest()
     gate.set()
     await draining
@@ -138,7 +144,7 @@ async def test_a_server_may_listen_on_several_addresses_and_all_end() -> None:
     ports.append(await server.start("::1", 0))
     clients = [await RawClient.connect(port) for port in ports[:2]]
     assert [(await client.ask("/")).status for client in clients] == [200, 200]
-    await server.drain(300)
+    await drained(server)
     for port in ports[:2]:
         with pytest.raises(ConnectionRefusedError):
             await RawClient.connect(port)

@@ -1,22 +1,27 @@
 """Requests to an API server: get, list, create, update, patch, apply, delete, watch, in one cluster or all.
 
-Errors are the server's own classes (`meta.status`), rebuilt from the Status it sent. Objects are open JSON. One
-client holds one pool of connections; `cluster` gives views of it that share the pool.
+Used by plug-ins, tests, benchmarks and third parties; goes on to `wire.client`. Errors are the server's own classes
+(`meta.status`), rebuilt from the Status it sent. Objects are open JSON. Invariant: a request is sent again only where
+the server said that it did nothing (429 and 503 with a time to come back), a bounded number of times.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
-from urllib.parse import quote, urlencode
+from typing import cast
+from urllib.parse import urlencode
 
 import msgspec
 
 from atoll.machinery.client.kubeconfig import Kubeconfig, Target
+from atoll.machinery.client.resource import Resource, WatchEvent
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import ApiError, from_status
-from atoll.machinery.wire.client import ClientStream, HttpClient, Origin
+from atoll.machinery.wire.client import BadResponse, ClientResponse, ClientStream, HttpClient, Origin
+from atoll.machinery.wire.exchange import Headers
 from atoll.machinery.wire.incoming import ClientLimits
 
 USER_AGENT = "atoll"
@@ -24,44 +29,27 @@ JSON, MERGE, APPLY = "application/json", "application/merge-patch+json", "applic
 WILDCARD = "*"
 #: A watch that is silent longer than this is taken for dead; servers send bookmarks every minute.
 WATCH_IDLE_S = 150.0
+RETRIES, MAX_RETRY_AFTER_S = 5, 10.0
 _decode = msgspec.json.Decoder().decode
-
-
-class Resource(msgspec.Struct, frozen=True):
-    """What to speak about: group, version, plural. `identity` for wildcard requests on exported APIs."""
-
-    group: str
-    version: str
-    plural: str
-    namespaced: bool = True
-    identity: str = ""
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Its path below a cluster; an empty namespace means all of them."""
-        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
-        if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
-        parts.append(f"{self.plural}:{self.identity}" if self.identity else self.plural)
-        parts += [part for part in (name, subresource) if part]
-        return "/" + "/".join(quote(part, safe=":") for part in parts)
-
-
-class WatchEvent(msgspec.Struct, frozen=True):
-    """One event of a watch. `type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
-
-    type: str
-    object: Object
+_decode_event = msgspec.json.Decoder(WatchEvent).decode
 
 
 class Client:
-    """A client of one server, looking at one logical cluster. Use as an async context manager, or `close`."""
+    """A client of one server, looking at one logical cluster. Use as an async context manager, or `close`.
 
-    def __init__(self, target: Target, cluster: str = "", *, http: HttpClient | None = None, manager: str = USER_AGENT) -> None:
+    `cluster` is a name, a path or `*`; empty takes that of the target's URL. `manager` is the field manager of writes.
+    Must be made inside a running event loop. All verbs raise ApiError (the class of the Status' reason), and
+    `wire.client`'s Unreachable, ConnectionLost and BadResponse, and TimeoutError after the limits' request time.
+    """
+
+    def __init__(
+        self, target: Target, cluster: str = "", *, http: HttpClient | None = None, manager: str = USER_AGENT
+    ) -> None:
         self.target, self._manager = target, manager
         origin = Origin(target.host, target.port, target.tls, target.server_name)
         self._http = http or HttpClient(origin, ClientLimits())
         self._owns_http = http is None
-        self._prefix = f"/clusters/{cluster}" if cluster else target.path
+        self._prefix = target.path_of(cluster) if cluster else target.path
 
     @classmethod
     def from_kubeconfig(cls, path: str = "", context: str = "", cluster: str = "", manager: str = USER_AGENT) -> Client:
@@ -69,7 +57,7 @@ class Client:
         return cls(Kubeconfig.load(path).target(context), cluster, manager=manager)
 
     def cluster(self, cluster: str) -> Client:
-        """The same connection, looking at another path, name or `*`."""
+        """The same connections, looking at another path, name or `*`. Ends with this client."""
         return Client(self.target, cluster, http=self._http, manager=self._manager)
 
     async def __aenter__(self) -> Client:
@@ -81,93 +69,143 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close the pool, if it is this client's own."""
+        """Close the pool, if it is this client's own. Requests under way fail."""
         if self._owns_http:
             await self._http.close()
 
-    # --- one request ---
+    # --- one request
 
-    async def raw(self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b"",
-                  content_type: str = JSON) -> bytes:  # fmt: skip
-        """Send a request to a path below the cluster; the body of a good answer. Raises ApiError otherwise."""
-        target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
-        headers = [*self.target.headers, ("user-agent", self._manager), ("accept", JSON)]
-        if body:
-            headers.append(("content-type", content_type))
-        response = await self._http.request(method, target, headers, body)
-        if response.status >= 300:
-            raise _error(response.status, response.body)
-        return response.body
+    async def raw(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b"",
+        content_type: str = JSON,
+    ) -> bytes:  # fmt: skip
+        """Send a request to a path below the cluster; the body of a good answer."""
+        target = self._target(path, query)
+        headers = self._headers((("content-type", content_type),) if body else ())
+        for attempt in range(RETRIES + 1):
+            response = await self._http.request(method, target, headers, body)
+            if response.status < 300:
+                return response.body
+            delay_s = _come_back_s(response)
+            if delay_s is None or attempt == RETRIES:
+                break
+            await asyncio.sleep(delay_s)
+        raise _error(response.status, response.body)
 
-    async def request(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Object | None = None,
-                      content_type: str = JSON) -> Object:  # fmt: skip
+    async def request(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Object | None = None,
+        content_type: str = JSON,
+    ) -> Object:  # fmt: skip
         """As `raw`, with JSON both ways."""
         data = encode_json(body) if body is not None else b""
-        answer: Object = _decode(await self.raw(method, path, query, data, content_type))
-        return answer
+        answer = await self.raw(method, path, query, data, content_type)
+        try:
+            found = _decode(answer)
+        except msgspec.DecodeError as error:
+            raise BadResponse(f"the answer is no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise BadResponse("the answer is no JSON object")
+        return found
 
-    # --- verbs ---
+    # --- verbs
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """One object. Raises NotFound."""
         return await self.request("GET", resource.path(namespace, name))
 
     async def list(self, resource: Resource, namespace: str = "", **options: str) -> Object:
-        """A whole list; continues by itself where `limit` is given."""
+        """A whole list, at one revision; `limit` makes it come in pages.
+
+        Raises Expired if the list took longer than the server keeps its moment; begin again then.
+        """
         found = await self.request("GET", resource.path(namespace), options)
-        token = found["metadata"].get("continue")
+        token = found["metadata"].pop("continue", "")
         while token:
             more = await self.request("GET", resource.path(namespace), {**options, "continue": token})
             found["items"].extend(more["items"])
-            token = more["metadata"].get("continue")
-        found["metadata"].pop("continue", None)
+            token = more["metadata"].get("continue", "")
+        found["metadata"].pop("remainingItemCount", None)
         return found
 
     async def create(self, resource: Resource, obj: Object, namespace: str = "") -> Object:
+        """A new object, as it was stored. `namespace` defaults to the object's own. Raises AlreadyExists."""
+        namespace = namespace or obj["metadata"].get("namespace", "")
         return await self.request("POST", resource.path(namespace), self._owned(), obj)
 
     async def update(self, resource: Resource, obj: Object, subresource: str = "") -> Object:
-        metadata = obj["metadata"]
-        path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        return await self.request("PUT", path, self._owned(), obj)
+        """Replace an object; with a resourceVersion in it, only if it still stands there. Raises Conflict."""
+        return await self.request("PUT", _path_of(resource, obj, subresource), self._owned(), obj)
 
-    async def patch(self, resource: Resource, name: str, patch: Object, namespace: str = "", subresource: str = "") -> Object:
-        """A merge patch."""
-        return await self.request("PATCH", resource.path(namespace, name, subresource), self._owned(), patch, MERGE)
+    async def patch(
+        self, resource: Resource, name: str, patch: Object, namespace: str = "", subresource: str = ""
+    ) -> Object:
+        """A merge patch: null removes, objects merge, all else replaces. Raises NotFound, Conflict."""
+        path = resource.path(namespace, name, subresource)
+        return await self.request("PATCH", path, self._owned(), patch, MERGE)
 
     async def apply(self, resource: Resource, obj: Object, *, force: bool = True, subresource: str = "") -> Object:
-        """Server-side apply under this client's field manager."""
-        metadata = obj["metadata"]
-        path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        """Server-side apply under this client's field manager: creates, or changes what this manager owns.
+
+        With `force` false a field that another manager owns raises Conflict.
+        """
         query = {**self._owned(), "force": "true" if force else "false"}
-        return await self.request("PATCH", path, query, obj, APPLY)
+        return await self.request("PATCH", _path_of(resource, obj, subresource), query, obj, APPLY)
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", **options: str) -> Object:
+        """Delete an object; gives the Status, or the object where finalizers still hold it. Raises NotFound."""
         return await self.request("DELETE", resource.path(namespace, name), options)
+
+    # --- watching
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: Resource, namespace: str = "", **options: str
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """Events of a watch in order, for as long as the context is open; bookmarks included.
+
+        The iteration ends when the server ends it. It raises the server's error (an ERROR event too: Expired where
+        the revision is gone), ConnectionLost when the connection breaks, TimeoutError when it is silent for long.
+        """
+        target = self._target(resource.path(namespace), {"watch": "true", "allowWatchBookmarks": "true", **options})
+        async with await self._http.stream("GET", target, self._headers(), idle_timeout_s=WATCH_IDLE_S) as stream:
+            if stream.status >= 300:
+                raise _error(stream.status, await stream.read())
+            async with aclosing(_events(stream)) as events:
+                yield events
+
+    def _target(self, path: str, query: Mapping[str, str] | None) -> str:
+        return self._prefix + path + (f"?{urlencode(query)}" if query else "")
+
+    def _headers(self, more: Headers = ()) -> Headers:
+        return (*self.target.headers, ("user-agent", self._manager), ("accept", JSON), *more)
 
     def _owned(self) -> dict[str, str]:
         return {"fieldManager": self._manager}
 
-    # --- watching ---
 
-    @asynccontextmanager
-    async def watch(self, resource: Resource, namespace: str = "", **options: str) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """Events of a watch, for as long as the context is open.
-
-        Ends when the server ends it; raises the server's error for a refusal, ConnectionLost when it breaks.
-        """
-        query = {"watch": "true", "allowWatchBookmarks": "true", **options}
-        target = f"{self._prefix}{resource.path(namespace)}?{urlencode(query)}"
-        headers = [*self.target.headers, ("user-agent", self._manager), ("accept", JSON)]
-        async with await self._http.stream("GET", target, headers, idle_timeout_s=WATCH_IDLE_S) as stream:
-            if stream.status >= 300:
-                raise _error(stream.status, await stream.read())
-            yield _events(stream)
+def _path_of(resource: Resource, obj: Object, subresource: str) -> str:
+    metadata = obj["metadata"]
+    return resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
 
 
-async def _events(stream: ClientStream) -> AsyncIterator[WatchEvent]:
-    async for line in stream.lines():
-        if line:
-            yield msgspec.convert(_decode(line), WatchEvent)
+async def _events(stream: ClientStream) -> AsyncGenerator[WatchEvent, None]:
+    async with aclosing(cast(AsyncGenerator[bytes, None], stream.lines())) as lines:
+        async for line in lines:
+            try:
+                event = _decode_event(line)
+            except msgspec.DecodeError as error:
+                raise BadResponse(f"a line of a watch is no event: {error}") from error
+            if event.type == "ERROR":
+                raise from_status(event.object)
+            yield event
+
+
+def _come_back_s(response: ClientResponse) -> float | None:
+    """Seconds after which the server wants to be asked again; None if it gave an answer."""
+    after = response.header("retry-after")
+    if response.status not in {429, 503} or not after.isdigit():
+        return None
+    return min(float(after), MAX_RETRY_AFTER_S)
 
 
 def _error(status: int, body: bytes) -> ApiError:
@@ -178,4 +216,4 @@ def _error(status: int, body: bytes) -> ApiError:
         found = None
     if isinstance(found, dict) and found.get("kind") == "Status":
         return from_status(found)
-    return ApiError(body[:200].decode(errors="replace") or f"HTTP {status}", code=status, reason="")
+    return ApiError(body[:200].decode(errors="replace").strip() or f"HTTP {status}", code=status, reason="")

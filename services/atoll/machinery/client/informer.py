@@ -1,8 +1,9 @@
 """A watch-list informer: the current state of a resource, kept current, with a handler for changes.
 
 One task: open a watch that begins with the state, take the annotated bookmark as the end of it, follow; on any end or
-error begin again from the last revision, or from state when that is gone. The store of an informer is a dict by
-(cluster, namespace, name); handlers see each change once.
+error begin again from the last revision, or from state when that is gone. Third parties and controllers outside a
+shard feed a `control.queue.WorkQueue` from its handler. Invariant: after any interruption the handler has seen, for
+each object, the way from what it saw last to what is (deletions included); states between may be left out.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Callable
 
 import structlog
 
-from atoll.machinery.client.client import Client, Resource, WatchEvent
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource, WatchEvent
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import ApiError, from_status
+from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire.incoming import ClientError
 
 log = structlog.get_logger()
@@ -25,46 +27,57 @@ CLUSTER = "kcp.io/cluster"
 BASE_DELAY_S, MAX_DELAY_S = 0.2, 30.0
 
 Key = tuple[str, str, str]
-#: Called with the old object (None: new) and the new one (None: gone).
+#: Called with the old object (None: new) and the new one (None: gone). Must not block; what it raises ends `run`.
 Handler = Callable[[Object | None, Object | None], None]
 
 
 def key_of(obj: Object) -> Key:
-    """(cluster, namespace, name) of an object."""
+    """(logical cluster, namespace, name) of an object; empty where it has none."""
     metadata = obj["metadata"]
     cluster = (metadata.get("annotations") or {}).get(CLUSTER, "")
     return cluster, metadata.get("namespace", ""), metadata["name"]
 
 
 class Informer:
-    """State of one resource in one cluster (or `*`, by the client's view). `run` until cancelled."""
+    """State of one resource in what the client looks at (a cluster, or `*`), as a dict by key.
 
-    def __init__(self, client: Client, resource: Resource, handler: Handler, namespace: str = "", **options: str) -> None:
+    `objects` is whole once `synced` is set; treat what is in it as read-only. `options` go into every watch
+    (labelSelector, fieldSelector). Memory: every object, decoded.
+    """
+
+    def __init__(
+        self, client: Client, resource: Resource, handler: Handler, namespace: str = "", **options: str
+    ) -> None:
         self._client, self._resource, self._namespace = client, resource, namespace
         self._handler, self._options = handler, options
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
         self._revision = ""
+        #: Keys met since the state began to arrive; None once it is complete.
         self._seen: set[Key] | None = None
+        self._failures = 0
 
     async def run(self) -> None:
-        """Follow for ever; failures back off up to 30 s."""
-        failures = 0
+        """Follow until cancelled. Ends and errors of watches back off up to 30 s; an event resets that."""
         while True:
+            wait_s, reason = 0.0, "ended by the server"
             try:
                 await self._follow()
-                failures = 0
             except ApiError as error:
+                # The revision is gone from the log: only the state tells what happened since.
                 if error.code == 410:
                     self._revision = ""
-                failures += 1
-                log.warning("informer interrupted", resource=self._resource.plural, error=error.message)
+                wait_s, reason = float(error.details.retry_after_s), error.message
             except (ClientError, TimeoutError) as error:
-                failures += 1
-                log.warning("informer interrupted", resource=self._resource.plural, error=str(error))
-            if failures:
-                delay = min(BASE_DELAY_S * 2 ** min(failures - 1, 10), MAX_DELAY_S)
-                await asyncio.sleep(delay * random.uniform(0.75, 1.25))
+                reason = str(error) or type(error).__name__
+            delay_s = min(max(wait_s, self._back_off_s()), MAX_DELAY_S)
+            log.info("watch interrupted", resource=self._resource.plural, reason=reason, again_s=round(delay_s, 3))
+            await asyncio.sleep(delay_s)
+
+    def _back_off_s(self) -> float:
+        delay_s = min(BASE_DELAY_S * float(2 ** min(self._failures, 10)), MAX_DELAY_S)
+        self._failures += 1
+        return delay_s * random.uniform(0.75, 1.0)
 
     async def _follow(self) -> None:
         options = dict(self._options)
@@ -76,35 +89,43 @@ class Informer:
             self._seen = set()
         async with self._client.watch(self._resource, self._namespace, **options) as events:
             async for event in events:
+                self._failures = 0
                 self._take(event)
 
     def _take(self, event: WatchEvent) -> None:
-        if event.type == "ERROR":
-            raise from_status(event.object)
         metadata = event.object["metadata"]
         if event.type == "BOOKMARK":
-            self._revision = metadata["resourceVersion"]
-            if (metadata.get("annotations") or {}).get(INITIAL_EVENTS_END) == "true":
-                self._sweep()
+            self._bookmark(metadata)
             return
         key = key_of(event.object)
         old = self.objects.get(key)
         if event.type == "DELETED":
-            self.objects.pop(key, None)
-            self._handler(old or event.object, None)
+            self._forget(key, event.object)
         else:
             self.objects[key] = event.object
             if old is None or old["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
                 self._handler(old, event.object)
-        if self._seen is not None:
-            self._seen.add(key)
-        else:
+        if self._seen is None:
             self._revision = metadata["resourceVersion"]
+        else:
+            # The state comes in no order of revisions: none of them may be resumed from before it is complete.
+            self._seen.add(key)
 
-    def _sweep(self) -> None:
-        """The state is complete: what was known and not seen again is gone."""
-        assert self._seen is not None
-        for key in [key for key in self.objects if key not in self._seen]:
-            self._handler(self.objects.pop(key), None)
-        self._seen = None
-        self.synced.set()
+    def _bookmark(self, metadata: Object) -> None:
+        if self._seen is None:
+            self._revision = metadata["resourceVersion"]
+        elif (metadata.get("annotations") or {}).get(INITIAL_EVENTS_END) == "true":
+            self._sweep(self._seen)
+            self._seen, self._revision = None, metadata["resourceVersion"]
+            self.synced.set()
+
+    def _sweep(self, seen: set[Key]) -> None:
+        """The state is complete: what was known and not met again is gone."""
+        for key in [key for key in self.objects if key not in seen]:
+            self._forget(key)
+
+    def _forget(self, key: Key, last: Object | None = None) -> None:
+        """Drop an object. One that was never seen here had no handler call, and gets none now."""
+        old = self.objects.pop(key, None)
+        if old is not None:
+            self._handler(last or old, None)

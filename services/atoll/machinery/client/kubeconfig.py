@@ -1,138 +1,155 @@
 """kubeconfig files: reading a context, and the edits that changing workspaces makes.
 
-Plug-ins and `Client.from_kubeconfig` read through here. Writing keeps whatever else the file holds and replaces it in
-one step; where several files are listed, the first is written.
+Plug-ins and `Client.from_kubeconfig` read through here. Several files behave as kubectl's do: the first to define a
+cluster, user, context or the current context wins, a change goes into the file that has the entry, and new entries go
+into the first. Invariant: what is not changed is kept, and a file is replaced in one step or not at all.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import msgspec
 import yaml
 
+from atoll.machinery.client.target import Entry, KubeconfigError, Target, make_target
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.wire.exchange import Headers
+
+__all__ = ["Kubeconfig", "KubeconfigError", "Target"]
 
 DEFAULT_FILE = "~/.kube/config"
 
 
-class KubeconfigError(Exception):
-    """What is wrong with a kubeconfig, in one sentence."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """Where a context points and with what: URL parts, TLS context, credentials as headers."""
-
-    host: str
-    port: int
-    path: str
-    tls: ssl.SSLContext | None
-    headers: Headers = ()
-    server_name: str = ""
-
-    @property
-    def base_url(self) -> str:
-        """Scheme, host and port."""
-        scheme = "https" if self.tls is not None else "http"
-        return f"{scheme}://{self.host}:{self.port}"
-
-
-class Kubeconfig:
-    """One kubeconfig in memory. `raw` is the whole document."""
+class _File:
+    """One file. `raw` is the whole document."""
 
     def __init__(self, path: Path, raw: Object) -> None:
-        self.path, self.raw = path, raw
+        self.path, self.raw, self.changed = path, raw, False
 
-    @classmethod
-    def load(cls, path: str = "", environment: Mapping[str, str] = os.environ) -> Kubeconfig:
-        """Read a file: the one named, else the first of KUBECONFIG, else the default. Raises KubeconfigError."""
-        listed = path or environment.get("KUBECONFIG", "").split(os.pathsep)[0] or DEFAULT_FILE
-        file = Path(listed).expanduser()
-        try:
-            raw = yaml.safe_load(file.read_text())
-        except (OSError, yaml.YAMLError) as error:
-            raise KubeconfigError(f"kubeconfig {file} cannot be read: {error}") from error
-        if not isinstance(raw, dict):
-            raise KubeconfigError(f"kubeconfig {file} does not hold a mapping")
-        return cls(file, raw)
+    def entries(self, kind: str) -> list[Object]:
+        return [item for item in self.raw.get(f"{kind}s") or [] if isinstance(item, dict)]
 
-    @property
-    def current(self) -> str:
-        return str(self.raw.get("current-context") or "")
-
-    def entry(self, kind: str, name: str) -> Object:
-        """The cluster, user or context of a name. Raises KubeconfigError."""
-        for item in self.raw.get(f"{kind}s") or []:
-            if item.get("name") == name:
-                return dict(item.get(kind) or {})
-        raise KubeconfigError(f"{kind} {name!r} is not in {self.path}")
-
-    def set_entry(self, kind: str, name: str, value: Object) -> None:
-        """Add or replace a cluster, user or context."""
-        items = self.raw.setdefault(f"{kind}s", [])
-        for item in items:
+    def set(self, kind: str, name: str, value: Object) -> None:
+        self.changed = True
+        for item in self.entries(kind):
             if item.get("name") == name:
                 item[kind] = value
                 return
+        items = self.raw.get(f"{kind}s") or []
         items.append({"name": name, kind: value})
+        self.raw[f"{kind}s"] = items
+
+    def save(self) -> None:
+        """Through a link to what it names; the mode is always 0600, as tokens are inside."""
+        path = self.path.resolve()
+        text = yaml.safe_dump(self.raw, sort_keys=False)
+        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+            Path(scratch).replace(path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+        self.changed = False
+
+
+class Kubeconfig:
+    """One kubeconfig in memory, of one file or several. Edits stay in memory until `save`."""
+
+    def __init__(self, files: list[_File]) -> None:
+        self._files = files
+
+    @classmethod
+    def load(cls, path: str = "", environment: Mapping[str, str] = os.environ) -> Kubeconfig:
+        """Read the file named, else those that KUBECONFIG lists, else the default one.
+
+        Of several files those that are absent are passed over. Raises KubeconfigError if none can be read.
+        """
+        listed = [path] if path else environment.get("KUBECONFIG", "").split(os.pathsep)
+        paths = [Path(part).expanduser() for part in listed if part] or [Path(DEFAULT_FILE).expanduser()]
+        present = [each for each in paths if each.exists()] if len(paths) > 1 else paths
+        if not present:
+            raise KubeconfigError(f"no kubeconfig: {', '.join(map(str, paths))} do not exist")
+        return cls([_File(each, _read(each)) for each in present])
+
+    @property
+    def path(self) -> Path:
+        """The first file, which new entries go into."""
+        return self._files[0].path
+
+    @property
+    def current(self) -> str:
+        """Name of the current context; empty if there is none."""
+        return str(self._current_file().raw.get("current-context") or "")
+
+    def use(self, context: str) -> None:
+        """Make a context the current one."""
+        file = self._current_file()
+        if file.raw.get("current-context") != context:
+            file.raw["current-context"] = context
+            file.changed = True
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether there is a cluster, user or context of this name."""
+        return self._find(kind, name) is not None
+
+    def entry(self, kind: str, name: str) -> Object:
+        """The cluster, user or context of a name, as a copy to change freely. Raises KubeconfigError."""
+        return dict(self._entry(kind, name).value)
+
+    def set_entry(self, kind: str, name: str, value: Object) -> None:
+        """Add or replace a cluster, user or context."""
+        found = self._find(kind, name)
+        (found[0] if found is not None else self._files[0]).set(kind, name, value)
 
     def target(self, context: str = "") -> Target:
         """Where a context points (the current one by default). Raises KubeconfigError."""
-        found = self.entry("context", context or self.current)
-        cluster = self.entry("cluster", found.get("cluster", ""))
-        user = self.entry("user", found["user"]) if found.get("user") else {}
-        parts = urlsplit(cluster.get("server", ""))
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise KubeconfigError(f"server {cluster.get('server')!r} of cluster {found.get('cluster')!r} is no URL")
-        tls = self._tls(cluster, user) if parts.scheme == "https" else None
-        port = parts.port or (443 if tls is not None else 80)
-        name = cluster.get("tls-server-name", "")
-        return Target(parts.hostname, port, parts.path.rstrip("/"), tls, self._headers(user), name)
-
-    def _headers(self, user: Object) -> Headers:
-        token = user.get("token") or ""
-        if not token and user.get("tokenFile"):
-            token = self._file(user["tokenFile"]).read_text().strip()
-        return (("authorization", f"Bearer {token}"),) if token else ()
-
-    def _tls(self, cluster: Object, user: Object) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        authority = self._data(cluster, "certificate-authority")
-        if authority:
-            context = ssl.create_default_context(cadata=authority.decode())
-        if cluster.get("insecure-skip-tls-verify"):
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        certificate, key = self._data(user, "client-certificate"), self._data(user, "client-key")
-        if certificate and key:
-            with tempfile.TemporaryDirectory() as directory:
-                chain, private = Path(directory) / "chain", Path(directory) / "key"
-                for file, data in ((chain, certificate), (private, key)):
-                    file.touch(mode=0o600)
-                    file.write_bytes(data)
-                context.load_cert_chain(chain, private)
-        return context
-
-    def _data(self, entry: Object, name: str) -> bytes:
-        if entry.get(f"{name}-data"):
-            return base64.b64decode(entry[f"{name}-data"])
-        return self._file(entry[name]).read_bytes() if entry.get(name) else b""
-
-    def _file(self, name: str) -> Path:
-        """A file named in the kubeconfig; relative names are relative to it."""
-        return self.path.parent / Path(name).expanduser()
+        name = context or self.current
+        if not name:
+            raise KubeconfigError(f"{self.path} has no current context")
+        found = self.entry("context", name)
+        user = self._entry("user", str(found["user"])) if found.get("user") else None
+        return make_target(self._entry("cluster", str(found.get("cluster") or "")), user)
 
     def save(self) -> None:
-        """Replace the file in one step, readable by its owner alone."""
-        text = yaml.safe_dump(self.raw, sort_keys=False)
-        descriptor, scratch = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        Path(scratch).replace(self.path)
+        """Write the files that were changed. Raises OSError."""
+        for file in self._files:
+            if file.changed:
+                file.save()
+
+    def _current_file(self) -> _File:
+        return next((file for file in self._files if file.raw.get("current-context")), self._files[0])
+
+    def _find(self, kind: str, name: str) -> tuple[_File, Object] | None:
+        for file in self._files:
+            for item in file.entries(kind):
+                if item.get("name") == name:
+                    return file, item
+        return None
+
+    def _entry(self, kind: str, name: str) -> Entry:
+        found = self._find(kind, name)
+        if found is None:
+            raise KubeconfigError(f"{kind} {name!r} is not in the kubeconfig")
+        file, item = found
+        value = item.get(kind)
+        return Entry(name, value if isinstance(value, dict) else {}, file.path.parent)
+
+
+def _read(path: Path) -> Object:
+    try:
+        raw = yaml.load(path.read_text(), Loader=_Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise KubeconfigError(f"kubeconfig {path} cannot be read: {error}") from error
+    if raw is None:
+        return {"apiVersion": "v1", "kind": "Config"}
+    if not isinstance(raw, dict):
+        raise KubeconfigError(f"kubeconfig {path} does not hold a mapping")
+    return raw
+
+
+# The C loader where there is one: a kubeconfig with certificates costs 20 ms otherwise.
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

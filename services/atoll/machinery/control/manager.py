@@ -8,7 +8,6 @@ skips. When the log no longer reaches back that far, every controller lists its 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from atoll.machinery.control.queue import WorkQueue
+from atoll.machinery.control.worker import Observer, work
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import Compacted, LogEntry, Store
 
@@ -24,6 +24,8 @@ log = structlog.get_logger()
 POSITION = "controllers"
 READ_LIMIT = 500
 SAVE_INTERVAL_S = 1.0
+FIRST_REVISION = 1
+MAX_TYPES = 10_000
 
 
 class Controller(Protocol):
@@ -60,57 +62,85 @@ class ControllerMetrics:
     """workqueue_* metrics, by Kubernetes' names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.depth = Gauge("workqueue_depth", "Keys waiting.", ("name",), registry=registry)
-        self.retries = Counter("workqueue_retries_total", "Reconciles that failed.", ("name",), registry=registry)
-        self.durations = Histogram(
+        self._depth = Gauge("workqueue_depth", "Keys waiting.", ("name",), registry=registry)
+        self._retries = Counter("workqueue_retries_total", "Reconciles that failed.", ("name",), registry=registry)
+        self._durations = Histogram(
             "workqueue_work_duration_seconds", "Time a reconcile took.", ("name",), registry=registry
         )
 
+    def observer(self, name: str, queue: WorkQueue[Hashable]) -> Observer:
+        """What the workers of a controller tell their turns to; its depth is read when asked for."""
+        self._depth.labels(name).set_function(lambda: queue.depth)
+        retries, durations = self._retries.labels(name), self._durations.labels(name)
+
+        def observe(seconds: float, *, failed: bool) -> None:
+            durations.observe(seconds)
+            if failed:
+                retries.inc()
+
+        return observe
+
 
 class Manager:
-    """The controllers of one shard. `run` ends when cancelled."""
+    """The controllers of one shard. `run` ends when cancelled, or with what the store raised."""
 
     def __init__(
         self, store: Store, positions: Positions, controllers: Sequence[Controller], metrics: ControllerMetrics
     ) -> None:
         self._store, self._positions, self._metrics = store, positions, metrics
         self._controllers = tuple(controllers)
-        self._queues: dict[str, WorkQueue[Hashable]] = {c.name: WorkQueue(time.monotonic) for c in controllers}
+        self._queues: dict[str, WorkQueue[Hashable]] = {c.name: WorkQueue() for c in controllers}
         self._interested: dict[ResourceType, tuple[Controller, ...]] = {}
         self._position = 0
 
     async def run(self) -> None:
-        """Dispatch and reconcile until cancelled."""
+        """Dispatch and reconcile until cancelled; the position is saved at the end."""
         self._begin()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._dispatch())
-            tasks.create_task(self._save())
-            for controller in self._controllers:
-                for _ in range(controller.workers):
-                    tasks.create_task(self._work(controller))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._dispatch())
+                tasks.create_task(self._save())
+                for controller in self._controllers:
+                    queue = self._queues[controller.name]
+                    observer = self._metrics.observer(controller.name, queue)
+                    for _ in range(controller.workers):
+                        tasks.create_task(work(controller.name, queue, controller.reconcile, observer))
+        finally:
+            self._save_now()
 
     def idle(self) -> bool:
         """Whether everything up to the last commit was dispatched and reconciled."""
         with self._store.snapshot() as snapshot:
             return self._position >= snapshot.revision and not any(self._queues.values())
 
+    def safe_position(self) -> int:
+        """The revision from which reading the log again misses nothing."""
+        waiting = [oldest for queue in self._queues.values() if (oldest := queue.oldest()) is not None]
+        return min([self._position, *(revision - 1 for revision in waiting)])
+
     def _begin(self) -> None:
         saved = self._positions.get_mark(POSITION)
+        if saved is None:
+            self._resync()
+            return
+        self._position = int(saved)
         try:
-            if saved is None:
-                raise Compacted(0, 0)
-            self._position = int(saved)
             self._store.tail(self._position, 1)
         except Compacted:
             self._resync()
 
     def _resync(self) -> None:
+        """Go on from now, with every key there is.
+
+        What was listed may stand in no log entry any more. It is asked for at the first revision there can be, so that
+        a restart before all of it is done reads from there: the whole log, or another listing.
+        """
         with self._store.snapshot() as snapshot:
             self._position = snapshot.revision
         log.info("controllers list their keys from state", revision=self._position)
         for controller in self._controllers:
             for key in controller.all_keys():
-                self._queues[controller.name].add(key, self._position)
+                self._queues[controller.name].add(key, FIRST_REVISION)
 
     async def _dispatch(self) -> None:
         while True:
@@ -128,47 +158,30 @@ class Manager:
                 await asyncio.sleep(0)
 
     def _hand_out(self, entry: LogEntry) -> None:
-        type = entry.key.type
-        interested = self._interested.get(type)
-        if interested is None:
-            interested = tuple(c for c in self._controllers if c.watches(type))
-            self._interested[type] = interested
-        for controller in interested:
-            for key in controller.keys(entry):
-                self._queues[controller.name].add(key, entry.revision)
-
-    async def _work(self, controller: Controller) -> None:
-        queue = self._queues[controller.name]
-        while True:
-            key, _ = await queue.take()
-            self._metrics.depth.labels(controller.name).set(len(queue))
-            started = time.monotonic()
+        for controller in self._watching(entry.key.type):
             try:
-                again_s = await controller.reconcile(key)
-            except Exception as error:
-                delay = queue.failed(key)
-                self._metrics.retries.labels(controller.name).inc()
-                log.warning(
-                    "reconcile failed", controller=controller.name, key=str(key), again_s=round(delay, 3),
-                    error=f"{type(error).__name__}: {error}",
-                )  # fmt: skip
-            else:
-                queue.done(key, again_s)
-            self._metrics.durations.labels(controller.name).observe(time.monotonic() - started)
+                for key in controller.keys(entry):
+                    self._queues[controller.name].add(key, entry.revision)
+            except Exception:
+                # One odd object must not stop every controller of the shard; the entry would come again for ever.
+                log.exception("entry not understood", controller=controller.name, revision=entry.revision)
+
+    def _watching(self, type: ResourceType) -> tuple[Controller, ...]:
+        found = self._interested.get(type)
+        if found is None:
+            if len(self._interested) >= MAX_TYPES:
+                self._interested.clear()
+            found = tuple(controller for controller in self._controllers if controller.watches(type))
+            self._interested[type] = found
+        return found
 
     async def _save(self) -> None:
-        """Save the position lazily: below everything unfinished."""
-        saved = -1
+        """Save lazily: a position behind the truth costs a repetition, not a loss."""
         while True:
             await asyncio.sleep(SAVE_INTERVAL_S)
-            safe = self.safe_position()
-            if safe != saved:
-                self._positions.set_mark(POSITION, b"%d" % safe)
-                saved = safe
+            self._save_now()
 
-    def safe_position(self) -> int:
-        """The revision from which reading the log again misses nothing."""
-        waiting = [oldest for queue in self._queues.values() if (oldest := queue.oldest()) is not None]
-        return min([self._position, *(revision - 1 for revision in waiting)])
-
-
+    def _save_now(self) -> None:
+        value = b"%d" % self.safe_position()
+        if self._positions.get_mark(POSITION) != value:
+            self._positions.set_mark(POSITION, value)

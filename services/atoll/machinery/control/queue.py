@@ -1,8 +1,8 @@
 """A queue of keys: each key at most once, one worker a key at a time, failures with exponential back-off.
 
-Controllers never carry events through it, only keys: what to do is read from state when the key's turn comes.
-Every waiting key remembers the oldest revision that asked for it, so that the manager knows from where the log
-must be read again after a crash.
+Fed by the manager from the log, or by a `client.Informer`'s handler; drained by `worker.work`. Keys are all that goes
+through it: what to do is read from state when the key's turn comes. Every unfinished key remembers the oldest revision
+that asked for it, so that the manager knows from where the log must be read again after a crash.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -20,17 +21,19 @@ BASE_DELAY_S, MAX_DELAY_S = 0.005, 300.0
 
 
 class WorkQueue(Generic[K]):
-    """Keys waiting to be reconciled.
+    """Keys waiting to be reconciled, in the order in which they came.
 
-    `add` may be called for a key in work: it is taken again afterwards. The number of keys is bounded by the
-    objects that exist; each costs one tuple.
+    A key may be added while it is in work: it is taken again afterwards. The number of keys is bounded by the objects
+    that exist; each costs one tuple. `clock` gives steady seconds. Belongs to one event loop.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._ready: deque[K] = deque()
+        #: Keys ready or delayed, and the oldest revision each was asked for at.
         self._since: dict[K, int] = {}
         self._working: dict[K, int] = {}
+        #: A heap of (due, sequence, key); entries that `_due` does not confirm are void.
         self._delayed: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._failures: dict[K, int] = {}
@@ -38,34 +41,41 @@ class WorkQueue(Generic[K]):
         self._sequence = 0
 
     def __len__(self) -> int:
-        """Keys waiting, delayed or in work."""
+        """Keys waiting, delayed or in work; one that waits while it is in work counts twice."""
         return len(self._since) + len(self._working)
+
+    @property
+    def depth(self) -> int:
+        """Keys whose turn has come and that nobody has taken."""
+        return len(self._ready)
 
     def oldest(self) -> int | None:
         """The lowest revision that any unfinished key was asked for at; None when all is done."""
         revisions = [*self._since.values(), *self._working.values()]
         return min(revisions) if revisions else None
 
-    def add(self, key: K, revision: int, delay_s: float = 0.0) -> None:
-        """Ask for a key. An earlier due time wins over a later one."""
+    def add(self, key: K, revision: int = 0, delay_s: float = 0.0) -> None:
+        """Ask for a key. Of two due times the earlier one holds, of two revisions the older one."""
         known = self._since.get(key)
         self._since[key] = revision if known is None else min(known, revision)
+        if known is not None and key not in self._due:
+            return
         if delay_s > 0:
             self._delay(key, self._clock() + delay_s)
-        elif known is None or key in self._due:
+        else:
             self._due.pop(key, None)
             self._ready.append(key)
         self._wake.set()
 
     def _delay(self, key: K, due: float) -> None:
-        if key in self._ready or self._due.get(key, due + 1) <= due:
+        if key in self._due and self._due[key] <= due:
             return
         self._due[key] = due
         self._sequence += 1
         heapq.heappush(self._delayed, (due, self._sequence, key))
 
     async def take(self) -> tuple[K, int]:
-        """The next key and its revision; waits for one. The taker calls `done`."""
+        """The next key and its revision; waits for one. The taker calls `done` or `failed`, whatever happens."""
         while True:
             self._promote()
             for _ in range(len(self._ready)):
@@ -80,10 +90,15 @@ class WorkQueue(Generic[K]):
             await self._sleep()
 
     def _promote(self) -> None:
+        """Move keys that are due; void entries go as soon as they lie on top."""
         now = self._clock()
-        while self._delayed and self._delayed[0][0] <= now:
-            due, _, key = heapq.heappop(self._delayed)
-            if self._due.get(key) == due:
+        while self._delayed:
+            due, _, key = self._delayed[0]
+            valid = self._due.get(key) == due
+            if valid and due > now:
+                return
+            heapq.heappop(self._delayed)
+            if valid:
                 del self._due[key]
                 self._ready.append(key)
 
@@ -95,8 +110,11 @@ class WorkQueue(Generic[K]):
         except TimeoutError:
             return
 
-    def done(self, key: K, again_s: float | None) -> None:
-        """A key's turn is over: forget its failures, or look again after `again_s` seconds."""
+    def done(self, key: K, again_s: float | None = None) -> None:
+        """A key's turn is over: forget its failures, and look again after `again_s` seconds if that is given.
+
+        A key that is to be looked at again is unfinished, so it keeps its revision.
+        """
         revision = self._working.pop(key)
         self._failures.pop(key, None)
         if again_s is not None:
@@ -108,6 +126,7 @@ class WorkQueue(Generic[K]):
         revision = self._working.pop(key)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay = float(min(BASE_DELAY_S * 2 ** min(failures, 20), MAX_DELAY_S)) * random.uniform(0.75, 1.25)
-        self.add(key, revision, delay)
-        return delay
+        delay_s = float(min(BASE_DELAY_S * 2 ** min(failures, 20), MAX_DELAY_S)) * random.uniform(0.75, 1.25)
+        self.add(key, revision, delay_s)
+        self._wake.set()
+        return delay_s

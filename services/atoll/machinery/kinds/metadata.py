@@ -141,8 +141,7 @@ def _owner_errors(references: list[Object]) -> list[FieldError]:
     if len(controllers) > 1:
         first, second = (f"{text(each, 'kind')}/{text(each, 'name')}" for each in controllers[:2])
         detail = (
-            'Only one reference can have Controller set to true. Found "true" in references for '
-            f"{first} and {second}"
+            f'Only one reference can have Controller set to true. Found "true" in references for {first} and {second}'
         )
         errors.append(invalid(field, references, detail))
     return errors
@@ -218,8 +217,7 @@ def dedupe_owner_references(obj: Object) -> list[str]:
     uids = ", ".join(sorted(set(repeated)))
     return [
         ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
-        "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
-        + uids
+        "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + uids
     ]
 
 

@@ -88,7 +88,5 @@ def drop_nulls(obj: Object, open_values: Collection[str] = ()) -> None:
             for name in [name for name, value in node.items() if value is None]:
                 del node[name]
             todo.extend(
-                (value, name in _NAMES)
-                for name, value in node.items()
-                if holds_names or name not in open_values
+                (value, name in _NAMES) for name, value in node.items() if holds_names or name not in open_values
             )

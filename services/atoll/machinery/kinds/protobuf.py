@@ -1,26 +1,24 @@
 """Bodies in Kubernetes protobuf to the JSON objects they stand for.
 
-Typed Go clients send every built-in kind, and DeleteOptions, in this form and do not fall back. A body is the
-magic `k8s\\0` and a runtime.Unknown, whose typeMeta names the message in its raw bytes. What comes out is
-what Go's JSON encoding of the same object shows, without nulls: the same handlers go on with it. Driven by
-the table `schemas/native/protobuf.json`; fields that it does not know are skipped. Nothing is kept between
-calls.
+Typed Go clients send every built-in kind, and DeleteOptions, in this form and do not fall back. A body is the magic
+`k8s\\0` and a runtime.Unknown, whose typeMeta names the message in its raw bytes. What comes out is what Go's JSON
+encoding of the same object shows, without nulls: the same handlers go on with it. Driven by the table
+`schemas/native/protobuf.json`; fields that it does not know are skipped. Nothing is kept between calls.
 """
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import msgspec
 
 from atoll.machinery.kinds import protobuf_wire as wire
-from atoll.machinery.kinds.protobuf_wire import DecodeProtobufError, Value
+from atoll.machinery.kinds.protobuf_values import READERS, Reader
+from atoll.machinery.kinds.protobuf_wire import DecodeProtobufError
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.times import format_micro_time, format_time
 from atoll.machinery.process.resources import schema_path
 
 __all__ = ["MAGIC", "DecodeProtobufError", "decode"]
@@ -30,8 +28,6 @@ _CONTENT_TYPES = ("", "application/vnd.kubernetes.protobuf")
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 #: Below this every whole double is one integer.
 _EXACT_INTEGERS = 2**53
-_ZEROES: tuple[object, ...] = ("", 0, 0.0, False)
-_Decoded = Any  # one JSON value
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,11 +51,6 @@ def _table() -> _Table:
     return msgspec.json.decode(schema_path("native", "protobuf.json").read_bytes(), type=_Table)
 
 
-@cache
-def _rows(message: str) -> dict[int, _Row]:
-    return {row.number: row for row in _table().messages[message]}
-
-
 def decode(data: bytes) -> Object:
     """The object in a body, with `apiVersion` and `kind` where the body names them.
 
@@ -67,9 +58,21 @@ def decode(data: bytes) -> Object:
     """
     if data[: len(MAGIC)] != MAGIC:
         raise DecodeProtobufError("the body does not begin with the magic number of Kubernetes protobuf")
-    api_version, kind, raw = _envelope(memoryview(data)[len(MAGIC) :])
-    content = _message(_message_of(api_version, kind), raw, {}, 0)
-    return {"apiVersion": api_version, "kind": kind, **content}
+    parts = _spans_by_number(data, len(MAGIC), len(data))
+    if wire.text(data, *parts[3]):
+        raise DecodeProtobufError("the content encoding is not known")
+    if wire.text(data, *parts[4]) not in _CONTENT_TYPES:
+        raise DecodeProtobufError("the content type is not Kubernetes protobuf")
+    meta = _spans_by_number(data, *parts[1])
+    api_version, kind = wire.text(data, *meta[1]), wire.text(data, *meta[2])
+    obj: Object = {"apiVersion": api_version, "kind": kind}
+    _read_message(_plan(_message_of(api_version, kind)), data, *parts[2], obj, 0)
+    return obj
+
+
+def _spans_by_number(data: bytes, at: int, end: int) -> dict[int, tuple[int, int]]:
+    """Begin and end of the fields 1 to 4 of a message, empty where there is none."""
+    return {number: ([(at, at), *wire.spans(data, at, end, number)])[-1] for number in (1, 2, 3, 4)}
 
 
 def _message_of(api_version: str, kind: str) -> str:
@@ -80,194 +83,169 @@ def _message_of(api_version: str, kind: str) -> str:
     return message
 
 
-def _envelope(data: memoryview) -> tuple[str, str, memoryview]:
-    """apiVersion, kind and raw bytes of a runtime.Unknown."""
-    parts: dict[int, memoryview] = {}
-    for number, _, value in wire.fields(data):
-        if number in (1, 2, 3, 4):
-            parts[number] = _bytes(value)
-    if 3 in parts and wire.text(parts[3]):
-        raise DecodeProtobufError("the content encoding is not known")
-    if 4 in parts and wire.text(parts[4]) not in _CONTENT_TYPES:
-        raise DecodeProtobufError("the content type is not Kubernetes protobuf")
-    nothing = memoryview(b"")
-    meta = {number: wire.text(_bytes(value)) for number, _, value in wire.fields(parts.get(1, nothing))}
-    return meta.get(1, ""), meta.get(2, ""), parts.get(2, nothing)
+# --- plans: a message's fields by the tag that they have on the wire --------------------------------------
+
+_SINGLE, _LIST, _MAP, _MESSAGE, _INLINE = range(5)
 
 
-def _bytes(value: Value) -> memoryview:
-    if isinstance(value, int):
-        raise DecodeProtobufError("wrong wire type: a number where bytes belong")
-    return value
+class _Field:
+    """How to read one field: a number by `convert`, what has a length by `read`, a message by its own plan."""
+
+    __slots__ = ("convert", "message", "name", "omitempty", "read", "shape")
+
+    def __init__(self, row: _Row) -> None:
+        self.name, self.omitempty = row.name, row.omitempty
+        self.convert: Callable[[int], Any] | None = _NUMBERS.get(row.type)
+        self.read: Reader | None = None
+        self.message = ""
+        type_ = row.type
+        if type_.startswith("map<"):
+            self.shape, self.read = _MAP, _map_reader(type_[len("map<string,") : -1])
+        elif row.repeated:
+            self.shape, self.read = _LIST, _reader(type_)
+        elif type_ in READERS or type_ in _UNIONS or type_ == "double" or self.convert is not None:
+            self.shape, self.read = _SINGLE, _reader(type_)
+        else:
+            self.shape, self.message = _INLINE if row.inline else _MESSAGE, type_
 
 
-def _number(value: Value) -> int:
-    if not isinstance(value, int):
-        raise DecodeProtobufError("wrong wire type: bytes where a number belongs")
-    return value
+class _Plan:
+    """The fields of one message by tag; `numbers` also knows those that came with a wrong wire type."""
+
+    __slots__ = ("fields", "numbers")
+
+    def __init__(self, rows: list[_Row]) -> None:
+        self.fields: Mapping[int, _Field] = {row.number << 3 | _wire_type(row): _Field(row) for row in rows}
+        self.numbers = frozenset(row.number for row in rows)
 
 
-def _message(message: str, data: memoryview, target: Object, depth: int) -> Object:
-    """Read a message into `target`: scalars replace, lists grow, embedded messages merge."""
+def _wire_type(row: _Row) -> int:
+    if row.type == "double":
+        return wire.FIXED64
+    return wire.VARINT if row.type in _NUMBERS else wire.BYTES
+
+
+@cache
+def _plan(message: str) -> _Plan:
+    return _Plan(_table().messages[message])
+
+
+def _reader(type_: str) -> Reader:
+    """What reads values of a type that stand alone, in lists and in maps."""
+    known = READERS.get(type_) or _UNIONS.get(type_)
+    return known or (lambda data, at, end, depth: _read_message(_plan(type_), data, at, end, {}, depth))
+
+
+def _read_message(plan: _Plan, data: bytes, at: int, end: int, target: Object, depth: int) -> Object:
+    """Read a message into `target`: scalars replace, lists and maps grow, embedded messages merge."""
     if depth > wire.MAX_DEPTH:
         raise DecodeProtobufError("messages nest too deep")
-    rows = _rows(message)
-    for number, kind, value in wire.fields(data):
-        row = rows.get(number)
-        if row is not None:
-            _field(row, kind, value, target, depth)
+    fields = plan.fields
+    while at < end:
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = wire.varint(data, at, end)
+        field = fields.get(tag)
+        if field is None:
+            if tag >> 3 in plan.numbers:
+                raise DecodeProtobufError(f"wrong wire type {tag & 7} for field {tag >> 3}")
+            at = wire.skip(data, at, end, tag)
+        else:
+            at = _read_field(field, data, at, end, target, depth)
     return target
 
 
-def _field(row: _Row, kind: int, value: Value, target: Object, depth: int) -> None:
-    if row.inline:
-        _message(row.type, _bytes(value), target, depth + 1)
-    elif row.type.startswith("map<"):
-        key, item = _map_entry(row.type[len("map<string,") : -1], _bytes(value), depth)
-        target.setdefault(row.name, {})[key] = item
-    elif row.repeated:
-        target.setdefault(row.name, []).append(_value(row.type, kind, value, None, depth))
+def _read_field(field: _Field, data: bytes, at: int, end: int, target: Object, depth: int) -> int:
+    """Put one value into `target`; gives the offset behind it."""
+    value: Any
+    if field.convert is not None:
+        number, stop = wire.varint(data, at, end)
+        value = field.convert(number)
+    elif field.read is None:
+        at, stop = wire.span(data, at, end)
+        inner = target if field.shape == _INLINE else target.setdefault(field.name, {})
+        _read_message(_plan(field.message), data, at, stop, inner, depth + 1)
+        return stop
+    elif field.read is _read_double:
+        stop = wire.skip(data, at, end, 1 << 3 | wire.FIXED64)
+        value = _read_double(data, at, stop, depth)
     else:
-        _set(row, _value(row.type, kind, value, target.get(row.name), depth), target)
+        at, stop = wire.span(data, at, end)
+        value = field.read(data, at, stop, depth + 1)
+    _put(field, value, target)
+    return stop
 
 
-def _set(row: _Row, value: _Decoded, target: Object) -> None:
-    if value is None or (row.omitempty and value in _ZEROES):
-        target.pop(row.name, None)
+def _put(field: _Field, value: Any, target: Object) -> None:
+    name = field.name
+    if field.shape == _LIST:
+        target.setdefault(name, []).append(value)
+    elif field.shape == _MAP:
+        target.setdefault(name, {}).update(value)
+    elif value is None or (field.omitempty and not value and not isinstance(value, dict | list)):
+        target.pop(name, None)
     else:
-        target[row.name] = value
+        target[name] = value
 
 
-def _map_entry(item_type: str, data: memoryview, depth: int) -> tuple[str, _Decoded]:
-    """One entry of a map; a missing key is empty, a missing value is the type's zero."""
-    key, item, found = "", None, False
-    for number, kind, value in wire.fields(data):
-        if number == 1:
-            key = wire.text(_bytes(value))
-        elif number == 2:
-            item, found = _value(item_type, kind, value, None, depth), True
-    return key, item if found else _value(item_type, wire.BYTES, memoryview(b""), None, depth)
+def _map_reader(item_type: str) -> Reader:
+    """Reads one entry of a map; a missing key is empty, a missing value is the type's zero."""
+    read = _reader(item_type)
+
+    def read_entry(data: bytes, at: int, end: int, depth: int) -> Object:
+        key, value = _spans_of_entry(data, at, end)
+        return {wire.text(data, *key): read(data, *value, depth)}
+
+    return read_entry
 
 
-def _value(type_: str, kind: int, value: Value, present: _Decoded, depth: int) -> _Decoded:
-    """One value as JSON; None stands for null, which is left out where a field holds it."""
-    if scalar := _SCALARS.get(type_):
-        return scalar(value, kind)
-    if special := _SPECIAL.get(type_):
-        return special(_bytes(value), depth + 1)
-    target = present if isinstance(present, dict) else {}
-    return _message(type_, _bytes(value), target, depth + 1)
+def _spans_of_entry(data: bytes, at: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    key = value = (end, end)
+    while at < end:
+        tag, at = wire.varint(data, at, end)
+        if tag == 1 << 3 | wire.BYTES:
+            key = wire.span(data, at, end)
+            at = key[1]
+        elif tag == 2 << 3 | wire.BYTES:
+            value = wire.span(data, at, end)
+            at = value[1]
+        else:
+            at = wire.skip(data, at, end, tag)
+    return key, value
 
 
-def _double(value: Value, kind: int) -> int | float:
-    if kind != wire.FIXED64:
-        raise DecodeProtobufError("wrong wire type: a double takes eight bytes")
-    number = wire.double(_bytes(value))
+# --- numbers, and values that are one thing or another ----------------------------------------------------
+
+
+def _read_double(data: bytes, at: int, end: int, depth: int) -> int | float:
+    number = wire.double(data, at)
     if not math.isfinite(number):
         raise DecodeProtobufError("JSON has no infinite numbers")
     # Go writes whole numbers without a fraction.
     return int(number) if number.is_integer() and abs(number) < _EXACT_INTEGERS else number
 
 
-def _length_delimited(value: Value, kind: int) -> memoryview:
-    if kind != wire.BYTES:
-        raise DecodeProtobufError("wrong wire type: text has a length")
-    return _bytes(value)
+_NUMBERS: Mapping[str, Callable[[int], Any]] = {"bool": bool, "int32": wire.signed32, "int64": wire.signed64}
 
-
-_SCALARS: dict[str, Callable[[Value, int], _Decoded]] = {
-    "string": lambda value, kind: wire.text(_length_delimited(value, kind)),
-    "bytes": lambda value, kind: base64.b64encode(_length_delimited(value, kind)).decode(),
-    "bool": lambda value, kind: _number(value) != 0,
-    "int32": lambda value, kind: wire.signed(_number(value), 32),
-    "int64": lambda value, kind: wire.signed(_number(value), 64),
-    "double": _double,
-}
-
-
-def _moment(data: memoryview) -> tuple[int, int] | None:
-    """Seconds and nanoseconds. Go's zero time is the empty message, and null in JSON."""
-    if not len(data):
-        return None
-    parts = {number: _number(value) for number, _, value in wire.fields(data)}
-    return wire.signed(parts.get(1, 0), 64), wire.signed(parts.get(2, 0), 32)
-
-
-def _time(data: memoryview, depth: int) -> str | None:
-    moment = _moment(data)
-    try:
-        return format_time(moment[0]) if moment else None
-    except ValueError as error:
-        raise DecodeProtobufError(str(error)) from error
-
-
-def _micro_time(data: memoryview, depth: int) -> str | None:
-    moment = _moment(data)
-    try:
-        return format_micro_time(*moment) if moment else None
-    except ValueError as error:
-        raise DecodeProtobufError(str(error)) from error
-
-
-def _only(data: memoryview) -> memoryview:
-    """The first field, which is all that Quantity, RawExtension, FieldsV1 and JSON have."""
-    found = memoryview(b"")
-    for number, _, value in wire.fields(data):
-        if number == 1:
-            found = _bytes(value)
-    return found
-
-
-def _quantity(data: memoryview, depth: int) -> str:
-    return wire.text(_only(data)) or "0"
-
-
-def _json(data: memoryview, depth: int) -> _Decoded:
-    raw = _only(data)
-    if not len(raw):
-        return None
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise DecodeProtobufError(f"embedded JSON: {error}") from error
-
-
-def _strings(data: memoryview, depth: int) -> list[str]:
-    return [wire.text(_bytes(value)) for number, _, value in wire.fields(data) if number == 1]
-
-
-def _schema_or_array(data: memoryview, depth: int) -> _Decoded:
-    parts = _message(_SCHEMA_OR_ARRAY, data, {}, depth)
-    return parts.get("jSONSchemas") or parts.get("schema")
-
-
-def _schema_or_bool(data: memoryview, depth: int) -> _Decoded:
-    parts = _message(_SCHEMA_OR_BOOL, data, {}, depth)
-    return parts.get("schema", bool(parts.get("allows")))
-
-
-def _schema_or_strings(data: memoryview, depth: int) -> _Decoded:
-    parts = _message(_SCHEMA_OR_STRINGS, data, {}, depth)
-    return parts.get("property") or parts.get("schema")
-
-
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _CRD = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
-_SCHEMA_OR_ARRAY = _CRD + "JSONSchemaPropsOrArray"
-_SCHEMA_OR_BOOL = _CRD + "JSONSchemaPropsOrBool"
-_SCHEMA_OR_STRINGS = _CRD + "JSONSchemaPropsOrStringArray"
 
-#: Messages whose JSON is not an object of their fields.
-_SPECIAL: dict[str, Callable[[memoryview, int], _Decoded]] = {
-    _META + "Time": _time,
-    _META + "MicroTime": _micro_time,
-    _META + "FieldsV1": _json,
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": _quantity,
-    "io.k8s.api.authentication.v1.ExtraValue": _strings,
-    "io.k8s.api.authorization.v1.ExtraValue": _strings,
-    "io.k8s.api.certificates.v1.ExtraValue": _strings,
-    _CRD + "JSON": _json,
-    _SCHEMA_OR_ARRAY: _schema_or_array,
-    _SCHEMA_OR_BOOL: _schema_or_bool,
-    _SCHEMA_OR_STRINGS: _schema_or_strings,
+
+def _union(message: str, choose: Callable[[Object], Any]) -> Reader:
+    """A message that holds one of several things; Go's JSON shows the one that `choose` takes."""
+    return lambda data, at, end, depth: choose(_read_message(_plan(message), data, at, end, {}, depth))
+
+
+_UNIONS: dict[str, Reader] = {
+    "double": _read_double,
+    _CRD + "JSONSchemaPropsOrArray": _union(
+        _CRD + "JSONSchemaPropsOrArray", lambda parts: parts.get("jSONSchemas") or parts.get("schema")
+    ),
+    _CRD + "JSONSchemaPropsOrBool": _union(
+        _CRD + "JSONSchemaPropsOrBool", lambda parts: parts.get("schema", bool(parts.get("allows")))
+    ),
+    _CRD + "JSONSchemaPropsOrStringArray": _union(
+        _CRD + "JSONSchemaPropsOrStringArray", lambda parts: parts.get("property") or parts.get("schema")
+    ),
 }

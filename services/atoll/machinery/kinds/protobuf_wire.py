@@ -1,7 +1,8 @@
-"""The wire format of protocol buffers: bytes to numbered fields, nothing of Kubernetes.
+"""The wire format of protocol buffers, and nothing of Kubernetes: numbers, lengths, what to skip.
 
-`protobuf` walks messages with this. Input is whatever a client sent: every read is checked against the end of
-its message, and nesting of unknown groups is bounded. Views are passed on, not copied.
+`protobuf` walks messages with this. Input is whatever a client sent: every read is checked against the end of its
+message, and nesting is bounded. Positions are offsets in the whole body, so that nothing is copied before it is a
+value.
 """
 
 from __future__ import annotations
@@ -14,93 +15,114 @@ VARINT, FIXED64, BYTES, START_GROUP, END_GROUP, FIXED32 = range(6)
 #: How deep messages may nest. Kubernetes' own objects stay far below; every level costs Python frames.
 MAX_DEPTH = 100
 _MAX_VARINT_SIZE = 10
-_MAX_FIELD_NUMBER = (1 << 29) - 1
-
-#: What a field holds on the wire: an int, or the bytes of a length-delimited or fixed field.
-Value = int | memoryview
+_UINT64 = (1 << 64) - 1
+_FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 class DecodeProtobufError(ValueError):
     """The bytes are no well-formed message of the kind they claim to be."""
 
 
-def fields(data: memoryview) -> Iterator[tuple[int, int, Value]]:
-    """Each field of a message as (number, wire type, value), in order. Groups are skipped."""
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if not 0 < number <= _MAX_FIELD_NUMBER:
-            raise DecodeProtobufError(f"illegal field number {number}")
-        if wire == START_GROUP:
-            at = _skip_group(data, at, number)
-            continue
-        value, at = _read(data, at, wire)
-        yield number, wire, value
-
-
-def _read(data: memoryview, at: int, wire: int) -> tuple[Value, int]:
-    """One value and the offset behind it."""
-    if wire == VARINT:
-        return _varint(data, at)
-    if wire == BYTES:
-        size, at = _varint(data, at)
-    elif wire == FIXED64:
-        size = 8
-    elif wire == FIXED32:
-        size = 4
-    else:
-        raise DecodeProtobufError(f"illegal wire type {wire}")
-    if size > len(data) - at:
-        raise DecodeProtobufError("unexpected end of message")
-    return data[at : at + size], at + size
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """An unsigned number and the offset behind it."""
     value = shift = 0
-    for offset in range(at, min(at + _MAX_VARINT_SIZE, len(data))):
+    for offset in range(at, min(at + _MAX_VARINT_SIZE, end)):
         byte = data[offset]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, offset + 1
+            return value & _UINT64, offset + 1
         shift += 7
-    is_cut = at + _MAX_VARINT_SIZE > len(data)
+    is_cut = at + _MAX_VARINT_SIZE > end
     raise DecodeProtobufError("unexpected end of a number" if is_cut else "number overflow")
 
 
-def _skip_group(data: memoryview, at: int, number: int) -> int:
-    """The offset behind a group, whatever is in it."""
+def span(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Begin and end of a value with a length."""
+    size, at = varint(data, at, end)
+    if size > end - at:
+        raise DecodeProtobufError("unexpected end of message")
+    return at, at + size
+
+
+def skip(data: bytes, at: int, end: int, tag: int) -> int:
+    """The offset behind the value of a tag, whatever it is."""
+    wire = tag & 7
+    if not tag >> 3:
+        raise DecodeProtobufError("illegal field number 0")
+    if wire == VARINT:
+        return varint(data, at, end)[1]
+    if wire == BYTES:
+        return span(data, at, end)[1]
+    if wire == START_GROUP:
+        return _skip_group(data, at, end, tag >> 3)
+    if wire not in _FIXED_SIZES:
+        raise DecodeProtobufError(f"illegal wire type {wire}")
+    if _FIXED_SIZES[wire] > end - at:
+        raise DecodeProtobufError("unexpected end of message")
+    return at + _FIXED_SIZES[wire]
+
+
+def _skip_group(data: bytes, at: int, end: int, number: int) -> int:
+    """The offset behind a group; groups in it are kept on a stack of our own."""
     open_groups = [number]
     while open_groups:
-        tag, at = _varint(data, at)
-        wire = tag & 7
-        if wire == START_GROUP:
+        tag, at = varint(data, at, end)
+        if tag & 7 == START_GROUP:
             if len(open_groups) == MAX_DEPTH:
                 raise DecodeProtobufError("groups nest too deep")
             open_groups.append(tag >> 3)
-        elif wire == END_GROUP:
+        elif tag & 7 == END_GROUP:
             if open_groups.pop() != tag >> 3:
                 raise DecodeProtobufError("unexpected end of group")
         else:
-            _, at = _read(data, at, wire)
+            at = skip(data, at, end, tag)
     return at
 
 
-def signed(value: int, bits: int) -> int:
-    """The lower bits of a number as two's complement."""
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
+def spans(data: bytes, at: int, end: int, number: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of each value with a length under a field number; other fields are skipped."""
+    wanted = number << 3 | BYTES
+    while at < end:
+        tag, at = varint(data, at, end)
+        if tag == wanted:
+            begin, at = span(data, at, end)
+            yield begin, at
+        else:
+            at = skip(data, at, end, tag)
 
 
-def double(data: memoryview) -> float:
+def numbers(data: bytes, at: int, end: int) -> dict[int, int]:
+    """The numbers in a message that has nothing but small ones, by field number."""
+    found = {}
+    while at < end:
+        tag, at = varint(data, at, end)
+        if tag & 7 == VARINT:
+            found[tag >> 3], at = varint(data, at, end)
+        else:
+            at = skip(data, at, end, tag)
+    return found
+
+
+def signed32(value: int) -> int:
+    """The lower 32 bits of a number as two's complement."""
+    value &= 0xFFFF_FFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def signed64(value: int) -> int:
+    """A number of 64 bits as two's complement."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def double(data: bytes, at: int) -> float:
     """Eight bytes as a double."""
-    number: float = struct.unpack("<d", data)[0]
+    number: float = struct.unpack_from("<d", data, at)[0]
     return number
 
 
-def text(data: memoryview) -> str:
+def text(data: bytes, at: int, end: int) -> str:
     """Bytes as UTF-8 text."""
     try:
-        return str(data, "utf-8")
+        return data[at:end].decode()
     except UnicodeDecodeError as error:
         raise DecodeProtobufError("invalid UTF-8 in a string") from error

@@ -121,9 +121,7 @@ def _validate_token_request(obj: Object) -> list[FieldError]:
     return errors
 
 
-def _review(
-    group: str, kind: str, validate: Callable[[Object], list[FieldError]], *, namespaced: bool = False
-) -> Kind:
+def _review(group: str, kind: str, validate: Callable[[Object], list[FieldError]], *, namespaced: bool = False) -> Kind:
     return Kind(
         **builtin(group, kind, kind.lower() + "s"),
         namespaced=namespaced,
@@ -140,9 +138,7 @@ SELFSUBJECTREVIEWS = _review(AUTHENTICATION, "SelfSubjectReview", lambda obj: []
 SUBJECTACCESSREVIEWS = _review(AUTHORIZATION, "SubjectAccessReview", _validate_subject)
 SELFSUBJECTACCESSREVIEWS = _review(AUTHORIZATION, "SelfSubjectAccessReview", _validate_self)
 SELFSUBJECTRULESREVIEWS = _review(AUTHORIZATION, "SelfSubjectRulesReview", lambda obj: [])
-LOCALSUBJECTACCESSREVIEWS = _review(
-    AUTHORIZATION, "LocalSubjectAccessReview", _validate_local, namespaced=True
-)
+LOCALSUBJECTACCESSREVIEWS = _review(AUTHORIZATION, "LocalSubjectAccessReview", _validate_local, namespaced=True)
 
 #: Not a resource of its own: the body and the answer of `serviceaccounts/token`.
 TOKENREQUEST = Kind(

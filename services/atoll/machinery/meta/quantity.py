@@ -45,9 +45,7 @@ def _read(value: str | int | float) -> tuple[Decimal, str]:
     text = value if isinstance(value, str) else str(value)
     match = _TEXT.match(text) if len(text) <= MAX_SIZE else None
     if match is None:
-        raise ValueError(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
+        raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
     number, suffix = Decimal(match["number"]), match["suffix"]
     if suffix in _BINARY:
         return _EXACT.multiply(number, Decimal(2 ** _BINARY[suffix])), BINARY

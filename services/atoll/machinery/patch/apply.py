@@ -34,9 +34,7 @@ from atoll.machinery.patch.typed import created_set, to_set
 __all__ = ["ApplyOptions", "apply_patch"]
 
 
-def apply_patch(
-    live: Object | None, patch: Object, who: Manager, schema: TypeSchema, options: ApplyOptions
-) -> Object:
+def apply_patch(live: Object | None, patch: Object, who: Manager, schema: TypeSchema, options: ApplyOptions) -> Object:
     """The live object with the patch applied by `who`, managedFields included; the patch if live is None.
 
     The result has metadata of its own; other parts may be shared with both inputs, which are not modified.
@@ -55,8 +53,7 @@ def _refuse_unfit(patch: Object, who: Manager) -> None:
     given = patch.get("apiVersion")
     if given != who.api_version:
         raise ApplyRefused(
-            "Incorrect version specified in apply patch. "
-            f"Specified patch version: {given}, expected: {who.api_version}"
+            f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: {who.api_version}"
         )
     if not isinstance(patch.get("metadata"), dict):
         raise ApplyRefused("metadata is required in an apply patch")

@@ -68,9 +68,7 @@ def decode(entries: Iterable[Object] | None) -> Owners:
     """Owners from managedFields that this package wrote, which are canonical."""
     owners: Owners = {}
     for wire in entries or ():
-        who = Manager(
-            wire.get("manager", ""), wire["operation"], wire["apiVersion"], wire.get("subresource", "")
-        )
+        who = Manager(wire.get("manager", ""), wire["operation"], wire["apiVersion"], wire.get("subresource", ""))
         owners[who.identity] = Entry(who, wire.get("time") or "", wire.get("fieldsV1") or {}, wire)
     return owners
 

@@ -50,9 +50,7 @@ def _merge_lists(live: list[Any], patch: list[Any], type: Type) -> Any:
     merged: dict[str, Any] = {}
     for element, item in zip(theirs, patch, strict=True):
         merged[element] = merge(known[element], item, type.element) if element in known else item
-    out = [
-        merged[element] if index < 0 else live[index] for element, index in _order(mine, list(merged), merged)
-    ]
+    out = [merged[element] if index < 0 else live[index] for element, index in _order(mine, list(merged), merged)]
     unchanged = len(out) == len(live) and all(a is b for a, b in zip(out, live, strict=True))
     return live if unchanged else out
 

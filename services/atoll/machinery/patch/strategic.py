@@ -26,9 +26,7 @@ _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 
 
-def strategic_merge(
-    document: Object, patch: object, source: Object, definitions: Mapping[str, Object]
-) -> Object:
+def strategic_merge(document: Object, patch: object, source: Object, definitions: Mapping[str, Object]) -> Object:
     """The document with the patch merged in, by the patch strategies of its schema.
 
     Raises UndecodablePatch for directives that are unknown or malformed, PatchDoesNotApply for items without
@@ -122,9 +120,7 @@ def _delete_primitives(out: Object, name: str, values: Any) -> None:
         out[name] = delete_primitives(old, values)
 
 
-def _set_order(
-    out: Object, name: str, order: Any, patch: Object, original: Object, type: Type | None
-) -> None:
+def _set_order(out: Object, name: str, order: Any, patch: Object, original: Object, type: Type | None) -> None:
     """Bring a merged list into the order the patch asks for."""
     order = list_of(order, "invalid patch format of setElementOrder list")
     merged, sent, old = out.get(name), patch.get(name), original.get(name)

@@ -30,9 +30,7 @@ def delete_primitives(old: list[Any], values: list[Any]) -> list[Any]:
     return [item for item in old if encode_json(item) not in gone]
 
 
-def merge_list(
-    old: list[Any], patch: list[Any], type: Type | None, name: str, merge_map: MergeMap
-) -> list[Any]:
+def merge_list(old: list[Any], patch: list[Any], type: Type | None, name: str, merge_map: MergeMap) -> list[Any]:
     """Merge a list as its schema says, or take the patch's where it does not merge."""
     if type is None or not type.patch_merges:
         return [_without_directives(item, type, merge_map) for item in patch if not _is_deletion(item)]

@@ -118,9 +118,7 @@ class Type:
         """Type of list items or map entries; open where the schema does not say."""
         if self._element is None:
             source = self._element_source
-            self._element = (
-                self._schema.open if source is None else self._schema.compile(source, self._preserves)
-            )
+            self._element = self._schema.open if source is None else self._schema.compile(source, self._preserves)
         return self._element
 
 

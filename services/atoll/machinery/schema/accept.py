@@ -158,7 +158,7 @@ def accept_any(node: Node, value: Any) -> bool:
     if value is None:
         return (node.nullable or not node.types) and (node.enum is None or None in node.enum)
     kind = type(value)
-    if node.types and not type_fits(node, value):
+    if not type_fits(node, value):
         return False
     if kind is str:
         if not string_fits(node, value):
@@ -186,7 +186,12 @@ def _accept_junctors(node: Node, value: Any) -> bool:
 
 
 def type_fits(node: Node, value: Any) -> bool:
-    """Whether a value that is not null has one of the node's types; 1.0 is an integer, 1 is a number."""
+    """Whether a value that is not null has one of the node's types; 1.0 is an integer, 1 is a number.
+
+    Without types, a format of strings still refuses what has no such form by nature, as in Go.
+    """
+    if not node.types:
+        return not node.format_name or type(value) is str or type(value) is list
     name = TYPE_NAMES[type(value)]
     if name in node.types:
         return True

@@ -13,6 +13,7 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema import accept
 from atoll.machinery.schema import fielderrors as errors
 from atoll.machinery.schema.node import Node
+from atoll.machinery.schema.objectmeta import embedded_errors
 from atoll.machinery.schema.ratchet import NOTHING, Old
 
 _NATURAL_FORMATS: dict[type, str] = {int: "int64", float: "float64"}
@@ -50,11 +51,27 @@ def report(node: Node, value: Any, path: str, out: Report, old: Old = NOTHING) -
     return matched
 
 
+def report_embedded(node: Node, value: Any, path: str, found: list[FieldError]) -> None:
+    """Append what is wrong with objects embedded at any depth, beyond their types. These are never ratcheted."""
+    if type(value) is list and node.items is not None:
+        for index, item in enumerate(value):
+            report_embedded(node.items, item, f"{path}[{index}]", found)
+    if type(value) is not dict:
+        return
+    if node.embedded:
+        found.extend(embedded_errors(value, path))
+    for key, item in value.items():
+        child = node.child(key)
+        if child is not None:
+            below = f".{key}" if key in node.properties else f"[{key}]"
+            report_embedded(child, item, (path + below).removeprefix("."), found)
+
+
 def _report(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
     if value is None:
         return _null(node, path, out)
     matched = 1
-    if node.types or node.format:
+    if node.types or node.format_name:
         matched += 1 + _type(node, value, path, out)
     matched += 1 + _junctors(node, value, path, out, old)
     kind = type(value)
@@ -89,7 +106,7 @@ def _type_error(path: str, wanted: str, found: str, out: Report) -> FieldError:
 
 
 def _type(node: Node, value: Any, path: str, out: Report) -> int:
-    if not node.types or accept.type_fits(node, value):
+    if accept.type_fits(node, value):
         return 1
     kind = type(value)
     if node.format_name and kind is not str and kind is not list:

@@ -17,9 +17,8 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema import lists, trim
 from atoll.machinery.schema.build import build_root
 from atoll.machinery.schema.node import Node
-from atoll.machinery.schema.objectmeta import embedded_errors
 from atoll.machinery.schema.ratchet import NOTHING, Old
-from atoll.machinery.schema.report import Report, report
+from atoll.machinery.schema.report import Report, report, report_embedded
 
 #: Schemas kept compiled. A large one (Gateway API's HTTPRoute) takes about 1 MB.
 CACHE_SIZE = 256
@@ -62,25 +61,10 @@ class StructuralSchema:
             return []
         out = Report()
         report(root, obj, "", out, NOTHING if old is None else Old(old, is_root=True))
-        _report_embedded(root, obj, "", out.errors)
+        report_embedded(root, obj, "", out.errors)
         if old is None or not lists.repeated(root, old):
             out.errors.extend(lists.repeated(root, obj))
         return out.errors
-
-
-def _report_embedded(node: Node, value: Any, path: str, errors: list[FieldError]) -> None:
-    if type(value) is list and node.items is not None:
-        for index, item in enumerate(value):
-            _report_embedded(node.items, item, f"{path}[{index}]", errors)
-    if type(value) is not dict:
-        return
-    if node.embedded:
-        errors.extend(embedded_errors(value, path))
-    for key, item in value.items():
-        child = node.child(key)
-        if child is not None:
-            below = f".{key}" if key in node.properties else f"[{key}]"
-            _report_embedded(child, item, (path + below).removeprefix("."), errors)
 
 
 def compile_schema(source: Object, definitions: Mapping[str, Object] | None = None) -> StructuralSchema:

@@ -146,15 +146,11 @@ class Application:
         self._derived.gate(key, put.value, revision)
         operation = Operation.ADDED if old is None else Operation.MODIFIED
         after = splice(put.value, put.hole, revision) if version.sealed else stored
-        self._log(
-            raw, old, version, (len(stored), 0 if old else 1), Change(revision, operation, key, None, after)
-        )
+        self._log(raw, old, version, (len(stored), 0 if old else 1), Change(revision, operation, key, None, after))
         return revision
 
     def _key(self, key: ObjectKey) -> bytes:
-        return keys.object_key(
-            self._batch.type_number(self._txn, key.type), key.cluster, key.namespace, key.name
-        )
+        return keys.object_key(self._batch.type_number(self._txn, key.type), key.cluster, key.namespace, key.name)
 
     def _form(self, put: Put, raw: bytes, flags: int, revision: int) -> tuple[bytes, Version]:
         """The bytes to store with the row that describes them."""
@@ -228,16 +224,12 @@ class Application:
             raise self._records.corrupt(self._txn, raw, "the object is gone, its version is not")
         return Image(revision, version, stored, self._records.opened(self._txn, raw, stored, version))
 
-    def _log(
-        self, raw: bytes, old: Image | None, version: Version, growth: tuple[int, int], change: Change
-    ) -> None:
+    def _log(self, raw: bytes, old: Image | None, version: Version, growth: tuple[int, int], change: Change) -> None:
         """Write the entry with its before-image, the versions row and the counters, and note the change."""
         environment, txn, key, revision = self._environment, self._txn, change.key, change.revision
         size_bytes, count = growth[0] - (len(old.stored) if old else 0), growth[1]
         number = keys.type_number_of(raw)
-        before_of_type = self.counters.add(
-            keys.cluster_row_key(key.cluster, number), count, size_bytes, revision
-        )
+        before_of_type = self.counters.add(keys.cluster_row_key(key.cluster, number), count, size_bytes, revision)
         self.counters.add(keys.cluster_row_key("", number), count, size_bytes, revision)
         head = Head(change.operation, raw, old.revision if old else 0, before_of_type)
         row = old.version if old else None

@@ -209,9 +209,7 @@ def compact_file(options: StoreOptions, now_us: int) -> None:
         opened.close()
 
 
-def _open(
-    directory: Path, options: StoreOptions, *, readonly: bool = False, lock: bool = True
-) -> lmdb.Environment:
+def _open(directory: Path, options: StoreOptions, *, readonly: bool = False, lock: bool = True) -> lmdb.Environment:
     return lmdb.open(
         str(directory),
         map_size=options.map_size_bytes,

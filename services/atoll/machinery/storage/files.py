@@ -69,9 +69,7 @@ def require_local(directory: Path, mounts: Path = _MOUNTS) -> None:
     """Raise FileSystemRefused for a file system on which an acknowledged write may be lost."""
     kind = file_system_of(directory if directory.exists() else directory.parent, mounts)
     if kind in _REFUSED_FILE_SYSTEMS or kind.startswith("fuse."):
-        raise FileSystemRefused(
-            f"{directory} is on {kind}: a store needs a local disk that survives a reboot"
-        )
+        raise FileSystemRefused(f"{directory} is on {kind}: a store needs a local disk that survives a reboot")
 
 
 def own(directory: Path) -> int:

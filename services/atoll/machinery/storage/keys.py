@@ -47,9 +47,7 @@ def _part(text: str, limit: int, lead: int) -> bytes:
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= limit and _ESCAPE not in data and b"\0" not in data:
         return data
-    return (
-        data[:lead].replace(b"\0", _ESCAPE) + _ESCAPE + hashlib.sha256(data).digest().replace(b"\0", _ESCAPE)
-    )
+    return data[:lead].replace(b"\0", _ESCAPE) + _ESCAPE + hashlib.sha256(data).digest().replace(b"\0", _ESCAPE)
 
 
 def cluster_part(cluster: str) -> bytes:
@@ -113,11 +111,7 @@ def in_scope(key: bytes, scope: Scope, prefix: bytes) -> bool:
     """
     if not key.startswith(prefix):
         return False
-    return (
-        bool(scope.cluster)
-        or not scope.namespace
-        or key[4:].split(b"\0")[1] == namespace_part(scope.namespace)
-    )
+    return bool(scope.cluster) or not scope.namespace or key[4:].split(b"\0")[1] == namespace_part(scope.namespace)
 
 
 def namespace_part(namespace: str) -> bytes:

@@ -99,9 +99,7 @@ class Stats(msgspec.Struct):
 class Writer:
     """The only one that opens write transactions. Lives in one event loop."""
 
-    def __init__(
-        self, options: StoreOptions, records: Records, clock: HybridClock, hub: Hub, space: Space
-    ) -> None:
+    def __init__(self, options: StoreOptions, records: Records, clock: HybridClock, hub: Hub, space: Space) -> None:
         self._options, self._records, self._clock, self._hub, self._space = (
             options,
             records,
@@ -168,9 +166,7 @@ class Writer:
 
     def _crowded(self) -> bool:
         options = self._options
-        return (
-            len(self._queue) >= options.max_queued_submits or self._queued_bytes >= options.max_queued_bytes
-        )
+        return len(self._queue) >= options.max_queued_submits or self._queued_bytes >= options.max_queued_bytes
 
     def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a round behind everything that is ready to run now, so that it may still join the batch."""
@@ -260,9 +256,7 @@ class Writer:
         if lazy.published is not None:
             environment.put_meta(txn, "published", lazy.published)
 
-    def _finish(
-        self, loop: asyncio.AbstractEventLoop, taken: list[Submit], lazy: Lazy, batch: Batch | None
-    ) -> None:
+    def _finish(self, loop: asyncio.AbstractEventLoop, taken: list[Submit], lazy: Lazy, batch: Batch | None) -> None:
         """Publish, answer, and start the next round. In the event loop."""
         self._busy = False
         if batch is not None:

@@ -102,6 +102,8 @@ class Connection:
                     inbox_prefix=access.inbox_prefix,
                     tls=_tls(access.ca_file),
                     allow_reconnect=False,
+                    reconnect_time_wait=0,
+                    max_reconnect_attempts=1,
                     closed_cb=on_close,
                     error_cb=on_error,
                     ping_interval=20,

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.stream import streams, subjects
-from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import Bounds, definition
 from atoll.machinery.stream.events import MESSAGE_ID, Event, encode_headers, from_entry
 from atoll.machinery.stream.log import Entry, Log, Policy
@@ -28,6 +28,7 @@ log = structlog.get_logger()
 _SAVE_EVERY_S = 1.0
 _SAVE_EVERY_ACKS = 1000
 _BATCH = 500
+_FRUITLESS = 4
 
 
 class Stats(msgspec.Struct):
@@ -76,6 +77,7 @@ class Lane(abc.ABC):
         self._pipeline: Pipeline | None = None
         self._created = ""
         self._settled = False
+        self._unsettled_after = 0
         self._rebuild_wanted = ""
         self._no_id_until = 0
         self._saved_at, self._saved_acks = 0.0, 0
@@ -83,8 +85,10 @@ class Lane(abc.ABC):
     @property
     def revision(self) -> int:
         """Everything up to here is acknowledged by the stream, or needs no message. 0 before the first."""
-        if self._pipeline is not None and self._settled:
-            return self._pipeline.acked.revision
+        if self._rebuild_wanted:
+            return 0
+        if self._pipeline is not None:
+            return self._pipeline.acked.revision if self._settled else self._unsettled_after
         return self._cursor.revision if self._cursor else 0
 
     def rebuild(self, reason: str) -> None:
@@ -95,6 +99,7 @@ class Lane(abc.ABC):
 
     async def run(self, connection: Connection) -> None:
         """Publish until the connection or something else breaks. Raises Deposed, Unavailable, ApiError."""
+        fruitless = 0
         while True:
             info = await streams.ensure(connection, self._definition)
             tip = await streams.tip(connection, self.stream, info)
@@ -104,8 +109,10 @@ class Lane(abc.ABC):
                 await self._follow(plan, pipeline, connection)
             except OutOfSequence as error:
                 log.warning("stream to be looked at again", stream=self.stream, reason=str(error))
+                fruitless = 0 if pipeline.acks else fruitless + 1
             finally:
-                await self._close(pipeline, connection)
+                await self._close(pipeline)
+            await self._pause(fruitless)
 
     @abc.abstractmethod
     async def _handle(self, pipeline: Pipeline, entry: Entry) -> None:
@@ -138,10 +145,17 @@ class Lane(abc.ABC):
         written = tip.event.revision if tip.event is not None else 0
         pipeline = Pipeline(connection, self._limits, Acked(plan.after, tip.last_sequence, written))
         await pipeline.open()
+        self._unsettled_after = plan.after
         self._pipeline, self._created, self._saved_acks = pipeline, tip.created, 0
         return pipeline
 
-    async def _close(self, pipeline: Pipeline, connection: Connection) -> None:
+    async def _pause(self, fruitless: int) -> None:
+        """A server that damage has confused names one last sequence and refuses it: that is a kind of hanging."""
+        if fruitless >= _FRUITLESS:
+            raise Unresponsive("the stream refuses every sequence")
+        await asyncio.sleep(0.05 * fruitless)
+
+    async def _close(self, pipeline: Pipeline) -> None:
         self._remember(pipeline, force=True)
         self._pipeline, self._settled = None, False
         await pipeline.close()

@@ -9,7 +9,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from harness.native import NOW, accepted, create, refused, sample, update
 
 from atoll.machinery.kinds import reviews
 from atoll.machinery.kinds.certificates.signingrequests import CERTIFICATESIGNINGREQUESTS
@@ -19,6 +18,7 @@ from atoll.machinery.kinds.rbac.bindings import CLUSTERROLEBINDINGS, ROLEBINDING
 from atoll.machinery.kinds.rbac.roles import CLUSTERROLES, ROLES
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.times import parse_time
+from harness.native import NOW, accepted, create, refused, sample, update
 
 GROUP = "rbac.authorization.k8s.io"
 READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}
@@ -97,7 +97,7 @@ def test_groups_of_roles_and_subjects_are_filled_in() -> None:
         ({"kind": "Role"}, 'roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole"'),
         ({"apiGroup": "x"}, f'roleRef.apiGroup: Unsupported value: "x": supported values: "{GROUP}"'),
         ({"name": ""}, "roleRef.name: Required value"),
-        ({"name": "a/b"}, 'roleRef.name: Invalid value: "a/b": may not contain \'/\''),
+        ({"name": "a/b"}, "roleRef.name: Invalid value: \"a/b\": may not contain '/'"),
     ],
 )
 def test_a_cluster_binding_gives_a_cluster_role(role: Object, error: str) -> None:
@@ -202,7 +202,9 @@ def request(**spec: object) -> Object:
 
 
 def test_who_asks_for_a_certificate_is_not_for_the_client_to_say() -> None:
-    stored = accepted(CERTIFICATESIGNINGREQUESTS, request(username="root", groups=["system:masters"], uid="1", extra={}))
+    stored = accepted(
+        CERTIFICATESIGNINGREQUESTS, request(username="root", groups=["system:masters"], uid="1", extra={})
+    )
     assert set(stored["spec"]) == {"request", "signerName", "usages"}
     assert cells(CERTIFICATESIGNINGREQUESTS, stored) == ["x", "63s", "example.com/s", "", "<none>", "Pending"]
     assert CERTIFICATESIGNINGREQUESTS.field_labels["spec.signerName"](stored) == "example.com/s"
@@ -217,7 +219,11 @@ def test_line_breaks_in_a_request_are_overlooked() -> None:
 def tampered() -> str:
     der = bytearray(x509.load_pem_x509_csr(pem_request()).public_bytes(serialization.Encoding.DER))
     der[der.index(b"me")] = ord("n")
-    return b64(b"-----BEGIN CERTIFICATE REQUEST-----\n" + base64.encodebytes(bytes(der)) + b"-----END CERTIFICATE REQUEST-----\n")
+    return b64(
+        b"-----BEGIN CERTIFICATE REQUEST-----\n"
+        + base64.encodebytes(bytes(der))
+        + b"-----END CERTIFICATE REQUEST-----\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,7 +317,9 @@ def test_what_was_decided_stays() -> None:
     assert status_errors(with_status(), with_status("Denied")) == [
         'status.conditions: Forbidden: updates may not remove a condition of type "Denied"'
     ]
-    errors = [str(e) for e in CERTIFICATESIGNINGREQUESTS.validate_update(with_status("Approved", "Denied"), with_status())]
+    errors = [
+        str(e) for e in CERTIFICATESIGNINGREQUESTS.validate_update(with_status("Approved", "Denied"), with_status())
+    ]
     assert errors == [
         'status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive'
     ]
@@ -342,7 +350,12 @@ def test_a_certificate_is_set_once() -> None:
 
 @pytest.mark.parametrize(
     ("types", "shown"),
-    [((), "Pending"), (("Approved",), "Approved"), (("Denied",), "Denied"), (("Approved", "Failed"), "Approved,Failed")],
+    [
+        ((), "Pending"),
+        (("Approved",), "Approved"),
+        (("Denied",), "Denied"),
+        (("Approved", "Failed"), "Approved,Failed"),
+    ],
 )
 def test_a_request_shows_how_far_it_got(types: tuple[str, ...], shown: str) -> None:
     assert cells(CERTIFICATESIGNINGREQUESTS, with_status(*types))[-1] == shown

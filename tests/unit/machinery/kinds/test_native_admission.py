@@ -1,7 +1,6 @@
 """Webhook configurations and admission policies: defaults, what is refused, what is shown."""
 
 import pytest
-from harness.native import NOW, accepted, create, refused, sample, update
 
 from atoll.machinery.kinds.admissionregistration.mutatingpolicies import (
     MUTATINGADMISSIONPOLICIES,
@@ -18,6 +17,7 @@ from atoll.machinery.kinds.admissionregistration.webhooks import (
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.times import parse_time
+from harness.native import NOW, accepted, create, refused, sample, update
 
 RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
 HOOK: Object = {
@@ -199,7 +199,9 @@ def test_match_conditions_are_named_and_bounded() -> None:
     condition = {"name": "c", "expression": "true"}
     assert hook_errors(matchConditions=[condition]) == []
     assert 'matchConditions[1].name: Duplicate value: "c"' in hook_errors(matchConditions=[condition, condition])
-    assert "matchConditions[0].expression: Required value" in hook_errors(matchConditions=[{**condition, "expression": " "}])
+    assert "matchConditions[0].expression: Required value" in hook_errors(
+        matchConditions=[{**condition, "expression": " "}]
+    )
     many = [{"name": f"c{index}", "expression": "true"} for index in range(65)]
     assert hook_errors(matchConditions=many) == ["matchConditions: Too many: 65: must have at most 64 items"]
 

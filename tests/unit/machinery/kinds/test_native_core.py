@@ -3,7 +3,6 @@
 import base64
 
 import pytest
-from harness.native import NOW, accepted, create, refused, sample, update
 
 from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
 from atoll.machinery.kinds.core.namespaces import NAMESPACES
@@ -13,6 +12,7 @@ from atoll.machinery.kinds.core.serviceaccounts import SERVICEACCOUNTS
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.times import parse_time
+from harness.native import NOW, accepted, create, refused, sample, update
 
 MIB = 1024 * 1024
 
@@ -74,12 +74,12 @@ def test_the_phase_of_a_namespace_follows_its_deletion() -> None:
     old = accepted(NAMESPACES, sample(NAMESPACES))
     _, errors = update(NAMESPACES, {**old, "status": {"phase": "Terminating"}}, old)
     assert errors == [
-        'status.Phase: Invalid value: "Terminating": may only be \'Active\' if `deletionTimestamp` is empty'
+        "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
     ]
     deleted = {**old, "metadata": {**old["metadata"], "deletionTimestamp": NOW}}
     _, errors = update(NAMESPACES, deleted, deleted)
     assert errors == [
-        'status.Phase: Invalid value: "Active": may only be \'Terminating\' if `deletionTimestamp` is not empty'
+        "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"
     ]
 
 
@@ -283,13 +283,15 @@ def test_scope_requirements_follow_their_operator() -> None:
         f"{field}.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
     ]
     assert errors(scopeName="Terminating", operator="DoesNotExist")[0].startswith(
-        f'{field}.operator: Invalid value: "DoesNotExist": must be \'Exists\' when scope is'
+        f"{field}.operator: Invalid value: \"DoesNotExist\": must be 'Exists' when scope is"
     )
     assert errors(scopeName="PriorityClass", operator="Exists", values=["a"])[0].startswith(f"{field}.values: Invalid")
     assert errors(scopeName="PriorityClass", operator="Like") == [
         f'{field}.operator: Invalid value: "Like": not a valid selector operator'
     ]
-    assert errors(scopeName="Best", operator="Exists") == [f'{field}.scopeName: Invalid value: "Best": unsupported scope']
+    assert errors(scopeName="Best", operator="Exists") == [
+        f'{field}.scopeName: Invalid value: "Best": unsupported scope'
+    ]
 
 
 def test_scopes_of_a_quota_never_change() -> None:

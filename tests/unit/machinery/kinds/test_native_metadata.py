@@ -63,7 +63,7 @@ def test_namespaces_are_named_by_labels() -> None:
 def test_rbac_names_are_any_path_segment() -> None:
     assert problems(kind_of("clusterroles"), name="system:x:Y") == []
     assert problems(kind_of("clusterroles"), name="a/b") == [
-        'metadata.name: Invalid value: "a/b": may not contain \'/\''
+        "metadata.name: Invalid value: \"a/b\": may not contain '/'"
     ]
 
 
@@ -75,7 +75,9 @@ def test_a_prefix_for_names_may_end_in_a_dash() -> None:
 def test_a_namespaced_object_has_a_namespace_and_another_has_none() -> None:
     assert problems(namespace="") == ["metadata.namespace: Required value"]
     assert problems(namespace="a.b") == ['metadata.namespace: Invalid value: "a.b": must not contain dots']
-    assert problems(kind_of("clusterroles"), namespace="n") == ["metadata.namespace: Forbidden: not allowed on this type"]
+    assert problems(kind_of("clusterroles"), namespace="n") == [
+        "metadata.namespace: Forbidden: not allowed on this type"
+    ]
 
 
 def test_labels_have_keys_and_values_of_a_shape() -> None:
@@ -208,7 +210,8 @@ def test_new_finalizers_of_custom_resources_without_a_domain_are_warned_of() -> 
 
 @pytest.mark.parametrize("value", [5, "x", [1], {"a": 1}, None, True])
 @pytest.mark.parametrize(
-    "field", ["name", "generateName", "labels", "annotations", "ownerReferences", "finalizers", "managedFields", "generation"]
+    "field",
+    ["name", "generateName", "labels", "annotations", "ownerReferences", "finalizers", "managedFields", "generation"],
 )
 def test_wrong_types_are_left_to_the_schema(field: str, value: object) -> None:
     obj: Object = {"metadata": {"name": "x", "namespace": "n", field: value}}

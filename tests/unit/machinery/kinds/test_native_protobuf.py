@@ -137,7 +137,9 @@ def test_a_malformed_body_is_refused(data: bytes) -> None:
 def test_numbers_that_json_cannot_say_are_refused(number: float) -> None:
     schema = varint(9 << 3 | 1) + struct.pack("<d", number)
     data = body(
-        "CustomResourceDefinition", field(2, field(7, field(4, field(1, schema)))), api_version="apiextensions.k8s.io/v1"
+        "CustomResourceDefinition",
+        field(2, field(7, field(4, field(1, schema)))),
+        api_version="apiextensions.k8s.io/v1",
     )
     with pytest.raises(DecodeProtobufError, match="infinite"):
         decode(data)

@@ -170,7 +170,9 @@ def test_each_kind_carries_its_published_schema(kind: Kind) -> None:
 def test_each_stored_kind_has_a_list_schema(kind: Kind) -> None:
     listed = component(kind.schema_name + "List")
     assert listed["properties"]["items"]["items"]["$ref"].endswith("/" + kind.schema_name)
-    assert listed["x-kubernetes-group-version-kind"] == [{"group": kind.group, "kind": kind.kind + "List", "version": "v1"}]
+    assert listed["x-kubernetes-group-version-kind"] == [
+        {"group": kind.group, "kind": kind.kind + "List", "version": "v1"}
+    ]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in registry.NATIVE if kind.cells], ids=lambda kind: kind.group_kind)

@@ -81,7 +81,11 @@ def test_a_config_key_is_a_plain_file_name() -> None:
     assert labels.config_key_errors("tls.crt") == labels.config_key_errors(".env") == []
     assert labels.config_key_errors("..") == ["must not be '..'"]
     assert labels.config_key_errors("..a") == ["must not start with '..'"]
-    assert labels.config_key_errors("a/b") == labels.config_key_errors("") == [
-        "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
-        "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-    ]
+    assert (
+        labels.config_key_errors("a/b")
+        == labels.config_key_errors("")
+        == [
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+            "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+        ]
+    )

@@ -1,6 +1,6 @@
-from atoll.machinery.meta.times import age, format_micro_time, format_time, human_duration, now, now_micro, parse_time
-
 import pytest
+
+from atoll.machinery.meta.times import age, format_micro_time, format_time, human_duration, now, now_micro, parse_time
 
 M, H, D, Y = 60, 3600, 86400, 365 * 86400
 
@@ -34,7 +34,9 @@ def test_a_moment_is_read_in_any_zone(text: str, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "now", "2026-13-01T00:00:00Z", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01t00:00:00z"])
+@pytest.mark.parametrize(
+    "text", ["", "now", "2026-13-01T00:00:00Z", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01t00:00:00z"]
+)
 def test_what_is_no_moment_gives_none(text: str) -> None:
     assert parse_time(text) is None
 

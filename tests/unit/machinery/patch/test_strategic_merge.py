@@ -140,6 +140,12 @@ CASES: list[tuple[str, Any, Any, Any]] = [
         {"retained": {"x": "3"}},
     ),
     (
+        "keys sent to nothing need not be retained",
+        {},
+        {"retained": {"$retainKeys": ["x"], "x": "3", "y": "1"}},
+        {"retained": {"x": "3", "y": "1"}},
+    ),
+    (
         "open maps merge",
         {"open": {"a": {"b": 1}, "l": [{"name": "a"}]}},
         {"open": {"a": {"c": 2}, "l": [{"name": "b"}]}},

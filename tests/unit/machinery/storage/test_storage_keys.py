@@ -11,9 +11,7 @@ from harness.stores import CONFIGMAPS
 
 LMDB_LIMIT_BYTES = 511
 # NUL and \x01 are what the encoding itself uses; surrogates come out of badly decoded URLs.
-texts = st.text(st.sampled_from("ab-.\0\1\ud800é"), max_size=8) | st.sampled_from(
-    ["x" * 255, "x" * 256, "é" * 400]
-)
+texts = st.text(st.sampled_from("ab-.\0\1\ud800é"), max_size=8) | st.sampled_from(["x" * 255, "x" * 256, "é" * 400])
 triples = st.tuples(texts, texts, texts)
 
 
@@ -32,9 +30,7 @@ def test_every_key_fits_lmdb_with_a_revision_behind_it(parts: tuple[str, str, st
 
 
 @given(triples, triples)
-def test_a_scope_holds_its_own_objects_and_no_others(
-    where: tuple[str, str, str], other: tuple[str, str, str]
-) -> None:
+def test_a_scope_holds_its_own_objects_and_no_others(where: tuple[str, str, str], other: tuple[str, str, str]) -> None:
     cluster, namespace = where[0] or "c", where[1] or "n"
     scopes = {
         Scope(CONFIGMAPS): True,
@@ -64,13 +60,12 @@ def test_a_key_is_taken_apart_again(cluster: str, namespace: str, name: str, rev
     assert keys.revision_of_key(key + keys.revision_key(revision)) == revision
     # Versions of one object lie between its key and BEHIND, and those of a longer name do not.
     assert (
-        key
-        < key + keys.revision_key(revision)
-        < key + keys.BEHIND
-        < keys.object_key(9, cluster, namespace, name + "a")
+        key < key + keys.revision_key(revision) < key + keys.BEHIND < keys.object_key(9, cluster, namespace, name + "a")
     )
 
 
 def test_a_long_name_is_marked_as_a_hash() -> None:
     assert keys.split(keys.object_key(1, "c", "", "n" * 256)).hashed
     assert not keys.split(keys.object_key(1, "c", "", "n" * 255)).hashed
+    # A name with the mark in it could otherwise pose as the hash of another.
+    assert keys.split(keys.object_key(1, "c", "", "n\1n")).hashed

@@ -30,9 +30,7 @@ async def close_and_check(store: LmdbStore) -> None:
     assert fsck(store.options) == []
 
 
-async def test_compaction_by_age_drops_a_prefix_and_keeps_what_stands(
-    tmp_path: Path, time: HandClock
-) -> None:
+async def test_compaction_by_age_drops_a_prefix_and_keeps_what_stands(tmp_path: Path, time: HandClock) -> None:
     store = open_store(store_options(tmp_path, log_retention_s=100), clock=time.clock())
     first, second, gone = await create(store, "a", "b", "gone")
     [gone] = await store.submit([delete(key("gone"), gone)])
@@ -85,13 +83,9 @@ async def test_compaction_waits_for_the_publisher(tmp_path: Path, time: HandCloc
     await close_and_check(store)
 
 
-async def test_a_full_disk_takes_published_history_first_and_then_alarms(
-    tmp_path: Path, time: HandClock
-) -> None:
+async def test_a_full_disk_takes_published_history_first_and_then_alarms(tmp_path: Path, time: HandClock) -> None:
     alarms: list[str] = []
-    store = open_store(
-        store_options(tmp_path), clock=time.clock(), alarm=lambda event, **_facts: alarms.append(event)
-    )
+    store = open_store(store_options(tmp_path), clock=time.clock(), alarm=lambda event, **_facts: alarms.append(event))
     _, second, third = await create(store, "a", "b", "c")
     store.set_published(second)
     store.space._options = store_options(tmp_path, reserve_bytes=1 << 60)
@@ -106,9 +100,7 @@ async def test_a_full_disk_takes_published_history_first_and_then_alarms(
     await close_and_check(store)
 
 
-async def test_compaction_is_done_in_steps_between_which_writers_commit(
-    tmp_path: Path, time: HandClock
-) -> None:
+async def test_compaction_is_done_in_steps_between_which_writers_commit(tmp_path: Path, time: HandClock) -> None:
     store = open_store(store_options(tmp_path, log_retention_s=100), clock=time.clock())
     await asyncio.gather(*(create(store, f"n{index}") for index in range(1000)))
     time.pass_time(200)
@@ -119,6 +111,23 @@ async def test_compaction_is_done_in_steps_between_which_writers_commit(
     assert await compacting == 1000
     assert store.stats.commits - before >= 4
     assert [entry.revision for entry in store.tail(store.compacted)] == [revision]
+    await close_and_check(store)
+
+
+async def test_a_counter_row_goes_only_when_its_last_change_is_compacted(tmp_path: Path, time: HandClock) -> None:
+    store = open_store(store_options(tmp_path, log_retention_s=100), clock=time.clock())
+    [first] = await create(store, "a")
+    await store.submit([delete(key("a"), first)])
+    time.pass_time(101)
+    [second] = await create(store, "a")
+    [last] = await store.submit([delete(key("a"), second)])
+    await store.compact()
+    with store.snapshot() as snapshot:
+        assert snapshot.last(CONFIGMAPS, "root") == snapshot.last(CONFIGMAPS, "") == last
+    time.pass_time(101)
+    await store.compact()
+    with store.snapshot() as snapshot:
+        assert snapshot.last(CONFIGMAPS, "root") == snapshot.last(CONFIGMAPS, "") == 0
     await close_and_check(store)
 
 

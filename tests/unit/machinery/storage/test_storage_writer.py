@@ -136,9 +136,7 @@ def break_disk(store: LmdbStore, error: Exception) -> None:
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_a_failed_commit_ends_the_process_and_answers_nobody_with_success(
-    tmp_path: Path, threaded: bool
-) -> None:
+async def test_a_failed_commit_ends_the_process_and_answers_nobody_with_success(tmp_path: Path, threaded: bool) -> None:
     died: list[str] = []
     store = open_store(store_options(tmp_path, commit_in_thread=threaded), fatal=died.append)
     break_disk(store, lmdb.Error("mdb_txn_commit: Input/output error"))

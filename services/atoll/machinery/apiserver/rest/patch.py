@@ -22,10 +22,12 @@ from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import Stored, Writing, stored, strip_cluster
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
-from atoll.machinery.patch.apply import ApplyOptions, apply_patch
+from atoll.machinery.patch.apply import apply_patch
+from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.merge_patch import merge_patch
+from atoll.machinery.patch.options import ApplyOptions, reset_fields
 from atoll.machinery.patch.strategic import strategic_merge
 from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
 
@@ -143,10 +145,14 @@ def plan_apply(writing: Writing) -> Plan:
             raise errors.conflict(kind, call.info.name, text)
     live = _live(old)
     who = Manager(writing.options.manager, "Apply", kind.api_version, call.info.subresource)
-    options = ApplyOptions(force=bool(writing.options.force), now=call.now)
+    reset = reset_fields(call.info.subresource, kind.has_status)
+    options = ApplyOptions(force=bool(writing.options.force), now=call.now, reset=reset)
     if kind.schema is not None and not kind.builtin:
         kind.schema.prune(patch)
-    merged = apply_patch(live, patch, who, type_schema_of(kind), options)
+    try:
+        merged = apply_patch(live, patch, who, type_schema_of(kind), options)
+    except ManagedFieldsInvalid as error:
+        raise invalid(kind.group_kind, call.info.name, error.errors) from error
     if old is None:
         merged["metadata"].pop("resourceVersion", None)
         return plan_new(writing, merged, tracked=True)

@@ -21,8 +21,10 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.metadata import validate_metadata, validate_metadata_update
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.status import FieldError, invalid
+from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
-from atoll.machinery.patch.update import track_update
+from atoll.machinery.patch.options import TrackOptions, reset_fields
+from atoll.machinery.patch.update import keep_timestamps, track_update
 from atoll.machinery.storage.contract import (
     Check,
     Delete,
@@ -135,7 +137,11 @@ def own_fields(writing: Writing, obj: Object, live: Object | None, subresource: 
     """Attribute what changed to the writer in metadata.managedFields."""
     kind = writing.call.kind
     who = Manager(writing.options.manager, "Update", kind.api_version, subresource)
-    track_update(live, obj, who, type_schema_of(kind), writing.call.now)
+    options = TrackOptions(reset=reset_fields(subresource, kind.has_status))
+    try:
+        track_update(live, obj, who, type_schema_of(kind), writing.call.now, options)
+    except ManagedFieldsInvalid as error:
+        raise invalid(kind.group_kind, obj["metadata"].get("name", ""), error.errors) from error
 
 
 def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Plan:
@@ -187,6 +193,7 @@ def finish_update(
     writing.admission.validate(review)
     if not subresource:
         call.warnings.extend(kind.warnings(obj))
+    keep_timestamps(before, obj)
     stamp_cluster(obj, call.cluster)
     value, hole = encode(_to_stored(kind, obj))
     guards = _guards(writing, creates=False) + tuple(review.guards)

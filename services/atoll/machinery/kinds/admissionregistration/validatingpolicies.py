@@ -70,9 +70,7 @@ def _annotations_errors(obj: Object, spec: Object) -> list[FieldError]:
         errors += invalid_values(f"{at}.key", full, label_key_errors(full))
         errors += blank_errors(annotation, ("valueExpression",), at, "{} is not specified")
         if len(text(annotation, "valueExpression").strip().encode()) > _EXPRESSION_SIZE:
-            errors.append(
-                required(f"{at}.valueExpression", f"must not exceed {_EXPRESSION_SIZE} bytes in length")
-            )
+            errors.append(required(f"{at}.valueExpression", f"must not exceed {_EXPRESSION_SIZE} bytes in length"))
         if key in keys:
             errors.append(duplicate(f"{at}.key", key))
         keys.add(key)

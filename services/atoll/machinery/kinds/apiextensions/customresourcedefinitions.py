@@ -6,7 +6,6 @@ What a definition may say, and its defaults, lives in `schema.crd`, because it i
 
 from __future__ import annotations
 
-
 from atoll.machinery.kinds.checks import mapping, objects
 from atoll.machinery.kinds.kind import Kind, Subresource
 from atoll.machinery.kinds.native import (

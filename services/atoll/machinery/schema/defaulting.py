@@ -1,0 +1,78 @@
+"""Whether the defaults of a definition's schema are values that the schema itself takes, whole and unpruned.
+
+`definition` asks once the schema is known to be structural, so that a default never makes an object invalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema import trim
+from atoll.machinery.schema.build import build_value
+from atoll.machinery.schema.fielderrors import invalid
+from atoll.machinery.schema.node import Node
+from atoll.machinery.schema.objectmeta import META_FIELDS, METADATA, embedded_errors
+from atoll.machinery.schema.report import Report, report, report_embedded
+from atoll.machinery.schema.structure import is_set
+
+#: A step into a list; other steps are keys.
+_ITEM = 0
+
+Steps = tuple[str | int, ...]
+
+
+def default_errors(schema: Object, path: str) -> list[FieldError]:
+    """Every default that has unknown fields or does not validate. `path` is the schema's field."""
+    root = {**schema, "x-kubernetes-embedded-resource": True}
+    return list(_errors(root, path, (), in_metadata=False))
+
+
+def _errors(schema: Object, path: str, steps: Steps, *, in_metadata: bool) -> Iterator[FieldError]:
+    embedded = is_set(schema, "x-kubernetes-embedded-resource")
+    if embedded:
+        in_metadata, steps = False, ()
+    value = schema.get("default")
+    if value is not None:
+        check = _metadata_errors if in_metadata else _value_errors
+        yield from check(schema, value, f"{path}.default", steps)
+    if isinstance(schema.get("items"), dict):
+        yield from _errors(schema["items"], f"{path}.items", (*steps, _ITEM), in_metadata=in_metadata)
+    for key, child in (schema.get("properties") or {}).items():
+        inside = in_metadata or (embedded and key in META_FIELDS)
+        yield from _errors(child, f"{path}.properties[{key}]", (*steps, key), in_metadata=inside)
+
+
+def _value_errors(schema: Object, value: Any, path: str, _: Steps) -> Iterator[FieldError]:
+    node = build_value(schema)
+    if not trim.is_clean(node, value):
+        yield invalid(path, value, "must not have unknown fields")
+    yield from _judged(node, value, path)
+
+
+def _judged(node: Node, value: Any, path: str) -> list[FieldError]:
+    out = Report(path)
+    report(node, value, "", out)
+    embedded: list[FieldError] = []
+    report_embedded(node, value, path, embedded)
+    return [*embedded, *out.errors]
+
+
+def _metadata_errors(schema: Object, value: Any, path: str, steps: Steps) -> Iterator[FieldError]:
+    """A default inside metadata is judged as part of an object, because its field alone says little."""
+    obj: Any = value
+    for step in reversed(steps):
+        obj = [obj] if step == _ITEM else {step: obj}
+    obj = {"apiVersion": "validation/v1", "kind": "Validation", **obj}
+    problems: list[FieldError] = []
+    if obj.get("metadata") is not None:
+        problems = _judged(build_value(METADATA), obj["metadata"], "metadata")
+    problems = problems or embedded_errors(obj, "")
+    if problems:
+        texts = [str(problem).removeprefix(".") for problem in problems]
+        text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+        yield invalid(path, value, f"must result in valid metadata: {text}")
+    else:
+        yield from _judged(build_value(schema), value, path)

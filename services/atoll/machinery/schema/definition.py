@@ -1,0 +1,78 @@
+"""The schema of one version of a definition, judged whole: form, keywords, structure, defaults.
+
+`crd` asks for every version of a CustomResourceDefinition or an APIResourceSchema. An empty answer means that
+`structural.compile_schema` gives a schema that does what the definition says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema import formats
+from atoll.machinery.schema.defaulting import default_errors
+from atoll.machinery.schema.fielderrors import forbidden, invalid
+from atoll.machinery.schema.keywords import has_unsupported, keyword_errors
+from atoll.machinery.schema.shape import children, shape_errors
+from atoll.machinery.schema.structure import is_set, structural_errors
+
+# Kubernetes lists them by the names of Go's fields.
+_ROOT_WITH_STATUS = (
+    "Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength",
+    "MinLength", "Pattern", "MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties",
+    "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
+)  # fmt: skip
+_ROOT_KEYWORDS = frozenset(
+    {
+        *(name[0].lower() + name[1:] for name in _ROOT_WITH_STATUS if not name.startswith("X")),
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-validations",
+    }
+)
+
+
+def definition_errors(schema: Any, path: str, *, has_status: bool) -> list[FieldError]:
+    """Every reason to refuse a version's schema. `path` is its field; `has_status` whether it has a status subresource."""
+    if errors := shape_errors(schema, path):
+        return errors
+    errors = _root_errors(schema, path, has_status)
+    unsupported = has_unsupported(schema)
+    if not unsupported:
+        structural = structural_errors(schema, path)
+        errors += structural or default_errors(schema, path)
+    errors += keyword_errors(schema, path)
+    if unsupported and not errors:
+        errors.append(invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
+    return errors
+
+
+def _root_errors(schema: Object, path: str, has_status: bool) -> list[FieldError]:
+    errors = []
+    if has_status:
+        odd = [key for key in schema if is_set(schema, key) and key not in _ROOT_KEYWORDS]
+        if schema.get("type") and schema["type"] != "object":
+            text = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
+            errors.append(invalid(f"{path}.type", schema["type"], text))
+        elif odd:
+            known = " ".join(_ROOT_WITH_STATUS)
+            text = f"only [{known}] fields are allowed at the root of the schema if the status subresource is enabled"
+            errors.append(invalid(path, schema, text))
+    if is_set(schema, "nullable"):
+        errors.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
+    return errors
+
+
+def unrecognized_formats(schema: Object) -> list[str]:
+    """Formats that mean nothing for their type, each once, in document order; they are kept and not checked."""
+    found: dict[str, None] = {}
+    todo: list[Any] = [schema]
+    while todo:
+        item = todo.pop()
+        if not isinstance(item, dict):
+            continue
+        name, declared = item.get("format"), item.get("type") or ""
+        if isinstance(name, str) and name and not formats.is_recognized(str(declared), name):
+            found[name] = None
+        todo.extend(reversed([child for child, _ in children(item, "")]))
+    return list(found)

@@ -1,0 +1,205 @@
+"""What single keywords of a definition's schema may say, at every depth: the part of the checks that needs no whole.
+
+`definition` asks after `shape`. Kubernetes' words; in document order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported, required
+from atoll.machinery.schema.objectmeta import META_FIELDS
+from atoll.machinery.schema.shape import JUNCTORS, NAMED
+from atoll.machinery.schema.structure import is_set
+
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+#: Keywords that no definition may use; with any of them nothing structural can be said of the schema.
+UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
+_MAP_KEY = "this property is in x-kubernetes-list-map-keys, so it"
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a schema stands: what that forbids."""
+
+    is_root: bool = False
+    in_metadata: bool = False
+    #: Why there may be no default here; empty where there may.
+    no_default: str = ""
+
+
+def keyword_errors(schema: Object, path: str) -> list[FieldError]:
+    """Every keyword that says what it may not. `path` is the schema's field."""
+    return list(_errors(schema, path, _Place(is_root=True)))
+
+
+def has_unsupported(schema: Object) -> bool:
+    """Whether any schema in a schema uses an unsupported keyword, or several schemas for the items of a list."""
+    todo = [schema]
+    while todo:
+        item = todo.pop()
+        if any(is_set(item, keyword) for keyword in (*UNSUPPORTED, "$schema")) or isinstance(item.get("items"), list):
+            return True
+        todo.extend(child for child, _, _ in _below(item, "", _Place()))
+    return False
+
+
+def _errors(schema: Object, path: str, place: _Place) -> Iterator[FieldError]:
+    yield from _plain_errors(schema, path, place)
+    for child, below, inside in _below(schema, path, place):
+        yield from _errors(child, below, inside)
+    yield from _list_errors(schema, path)
+    yield from _rule_errors(schema, path)
+
+
+def _below(schema: Object, path: str, place: _Place) -> Iterator[tuple[Object, str, _Place]]:
+    inner = msgspec.structs.replace(place, is_root=False)
+    for keyword in NAMED:
+        for key, child in (schema.get(keyword) or {}).items():
+            yield child, f"{path}.{keyword}[{key}]", _at_property(schema, keyword, key, place)
+    for keyword in JUNCTORS:
+        for index, child in enumerate(schema.get(keyword) or ()):
+            yield child, f"{path}.{keyword}[{index}]", inner
+    for keyword in ("not", "items", "additionalProperties"):
+        child = schema.get(keyword)
+        if isinstance(child, dict):
+            reason = "inside additionalProperties applying to object metadata"
+            forbids = keyword == "additionalProperties" and place.in_metadata
+            yield child, f"{path}.{keyword}", msgspec.structs.replace(inner, no_default=reason) if forbids else inner
+
+
+def _at_property(schema: Object, keyword: str, key: str, place: _Place) -> _Place:
+    is_object = place.is_root or is_set(schema, "x-kubernetes-embedded-resource")
+    if keyword != "properties" or not is_object or key not in META_FIELDS:
+        return msgspec.structs.replace(place, is_root=False)
+    reason = f"in top-level {key}" if place.is_root else place.no_default
+    return _Place(in_metadata=True, no_default=reason)
+
+
+def _plain_errors(schema: Object, path: str, place: _Place) -> Iterator[FieldError]:
+    name = schema.get("type") or ""
+    if name and name not in _TYPES:
+        yield not_supported(f"{path}.type", name, _TYPES)
+    if schema.get("default") is not None and place.no_default:
+        yield forbidden(f"{path}.default", f"must not be set {place.no_default}")
+    for keyword in UNSUPPORTED:
+        if is_set(schema, keyword):
+            yield forbidden(f"{path}.{keyword}", f"{keyword} is not supported")
+    if name == "null":
+        yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
+    if isinstance(schema.get("items"), list):
+        yield forbidden(f"{path}.items", "items must be a schema object and not an array")
+    if place.in_metadata and is_set(schema, "x-kubernetes-embedded-resource"):
+        yield forbidden(f"{path}.x-kubernetes-embedded-resource", "must not be used inside of resource meta")
+    if is_set(schema, "uniqueItems"):
+        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield forbidden(f"{path}.uniqueItems", text)
+    if schema.get("properties") and schema.get("additionalProperties") not in (None, True):
+        yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
+    if schema.get("x-kubernetes-preserve-unknown-fields") is False:
+        yield invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
+
+
+def _topology_errors(schema: Object, path: str, keyword: str, wanted: str) -> Iterator[FieldError]:
+    if schema.get(keyword) is None or schema.get("type") == wanted:
+        return
+    text, name = f"must be {wanted} if {keyword} is specified", schema.get("type") or ""
+    yield invalid(f"{path}.type", name, text) if name else required(f"{path}.type", text)
+
+
+def _list_errors(schema: Object, path: str) -> Iterator[FieldError]:
+    map_type, list_type = schema.get("x-kubernetes-map-type"), schema.get("x-kubernetes-list-type")
+    yield from _topology_errors(schema, path, "x-kubernetes-map-type", "object")
+    if map_type not in (None, "atomic", "granular"):
+        yield not_supported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
+    yield from _topology_errors(schema, path, "x-kubernetes-list-type", "array")
+    items = schema.get("items")
+    if list_type == "set" and schema.get("type") == "array" and isinstance(items, dict):
+        yield from _atomic_errors(items, path)
+    if list_type not in (None, "atomic", "set", "map"):
+        yield not_supported(f"{path}.x-kubernetes-list-type", list_type, ("atomic", "set", "map"))
+    if schema.get("x-kubernetes-list-map-keys") and list_type != "map":
+        text, at = "must be map if x-kubernetes-list-map-keys is non-empty", f"{path}.x-kubernetes-list-type"
+        yield required(at, text) if list_type is None else invalid(at, list_type, text)
+    if list_type == "map":
+        yield from _map_errors(schema, path)
+    if list_type in ("set", "map") and isinstance(items, dict) and is_set(items, "nullable"):
+        yield forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {list_type}")
+    if list_type == "map" and isinstance(items, dict):
+        yield from _map_key_errors(schema, items, path)
+
+
+def _atomic_errors(items: Object, path: str) -> Iterator[FieldError]:
+    text = "must be atomic as item of a list with x-kubernetes-list-type=set"
+    list_type = items.get("x-kubernetes-list-type")
+    if items.get("type") == "array" and list_type not in (None, "atomic"):
+        yield invalid(f"{path}.items.x-kubernetes-list-type", list_type, text)
+    if items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
+        yield invalid(f"{path}.items.x-kubernetes-map-type", items.get("x-kubernetes-map-type"), text)
+
+
+def _map_errors(schema: Object, path: str) -> Iterator[FieldError]:
+    keys, items = schema.get("x-kubernetes-list-map-keys") or [], schema.get("items")
+    at = f"{path}.x-kubernetes-list-map-keys"
+    if not keys:
+        yield required(at, "must not be empty if x-kubernetes-list-type is map")
+    if items is None:
+        yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
+    if not isinstance(items, dict):
+        return
+    if items.get("type") != "object":
+        text = "must be object if parent array's x-kubernetes-list-type is map"
+        yield invalid(f"{path}.items.type", items.get("type") or "", text)
+        return
+    properties = items.get("properties") or {}
+    for index, key in enumerate(keys):
+        if key not in properties:
+            yield invalid(at, keys, "entries must all be names of item properties")
+        elif properties[key].get("type") in ("array", "object"):
+            text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+            yield invalid(f"{path}.items.properties[{key}].type", items["type"], text)
+        if key in keys[:index]:
+            yield invalid(at, keys, "must not contain duplicate entries")
+
+
+def _map_key_errors(schema: Object, items: Object, path: str) -> Iterator[FieldError]:
+    properties, needed = items.get("properties") or {}, items.get("required") or ()
+    for key in schema.get("x-kubernetes-list-map-keys") or ():
+        if key not in properties:
+            continue
+        at = f"{path}.items.properties[{key}]"
+        if key not in needed and properties[key].get("default") is None:
+            yield required(f"{at}.default", f"{_MAP_KEY} must have a default or be a required property")
+        if is_set(properties[key], "nullable"):
+            yield forbidden(f"{at}.nullable", f"{_MAP_KEY} cannot be nullable")
+
+
+def _rule_errors(schema: Object, path: str) -> Iterator[FieldError]:
+    for index, entry in enumerate(schema.get("x-kubernetes-validations") or ()):
+        at = f"{path}.x-kubernetes-validations[{index}]"
+        rule, message = entry.get("rule") or "", entry.get("message") or ""
+        if not rule.strip():
+            yield required(f"{at}.rule", "rule is not specified")
+        elif message and not message.strip():
+            yield invalid(f"{at}.message", message, "must be non-empty if specified")
+        elif _has_newline(message.strip()):
+            yield invalid(f"{at}.message", message, "must not contain line breaks")
+        elif _has_newline(rule.strip()) and not message:
+            yield required(f"{at}.message", "message must be specified if rule contains line breaks")
+        expression, place = entry.get("messageExpression") or "", entry.get("fieldPath") or ""
+        if expression and not expression.strip():
+            yield required(f"{at}.messageExpression", "messageExpression must be non-empty if specified")
+        if entry.get("reason") is not None and entry["reason"] not in _REASONS:
+            yield not_supported(f"{at}.reason", entry["reason"], _REASONS)
+        if place and not place.strip():
+            yield invalid(f"{at}.fieldPath", place, "must be non-empty if specified")
+        if _has_newline(place):
+            yield invalid(f"{at}.fieldPath", place, "must not contain line breaks")
+
+
+def _has_newline(text: str) -> bool:
+    return "\n" in text or "\r" in text

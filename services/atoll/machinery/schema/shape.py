@@ -1,0 +1,118 @@
+"""Whether a schema in a definition has the form of a schema at all: every keyword with a value of its type.
+
+The checks of definitions (`definition`, `structure`, `keywords`, `defaulting`) may then read it without asking. A
+CustomResourceDefinition's own schema tells most of this too; an APIResourceSchema's holds its schemas as open JSON,
+so this is all that stands between a tenant's bytes and the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.accept import TYPE_NAMES
+from atoll.machinery.schema.fielderrors import quote, type_invalid
+
+#: Levels of schemas in schemas. Real ones have about 20.
+MAX_LEVELS = 100
+
+_STRINGS = (
+    "id", "$schema", "$ref", "description", "type", "format", "title", "pattern", "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+)  # fmt: skip
+_NUMBERS = ("maximum", "minimum", "multipleOf")
+_INTEGERS = ("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties")
+_BOOLEANS = (
+    "exclusiveMaximum", "exclusiveMinimum", "uniqueItems", "nullable", "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string",
+)  # fmt: skip
+_LISTS = (
+    "enum",
+    "required",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-validations",
+    *(JUNCTORS := ("allOf", "oneOf", "anyOf")),
+)
+_MAPS = (*(NAMED := ("properties", "patternProperties", "definitions")), "dependencies", "externalDocs")
+_TYPES: dict[str, str] = {
+    **dict.fromkeys(_STRINGS, "string"), **dict.fromkeys(_NUMBERS, "number"), **dict.fromkeys(_INTEGERS, "integer"),
+    **dict.fromkeys(_BOOLEANS, "boolean"), **dict.fromkeys(_LISTS, "array"), **dict.fromkeys(_MAPS, "object"),
+    "not": "object",
+}  # fmt: skip
+_ITEM_TYPES = {
+    "required": "string", "x-kubernetes-list-map-keys": "string", "x-kubernetes-validations": "object",
+    **dict.fromkeys(JUNCTORS, "object"),
+}  # fmt: skip
+_RULE_STRINGS = ("rule", "message", "messageExpression", "reason", "fieldPath")
+
+
+def shape_errors(schema: Any, path: str) -> list[FieldError]:
+    """Every keyword whose value has a wrong type, at every depth; nulls count as absent. `path` is the schema's field."""
+    errors: list[FieldError] = []
+    todo: list[tuple[Any, str, int]] = [(schema, path, 0)]
+    while todo:
+        item, at, level = todo.pop()
+        if error := _type_error(item, "object", at):
+            errors.append(error)
+        elif level > MAX_LEVELS:
+            return [type_invalid(at, "object", f"{at} in body is nested deeper than {MAX_LEVELS} schemas")]
+        else:
+            errors.extend(_own_errors(item, at))
+            todo.extend((child, below, level + 1) for child, below in children(item, at))
+    return errors
+
+
+def children(schema: Object, path: str) -> Iterator[tuple[Any, str]]:
+    """The schemas directly inside a schema, of whatever type, and their fields."""
+    for keyword in NAMED:
+        if isinstance(schema.get(keyword), dict):
+            yield from ((child, f"{path}.{keyword}[{key}]") for key, child in schema[keyword].items())
+    for keyword in JUNCTORS:
+        if isinstance(schema.get(keyword), list):
+            yield from ((child, f"{path}.{keyword}[{index}]") for index, child in enumerate(schema[keyword]))
+    for keyword in ("not", "additionalProperties", "items", "additionalItems"):
+        if isinstance(schema.get(keyword), dict):
+            yield schema[keyword], f"{path}.{keyword}"
+
+
+def _own_errors(schema: Object, path: str) -> Iterator[FieldError]:
+    for keyword, value in schema.items():
+        wanted = _TYPES.get(keyword)
+        at = f"{path}.{keyword}"
+        if value is None or (wanted is None and keyword not in ("items", "additionalProperties", "additionalItems")):
+            continue
+        if wanted is None:
+            # These take a schema, and the first a list, the others a boolean as well.
+            other = list if keyword == "items" else bool
+            error = None if isinstance(value, (dict, other)) else _type_error(value, "object", at)
+        else:
+            error = _type_error(value, wanted, at)
+        if error:
+            yield error
+        elif keyword in _ITEM_TYPES:
+            yield from _item_errors(value, _ITEM_TYPES[keyword], at)
+            if keyword == "x-kubernetes-validations":
+                yield from _rule_errors(value, at)
+
+
+def _item_errors(values: list[Any], wanted: str, path: str) -> Iterator[FieldError]:
+    for index, value in enumerate(values):
+        if error := _type_error(value, wanted, f"{path}[{index}]"):
+            yield error
+
+
+def _rule_errors(rules: list[Any], path: str) -> Iterator[FieldError]:
+    for index, rule in enumerate(rules):
+        for key in _RULE_STRINGS:
+            value = rule.get(key) if isinstance(rule, dict) else None
+            if value is not None and (error := _type_error(value, "string", f"{path}[{index}].{key}")):
+                yield error
+
+
+def _type_error(value: Any, wanted: str, path: str) -> FieldError | None:
+    found = TYPE_NAMES[type(value)]
+    if found == wanted or (wanted == "number" and found == "integer"):
+        return None
+    return type_invalid(path, found, f"{path} in body must be of type {wanted}: {quote(found)}")

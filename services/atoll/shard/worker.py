@@ -1,0 +1,81 @@
+"""An API worker: TLS, authentication, authorization, admission and all reads, beside the shard's writer.
+
+`standalone.workers` starts it with one line of JSON on standard input (`Brief`), keeps that pipe open for as long as it
+lives, and reads one line back when the worker serves. Reads go to the LMDB file; mutations go to the writer over its
+Unix socket. A worker holds nothing that another does not: any of them may answer any request, and any may die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens
+from atoll.machinery.process import logging, tls
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.remote_store import connect_store
+from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.server import Server
+from atoll.shard.app import ShardApp
+from atoll.shard.config import ShardConfig
+from atoll.shard.identity import load
+
+log = structlog.get_logger()
+
+DRAIN_S = 10.0
+READY = "ready"
+
+
+class Brief(msgspec.Struct, frozen=True):
+    """What a worker is told. Tokens travel on the pipe alone, never in arguments or the environment."""
+
+    config: ShardConfig
+    store: StoreOptions
+    socket: str
+    url: str
+    port: int
+    names: list[str]
+    tokens: AdminTokens | None
+
+
+async def serve(brief: Brief) -> None:
+    """Serve until SIGTERM, until the writer is gone, or until the pipe to the parent closes."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    loop.add_reader(sys.stdin.fileno(), stop.set)
+    store = await connect_store(brief.store, Path(brief.socket))
+    try:
+        credentials = load(brief.config, brief.names, tokens=brief.tokens)
+        app = ShardApp(brief.config, store, credentials, brief.url)
+        context = tls.server_context(credentials.serving, credentials.client_ca_pem)
+        server = Server(app.pipeline(), Limits(), context)
+        await server.start(brief.config.bind_address, brief.port, reuse_port=True)
+        sys.stdout.write(READY + "\n")
+        sys.stdout.flush()
+        gone = asyncio.create_task(store.disconnected.wait())
+        await asyncio.wait({gone, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        app.ready_checks["shutdown"] = lambda: "process is shutting down"
+        await server.drain(DRAIN_S)
+        app.close()
+    finally:
+        await store.close()
+
+
+def main() -> None:
+    """Entry point of the process."""
+    import uvloop
+
+    brief = msgspec.json.decode(sys.stdin.buffer.readline(), type=Brief)
+    logging.configure(brief.config.log_level)
+    uvloop.run(serve(brief))
+
+
+if __name__ == "__main__":
+    main()

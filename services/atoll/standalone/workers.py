@@ -1,0 +1,112 @@
+"""API workers beside the writer: started, supervised, replaced when they die, drained at the end.
+
+All listen on one port (SO_REUSEPORT), which this process holds bound so that it stays ours while no worker listens. The
+brief goes over a pipe, which doubles as a leash: a worker whose parent is gone sees its end and leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from atoll.machinery.storage.lmdb_store import LmdbStore
+from atoll.machinery.storage.submit_server import SubmitServer
+from atoll.shard.worker import READY, Brief
+
+log = structlog.get_logger()
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+BASE_DELAY_S, MAX_DELAY_S = 0.1, 5.0
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """Bind a port that workers will share, without listening on it. Raises OSError if it is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Workers:
+    """A fixed number of worker processes. `start` returns when all of them serve."""
+
+    def __init__(self, store: LmdbStore, count: int) -> None:
+        # Unix socket paths are short, root directories need not be.
+        self._directory = Path(tempfile.mkdtemp(prefix="atoll-"))
+        self.socket = self._directory / "submit"
+        self._seam = SubmitServer(store, self.socket)
+        self._count = count
+        self._keepers: list[asyncio.Task[None]] = []
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = False
+
+    async def start(self, brief: Brief) -> None:
+        """Open the seam and start every worker. Raises RuntimeError if one does not come up."""
+        await self._seam.start()
+        data = msgspec.json.encode(brief) + b"\n"
+        await asyncio.gather(*(self._spawn(number, data) for number in range(self._count)))
+        self._keepers = [asyncio.create_task(self._keep(number, data)) for number in range(self._count)]
+
+    async def _spawn(self, number: int, data: bytes) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "atoll.shard.worker",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        self._processes[number] = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(data)
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+        if line.strip() != READY.encode():
+            raise RuntimeError(f"worker {number} did not start")
+        log.info("worker serves", worker=number, pid=process.pid)
+
+    async def _keep(self, number: int, data: bytes) -> None:
+        """Replace a worker that dies, later each time it dies at once."""
+        delay = BASE_DELAY_S
+        while not self._stopping:
+            code = await self._processes[number].wait()
+            if self._stopping:
+                return
+            log.error("worker died", worker=number, code=code, again_s=delay)
+            await asyncio.sleep(delay)
+            try:
+                await self._spawn(number, data)
+                delay = BASE_DELAY_S
+            except (RuntimeError, TimeoutError, OSError) as error:
+                log.error("worker did not start", worker=number, error=str(error))
+                delay = min(delay * 2, MAX_DELAY_S)
+
+    async def stop(self) -> None:
+        """Drain and end every worker, then close the seam."""
+        self._stopping = True
+        processes = [process for process in self._processes.values() if process.returncode is None]
+        for process in processes:
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await asyncio.gather(*(process.wait() for process in processes))
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await self._seam.close()
+        shutil.rmtree(self._directory, ignore_errors=True)

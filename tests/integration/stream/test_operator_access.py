@@ -1,0 +1,217 @@
+"""What the operator's credential reaches, subject by subject, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.permissions import OPERATOR_CONSUMERS
+from atoll.machinery.stream.subjects import stream_name
+from harness.nats import NatsServer
+from harness.shardlog import CONFIGMAPS, ShardLog
+from harness.streams import publishing, read_stream
+
+CHANGES, STATE = stream_name("changes", "root"), stream_name("state", "root")
+OWN = OPERATOR_CONSUMERS[1]
+
+
+class Operator:
+    """A plain client with the operator's credential that remembers what it was refused."""
+
+    def __init__(self) -> None:
+        self.client = Client()
+        self.refusals: list[str] = []
+
+    async def connect(self, server: NatsServer) -> None:
+        async def on_error(error: Exception) -> None:
+            self.refusals.append(str(error).lower())
+
+        await self.client.connect(**server.operator["connect"], error_cb=on_error)
+
+    async def publish_refused(self, subject: str, body: bytes = b"{}") -> bool:
+        before = len(self.refusals)
+        await self.client.publish(subject, body, reply=self.client.new_inbox())
+        await self.client.flush()
+        return any("permissions violation" in text for text in self.refusals[before:])
+
+    async def subscribe_refused(self, subject: str, queue: str = "") -> bool:
+        before = len(self.refusals)
+        await self.client.subscribe(subject, queue=queue)
+        await self.client.flush()
+        return any("permissions violation" in text for text in self.refusals[before:])
+
+    async def api(self, subject: str, body: object) -> dict[str, Any]:
+        reply = await self.client.request(f"$JS.API.{subject}", json.dumps(body).encode(), timeout=5)
+        answer: dict[str, Any] = json.loads(reply.data)
+        return answer
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as server, publishing(log, server) as running:
+        for number in range(20):
+            log.put(ObjectKey(CONFIGMAPS, "c1", "default", f"m{number}"))
+        await running.drained()
+        yield server
+
+
+@pytest.fixture
+async def operator(server: NatsServer) -> AsyncIterator[Operator]:
+    operator = Operator()
+    await operator.connect(server)
+    yield operator
+    await operator.client.close()
+
+
+REFUSED_TO_PUBLISH = [
+    "atoll.changes.root.core.core.configmaps.c1",
+    "atoll.changes.root.-",
+    "atoll.state.root.core.core.configmaps.c1.x",
+    "atoll.state.root.-",
+    "atoll.changes.other.core.core.configmaps.c1",
+    "atoll.anything",
+    "atoll",
+    *(
+        f"$JS.API.STREAM.{verb}.{stream}"
+        for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.GET", "MSG.DELETE", "SNAPSHOT", "RESTORE")
+        for stream in (CHANGES, STATE, "another")
+    ),
+    "$JS.API.STREAM.INFO.another",
+    "$JS.API.STREAM.LIST",
+    "$JS.API.INFO",
+    "$JS.API.ACCOUNT.PURGE.ATOLL",
+    f"$JS.API.STREAM.LEADER.STEPDOWN.{CHANGES}",
+    f"$JS.API.STREAM.PEER.REMOVE.{CHANGES}",
+    f"$JS.API.DIRECT.GET.{CHANGES}",
+    f"$JS.API.DIRECT.GET.{STATE}.atoll.state.root.-",
+    *(
+        f"$JS.API.CONSUMER.{verb}.{stream}.{name}"
+        for verb in ("CREATE", "DURABLE.CREATE", "DELETE", "INFO", "MSG.NEXT", "PAUSE", "UNPIN", "RESET")
+        for stream in (CHANGES, STATE)
+        for name in ("atoll-audit-changes", "somebody", "operator-16", "operatorx")
+    ),
+    f"$JS.API.CONSUMER.CREATE.{CHANGES}",
+    f"$JS.API.CONSUMER.CREATE.{CHANGES}.somebody.atoll.changes.root.>",
+    f"$JS.API.CONSUMER.LIST.{CHANGES}",
+    f"$JS.API.CONSUMER.NAMES.{CHANGES}",
+    f"$JS.API.CONSUMER.PAUSE.{CHANGES}.{OWN}",
+    f"$JS.API.CONSUMER.CREATE.another.{OWN}",
+    f"$JS.ACK.{CHANGES}.somebody.1.1.1.1.1",
+    f"$JS.FC.{CHANGES}.somebody.x",
+    "$SYS.REQ.SERVER.PING",
+    "$SYS.REQ.USER.INFO",
+    "_INBOX.x",
+    "_INBOX_shard_root.x.1",
+]
+
+REFUSED_TO_SUBSCRIBE = [
+    ">",
+    "*",
+    "*.>",
+    "atoll.>",
+    "atoll.changes.root.>",
+    "atoll.*.root.>",
+    "$JS.>",
+    "$JS.API.>",
+    "$JS.EVENT.>",
+    "$JS.ACK.>",
+    "$SYS.>",
+    "_INBOX.>",
+    "_INBOX_shard_root.>",
+    "*.x",
+]
+
+ALLOWED_TO_PUBLISH = [
+    *(
+        f"$JS.API.CONSUMER.{verb}.{stream}.{name}"
+        for verb in ("CREATE", "DURABLE.CREATE", "DELETE", "INFO", "MSG.NEXT")
+        for stream in (CHANGES, STATE)
+        for name in (OPERATOR_CONSUMERS[0], OPERATOR_CONSUMERS[-1])
+    ),
+    f"$JS.API.CONSUMER.CREATE.{CHANGES}.{OWN}.atoll.changes.root.>",
+    f"$JS.API.STREAM.INFO.{CHANGES}",
+    f"$JS.API.STREAM.INFO.{STATE}",
+    "$JS.API.STREAM.NAMES",
+    f"$JS.ACK.{CHANGES}.{OWN}.1.1.1.1.1",
+]
+
+
+async def test_it_may_not_publish_what_is_not_its_own(operator: Operator) -> None:
+    assert [subject for subject in REFUSED_TO_PUBLISH if not await operator.publish_refused(subject)] == []
+
+
+async def test_it_may_not_subscribe_outside_its_inbox(operator: Operator) -> None:
+    assert [subject for subject in REFUSED_TO_SUBSCRIBE if not await operator.subscribe_refused(subject)] == []
+    queued = [subject for subject in REFUSED_TO_SUBSCRIBE if not await operator.subscribe_refused(subject, "q")]
+    assert queued == []
+
+
+async def test_it_may_do_all_that_its_own_consumers_need(operator: Operator) -> None:
+    assert [subject for subject in ALLOWED_TO_PUBLISH if await operator.publish_refused(subject)] == []
+    assert not await operator.subscribe_refused("_INBOX_operator.x.*")
+
+
+async def test_it_creates_reads_acknowledges_and_deletes_its_own_consumer(operator: Operator) -> None:
+    context = operator.client.jetstream()
+    reading = await context.pull_subscribe("atoll.changes.root.>", durable=OWN, stream=CHANGES)
+    messages = await reading.fetch(20, timeout=5)
+    for message in messages:
+        await message.ack_sync()
+    info = await context.consumer_info(CHANGES, OWN)
+    assert (len(messages), info.num_ack_pending, info.num_pending) == (20, 0, 0)
+    assert await context.delete_consumer(CHANGES, OWN)
+    assert operator.refusals == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "atoll.state.root.core.core_kcp_io.logicalclusters.evil.x",
+        "atoll.changes.root.core.core.configmaps.evil",
+        f"$JS.API.STREAM.PURGE.{CHANGES}",
+        f"$JS.API.STREAM.DELETE.{STATE}",
+        "_INBOX_shard_root.guess",
+    ],
+)
+async def test_no_consumer_of_its_makes_the_server_deliver_where_it_may_not_publish(
+    server: NatsServer, operator: Operator, target: str
+) -> None:
+    before = [await read_stream(server, kind) for kind in ("changes", "state")]
+    config = {"name": OWN, "deliver_subject": target, "ack_policy": "none", "deliver_policy": "all"}
+    await operator.api(f"CONSUMER.CREATE.{CHANGES}.{OWN}", {"stream_name": CHANGES, "config": config})
+    # What the server would deliver, it would have by the time it has answered these in turn.
+    for _ in range(20):
+        await operator.api(f"STREAM.INFO.{CHANGES}", {})
+        await asyncio.sleep(0)
+    assert [await read_stream(server, kind) for kind in ("changes", "state")] == before
+
+
+async def test_nobody_gets_in_without_a_password(server: NatsServer) -> None:
+    for access in ({}, {"user": "operator", "password": "wrong"}, {"user": "shard-root", "password": ""}):
+        with pytest.raises(nats.errors.Error):
+            await nats.connect(server.server.address, allow_reconnect=False, max_reconnect_attempts=1, **access)
+
+
+async def test_a_shard_may_not_publish_in_the_name_of_another(server: NatsServer) -> None:
+    connection = await server.connect()
+    errors: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        errors.append(str(error).lower())
+
+    connection.client._error_cb = on_error
+    for subject in ("atoll.changes.other.-", "atoll.state.other.-", "$JS.API.STREAM.CREATE.atoll-changes-other",
+                    f"$JS.API.STREAM.DELETE.{CHANGES}", "atoll.x", "$JS.API.STREAM.LIST"):  # fmt: skip
+        await connection.publish(subject, b"{}")
+    await connection.client.flush()
+    await connection.close()
+    assert len([text for text in errors if "permissions violation" in text]) == 6
