@@ -44,6 +44,7 @@ class RawClient:
         async with asyncio.timeout(DEADLINE_S):
             text = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         status, *fields = text.rstrip("\r\n").split("\r\n")
+        assert status.startswith("HTTP/1.1 "), f"not a response: {status}"
         headers = {}
         for field in fields:
             name, _, value = field.partition(": ")

@@ -16,7 +16,7 @@ from atoll.machinery.kinds.native_schemas import REF_PREFIX, definitions
 from atoll.machinery.meta.objects import Object
 from harness.native import sample
 
-KINDS = [kind for kind in registry.NATIVE if kind.kind != "CustomResourceDefinition"] + [reviews.TOKENREQUEST]
+KINDS = [*registry.NATIVE, reviews.TOKENREQUEST]
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.sampled_from(["*", "a/b", "1Gi"])
 ANYTHING = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
@@ -110,7 +110,8 @@ def test_writing_what_was_stored_changes_nothing(kind: Kind, data: st.DataObject
 
 
 EVENT_FIELDS = [
-    "eventTime", "series", "reportingController", "reportingInstance", "action", "reason", "regarding", "related", "note",
+    "eventTime", "series", "reportingController", "reportingInstance", "action", "reason", "regarding", "related",
+        "note",
     "type", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount",
 ]  # fmt: skip
 CORE_FIELDS = [

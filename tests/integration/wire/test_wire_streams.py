@@ -277,6 +277,7 @@ async def test_a_task_of_somebody_else_waiting_in_drain_is_told_that_the_client_
         while True:
             streams.open[0].write(b"x" * 100_000)
             await streams.open[0].drain()
+            assert not streams.open[0].closed
 
     pouring = asyncio.ensure_future(pour())
     done, _ = await asyncio.wait([pouring], timeout=0.3)

@@ -56,7 +56,7 @@ def kinds_of_resource_schema(schema: Object, identity: str) -> list[Kind]:
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
-    """A key that sorts version names as Kubernetes does, the preferred first: v2, v1, v1beta1, v1alpha1, then the rest."""
+    """A key that sorts version names as Kubernetes does, preferred first: v2, v1, v1beta1, v1alpha1, then the rest."""
     match = _VERSION.match(version)
     if match is None:
         return (3, 0, 0, version)

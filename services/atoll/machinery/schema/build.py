@@ -211,18 +211,19 @@ def _pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def _fill_format(node: Node, source: Object, native: bool) -> None:
-    name = source.get("format")
-    declared = source.get("type") if isinstance(source.get("type"), str) else ""
-    if not isinstance(name, str) or "x-kubernetes-int-or-string" in source:
+    name, declared = source.get("format"), source.get("type") or ""
+    if not isinstance(name, str) or not isinstance(declared, str) or "x-kubernetes-int-or-string" in source:
         return
-    check = formats.check_of(declared, name)
-    if check is not None and native and name == "byte":
-        # Go decodes no bytes from an empty string; the format of custom resources does not allow it.
-        encoded = check
-        check = lambda text: not text or encoded(text)  # noqa: E731
     if formats.is_recognized(declared, name):
-        node.format_name, node.format_check = name, check
+        node.format_name = name
         node.format = name if declared in ("integer", "number") else ""
+        check = formats.check_of(declared, name)
+        node.format_check = _or_empty(check) if check is not None and native and name == "byte" else check
+
+
+def _or_empty(check: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Go decodes no bytes from an empty string, although the format of custom resources does not allow it."""
+    return lambda text: not text or check(text)
 
 
 def _fill_default(node: Node, source: Object) -> None:

@@ -33,7 +33,7 @@ _ROOT_KEYWORDS = frozenset(
 
 
 def definition_errors(schema: Any, path: str, *, has_status: bool) -> list[FieldError]:
-    """Every reason to refuse a version's schema. `path` is its field; `has_status` whether it has a status subresource."""
+    """Every reason to refuse a version's schema, at the field `path`; `has_status` says if status is a subresource."""
     if errors := shape_errors(schema, path):
         return errors
     errors = _root_errors(schema, path, has_status)

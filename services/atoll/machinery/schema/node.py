@@ -23,11 +23,12 @@ class Node:
     """One place of a schema. Fields keep the meaning of the keywords they come from; absent bounds are None."""
 
     __slots__ = (
-        "accept", "additional", "all_of", "any_of", "closed", "default", "defaulted", "embedded", "enum", "exclusive_max",
-        "exclusive_min", "fills", "format", "format_check", "format_name", "has_default", "items", "list_type",
-        "map_keys", "max_items", "max_length", "max_properties", "maximum", "meta", "min_items", "min_length",
-        "min_properties", "minimum", "multiple_of", "not_", "nullable", "one_of", "open", "pattern", "pattern_matches",
-        "plain", "properties", "required", "source", "type_name", "types", "unions", "unique",
+        "accept", "additional", "all_of", "any_of", "closed", "default", "defaulted", "embedded", "enum",
+        "exclusive_max", "exclusive_min", "fills", "format", "format_check", "format_name", "has_default",
+        "items", "list_type", "map_keys", "max_items", "max_length", "max_properties", "maximum", "meta",
+        "min_items", "min_length", "min_properties", "minimum", "multiple_of", "not_", "nullable", "one_of",
+        "open", "pattern", "pattern_matches", "plain", "properties", "required", "source", "type_name",
+        "types", "unions", "unique",
     )  # fmt: skip
 
     def __init__(self, source: Object) -> None:

@@ -48,7 +48,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
     def matches(text: str) -> bool:
         data = text.encode()
-        return match(_UNANCHORED, data, 0, len(data))[0] != _NO_MATCH
+        return bool(match(_UNANCHORED, data, 0, len(data))[0] != _NO_MATCH)
 
     return matches
 

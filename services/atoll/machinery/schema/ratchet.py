@@ -40,6 +40,8 @@ class Old:
         old = self._value
         if type(old) is not list or node.list_type != "map" or type(item) is not dict:
             return NOTHING
+        if not all(key in item for key in node.map_keys):
+            return NOTHING
         for each in old:
             if type(each) is dict and _same_keys(node, each, item):
                 return Old(each)
@@ -47,7 +49,7 @@ class Old:
 
 
 def _same_keys(node: Node, left: dict[str, Any], right: dict[str, Any]) -> bool:
-    return all(same(left.get(key, _ABSENT), right.get(key, _ABSENT)) for key in node.map_keys)
+    return all(same(left.get(key, _ABSENT), right[key]) for key in node.map_keys)
 
 
 NOTHING: Final = Old(_ABSENT)

@@ -118,10 +118,10 @@ def default(node: Node, value: Any) -> None:
         _default_object(_structure(node), value)
     elif type(value) is list and node.items is not None:
         items = node.items
-        for index, item in enumerate(value):
-            if item is None and items.has_default and not items.nullable:
-                value[index] = item = items.default()
-            if items.fills and (type(item) is dict or type(item) is list):
+        if items.has_default and not items.nullable and None in value:
+            value[:] = [items.default() if item is None else item for item in value]
+        if items.fills:
+            for item in value:
                 default(items, item)
 
 
@@ -130,15 +130,14 @@ def _default_object(node: Node, value: dict[str, Any]) -> None:
         if key not in value or (value[key] is None and not child.nullable):
             value[key] = child.default()
     properties, additional = node.properties, node.additional
+    if additional is not None and additional.has_default and not additional.nullable:
+        for key in [key for key, item in value.items() if item is None and key not in properties]:
+            value[key] = additional.default()
     for key, item in value.items():
-        below = properties.get(key, additional)
-        if below is None:
-            continue
-        if item is None and below is additional and below.has_default and not below.nullable:
-            # Assigning to a key that is there does not disturb the iteration.
-            value[key] = item = below.default()
-        if below.fills and (type(item) is dict or type(item) is list):
-            default(below, item)
+        if type(item) is dict or type(item) is list:
+            below = properties.get(key, additional)
+            if below is not None and below.fills:
+                default(below, item)
     meta = node.meta
     if meta is not None and type(value.get("metadata")) is dict:
         default(meta, value["metadata"])

@@ -97,7 +97,7 @@ class _Builder:
             self.duplicates.append(f'line {line}: key "{top.key}" already set in map')
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        known = self._anchors.get(event.anchor)
+        known = self._anchors.get(event.anchor or "")
         if known is None:
             raise DecodeError(f"invalid YAML: line {_line(event)}: unknown anchor '{event.anchor}' referenced")
         value, weight = known
@@ -147,7 +147,7 @@ def _copied(value: Any, depth: int) -> Any:
 
 
 def _line(event: yaml.Event) -> int:
-    return int(event.start_mark.line) + 1
+    return event.start_mark.line + 1 if event.start_mark is not None else 0
 
 
 def _events(data: bytes) -> Iterator[yaml.Event]:

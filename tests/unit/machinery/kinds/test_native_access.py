@@ -44,8 +44,10 @@ def test_a_role_may_have_no_rules() -> None:
     ("rule", "error"),
     [
         ({**READ, "verbs": []}, "rules[0].verbs: Required value: verbs must contain at least one value"),
-        ({**READ, "apiGroups": []}, "rules[0].apiGroups: Required value: resource rules must supply at least one api group"),
-        ({**READ, "resources": []}, "rules[0].resources: Required value: resource rules must supply at least one resource"),
+        ({**READ, "apiGroups": []}, "rules[0].apiGroups: Required value: resource rules must supply at least one "
+            "api group"),
+        ({**READ, "resources": []}, "rules[0].resources: Required value: resource rules must supply at least one "
+            "resource"),
         (
             {**READ, "nonResourceURLs": ["/x"]},
             'rules[0].nonResourceURLs: Invalid value: ["/x"]: rules cannot apply to both regular resources and '
@@ -119,9 +121,11 @@ def test_a_binding_without_a_role_is_refused_once() -> None:
 @pytest.mark.parametrize(
     ("subject", "error"),
     [
-        ({"kind": "Robot", "name": "r"}, 'kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"'),
+        ({"kind": "Robot", "name": "r"}, 'kind: Unsupported value: "Robot": supported values: "ServiceAccount", '
+            '"User", "Group"'),
         ({"kind": "User", "name": ""}, "name: Required value"),
-        ({"kind": "User", "name": "u", "apiGroup": "x"}, f'apiGroup: Unsupported value: "x": supported values: "{GROUP}"'),
+        ({"kind": "User", "name": "u", "apiGroup": "x"}, f'apiGroup: Unsupported value: "x": supported values: '
+            f'"{GROUP}"'),
         ({"kind": "ServiceAccount", "name": "s"}, "namespace: Required value"),
         (
             {"kind": "ServiceAccount", "name": "s", "namespace": "n", "apiGroup": GROUP},
@@ -261,7 +265,8 @@ def test_a_request_is_well_formed_and_signed(body: str, error: str) -> None:
         ),
         (
             {"signerName": "example/s"},
-            'spec.signerName: Invalid value: "example": should be a domain with at least two segments separated by dots',
+            'spec.signerName: Invalid value: "example": should be a domain with at least two segments separated by '
+            "dots",
         ),
     ],
 )
@@ -420,10 +425,13 @@ def test_a_local_review_stays_in_its_namespace() -> None:
     [
         ({}, "requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or "
              "rawSelector is required"),
-        ({"requirements": [{"key": "", "operator": "Exists"}]}, "requirements[0].key: Required value: must be specified"),
-        ({"requirements": [{"key": "a", "operator": "In"}]}, "requirements[0].values: Required value: must be specified "
+        ({"requirements": [{"key": "", "operator": "Exists"}]}, "requirements[0].key: Required value: must be "
+            "specified"),
+        ({"requirements": [{"key": "a", "operator": "In"}]}, "requirements[0].values: Required value: must be "
+            "specified "
                                                              "when `operator` is 'In' or 'NotIn'"),
-        ({"requirements": [{"key": "a", "operator": "Exists", "values": ["b"]}]}, "requirements[0].values: Forbidden: may "
+        ({"requirements": [{"key": "a", "operator": "Exists", "values": ["b"]}]}, "requirements[0].values: "
+            "Forbidden: may "
          "not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
     ],
 )  # fmt: skip
@@ -450,9 +458,12 @@ def test_a_token_request_asks_for_an_hour_unless_it_says_otherwise() -> None:
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        ({"expirationSeconds": 599}, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"),
-        ({"expirationSeconds": 2**32 + 1}, "spec.expirationSeconds: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds"),
-        ({"boundObjectRef": {"kind": "X"}}, 'spec.boundObjectRef.kind: Unsupported value: "X": supported values: "Node", "Pod", "Secret"'),
+        ({"expirationSeconds": 599}, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less "
+            "than 10 minutes"),
+        ({"expirationSeconds": 2**32 + 1}, "spec.expirationSeconds: Invalid value: 4294967297: may not specify a "
+            "duration larger than 2^32 seconds"),
+        ({"boundObjectRef": {"kind": "X"}}, 'spec.boundObjectRef.kind: Unsupported value: "X": supported values: '
+            '"Node", "Pod", "Secret"'),
     ],
 )  # fmt: skip
 def test_a_token_lives_within_bounds(spec: Object, error: str) -> None:

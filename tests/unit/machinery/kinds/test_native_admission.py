@@ -88,10 +88,13 @@ def test_defaults_of_two_webhooks_are_not_one_object() -> None:
     ("change", "errors"),
     [
         ({}, []),
-        ({"name": "a.b"}, ['name: Invalid value: "a.b": should be a domain with at least three segments separated by dots']),
+        ({"name": "a.b"}, ['name: Invalid value: "a.b": should be a domain with at least three segments separated '
+            'by dots']),
         ({"name": ""}, ["name: Required value"]),
-        ({"timeoutSeconds": 31}, ["timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds"]),
-        ({"timeoutSeconds": 0}, ["timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"]),
+        ({"timeoutSeconds": 31}, ["timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 "
+            "seconds"]),
+        ({"timeoutSeconds": 0}, ["timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 "
+            "seconds"]),
         ({"sideEffects": "Some"}, ['sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"']),
         ({"failurePolicy": "X"}, ['failurePolicy: Unsupported value: "X": supported values: "Fail", "Ignore"']),
         ({"admissionReviewVersions": []}, ["admissionReviewVersions: Required value: must specify one of v1, v1beta1"]),
@@ -99,7 +102,8 @@ def test_defaults_of_two_webhooks_are_not_one_object() -> None:
             {"admissionReviewVersions": ["v2"]},
             ['admissionReviewVersions: Invalid value: ["v2"]: must include at least one of v1, v1beta1'],
         ),
-        ({"admissionReviewVersions": ["v1", "v1"]}, ['admissionReviewVersions[1]: Invalid value: "v1": duplicate version']),
+        ({"admissionReviewVersions": ["v1", "v1"]}, ['admissionReviewVersions[1]: Invalid value: "v1": duplicate '
+            'version']),
         ({"clientConfig": {}}, ["clientConfig: Required value: exactly one of url or service is required"]),
         (
             {"clientConfig": {"url": "https://a", "service": {"name": "s", "namespace": "n"}}},
@@ -168,16 +172,23 @@ def test_line_breaks_in_certificates_are_overlooked() -> None:
     ("rule", "error"),
     [
         ({"operations": []}, "operations: Required value"),
-        ({"operations": ["*", "CREATE"]}, "operations: Invalid value: [\"*\",\"CREATE\"]: if '*' is present, must not specify other operations"),
-        ({"operations": ["LOOK"]}, 'operations[0]: Unsupported value: "LOOK": supported values: "*", "CONNECT", "CREATE", "DELETE", "UPDATE"'),
+        ({"operations": ["*", "CREATE"]}, "operations: Invalid value: [\"*\",\"CREATE\"]: if '*' is present, must "
+            "not specify other operations"),
+        ({"operations": ["LOOK"]}, 'operations[0]: Unsupported value: "LOOK": supported values: "*", "CONNECT", '
+            '"CREATE", "DELETE", "UPDATE"'),
         ({"apiGroups": []}, "apiGroups: Required value"),
-        ({"apiGroups": ["*", "a"]}, "apiGroups: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify other API groups"),
+        ({"apiGroups": ["*", "a"]}, "apiGroups: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify "
+            "other API groups"),
         ({"apiVersions": [""]}, "apiVersions[0]: Required value"),
         ({"resources": []}, "resources: Required value"),
-        ({"resources": ["a/*", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if 'a/*' is present, must not specify a/b"),
-        ({"resources": ["*/b", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if '*/b' is present, must not specify a/b"),
-        ({"resources": ["*/*", "a/b"]}, "resources: Invalid value: [\"*/*\",\"a/b\"]: if '*/*' is present, must not specify other resources"),
-        ({"resources": ["*", "a"]}, "resources: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify other resources without subresources"),
+        ({"resources": ["a/*", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if 'a/*' is present, must not "
+            "specify a/b"),
+        ({"resources": ["*/b", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if '*/b' is present, must not "
+            "specify a/b"),
+        ({"resources": ["*/*", "a/b"]}, "resources: Invalid value: [\"*/*\",\"a/b\"]: if '*/*' is present, must not "
+            "specify other resources"),
+        ({"resources": ["*", "a"]}, "resources: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify "
+            "other resources without subresources"),
         ({"scope": "Some"}, 'scope: Unsupported value: "Some": supported values: "*", "Cluster", "Namespaced"'),
     ],
 )  # fmt: skip
@@ -236,7 +247,8 @@ def test_a_policy_gets_defaults() -> None:
                 "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",
             ],
         ),
-        ({"validations": [{"expression": " "}]}, ["spec.validations[0].expression: Required value: expression is not specified"]),
+        ({"validations": [{"expression": " "}]}, ["spec.validations[0].expression: Required value: expression is "
+            "not specified"]),
         (
             {"validations": [{"expression": "a", "message": "a\nb"}]},
             ['spec.validations[0].message: Invalid value: "a\\nb": must not contain line breaks'],
@@ -246,11 +258,14 @@ def test_a_policy_gets_defaults() -> None:
             ['spec.validations[0].reason: Unsupported value: "No": supported values: "Forbidden", "Invalid", '
              '"RequestEntityTooLarge", "Unauthorized"'],
         ),
-        ({"variables": [{"name": "a-b", "expression": "1"}]}, ['spec.variables[0].name: Invalid value: "a-b": must be a valid CEL identifier']),
-        ({"variables": [{"name": "in", "expression": "1"}]}, ['spec.variables[0].name: Invalid value: "in": must be a valid CEL identifier']),
+        ({"variables": [{"name": "a-b", "expression": "1"}]}, ['spec.variables[0].name: Invalid value: "a-b": must '
+            'be a valid CEL identifier']),
+        ({"variables": [{"name": "in", "expression": "1"}]}, ['spec.variables[0].name: Invalid value: "in": must be '
+            'a valid CEL identifier']),
         ({"paramKind": {"kind": "X"}}, ["spec.paramKind.apiVersion: Required value"]),
         ({"paramKind": {"apiVersion": "g/v1"}}, ["spec.paramKind.kind: Required value"]),
-        ({"paramKind": {"apiVersion": "a/b/c", "kind": "X"}}, ['spec.paramKind.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c']),
+        ({"paramKind": {"apiVersion": "a/b/c", "kind": "X"}}, ['spec.paramKind.apiVersion: Invalid value: "a/b/c": '
+            'unexpected GroupVersion string: a/b/c']),
         ({"auditAnnotations": [{"key": "k", "valueExpression": "'v'"}], "validations": ...}, []),
     ],
 )  # fmt: skip
@@ -317,10 +332,12 @@ PARAM = {"name": "c", "parameterNotFoundAction": "Deny"}
     [
         ({}, []),
         ({"policyName": ""}, ["spec.policyName: Required value"]),
-        ({"validationActions": []}, ["spec.validationActions: Required value: at least one validation action is required"]),
+        ({"validationActions": []}, ["spec.validationActions: Required value: at least one validation action is "
+            "required"]),
         ({"paramRef": PARAM}, []),
         ({"paramRef": {"name": "c"}}, ["spec.paramRef.parameterNotFoundAction: Required value"]),
-        ({"paramRef": {"parameterNotFoundAction": "Deny"}}, ["spec.paramRef: Required value: one of name or selector must be specified"]),
+        ({"paramRef": {"parameterNotFoundAction": "Deny"}}, ["spec.paramRef: Required value: one of name or "
+            "selector must be specified"]),
         (
             {"paramRef": {**PARAM, "selector": {}}},
             [

@@ -280,7 +280,8 @@ def test_scope_requirements_follow_their_operator() -> None:
     field = "spec.scopeSelector.matchExpressions"
     assert errors(scopeName="PriorityClass", operator="In", values=["a"]) == []
     assert errors(scopeName="PriorityClass", operator="In") == [
-        f"{field}.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+        f"{field}.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope "
+        f"selector"
     ]
     assert errors(scopeName="Terminating", operator="DoesNotExist")[0].startswith(
         f"{field}.operator: Invalid value: \"DoesNotExist\": must be 'Exists' when scope is"

@@ -1,6 +1,7 @@
 """Protobuf bodies that no honest client sends, and the corners of the wire format."""
 
 import base64
+import contextlib
 import struct
 from pathlib import Path
 
@@ -158,10 +159,8 @@ def test_every_beginning_of_a_body_is_an_object_or_an_error() -> None:
     for case in cases[::3]:
         data = base64.b64decode(str(case["protobuf"]))
         for size in range(0, len(data), 7):
-            try:
+            with contextlib.suppress(DecodeProtobufError):
                 assert isinstance(decode(data[:size]), dict)
-            except DecodeProtobufError:
-                continue
 
 
 def test_a_flipped_byte_is_an_object_or_an_error() -> None:
@@ -170,8 +169,6 @@ def test_a_flipped_byte_is_an_object_or_an_error() -> None:
         data = bytearray(base64.b64decode(str(case["protobuf"])))
         for at in range(4, len(data), 11):
             data[at] ^= 0x55
-            try:
+            with contextlib.suppress(DecodeProtobufError):
                 assert isinstance(decode(bytes(data)), dict)
-            except DecodeProtobufError:
-                pass
             data[at] ^= 0x55

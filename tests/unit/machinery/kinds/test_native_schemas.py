@@ -150,4 +150,4 @@ def test_a_very_deep_object_is_walked_without_recursion() -> None:
     drop_nulls(obj)
     assert set(obj) == {"a"}
     while obj:
-        obj = obj["a"] if "a" in obj else {}
+        obj = obj.get("a", {})

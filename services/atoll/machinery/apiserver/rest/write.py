@@ -188,6 +188,7 @@ def finish_update(
         *validate_metadata_update(obj, before, kind),
         *_schema_errors(kind, obj, before),
         *kind.validate_update(obj, before),
+        *(kind.validate_status(obj, before) if subresource == "status" else ()),
     ]
     _refuse_invalid(kind, obj, errors)
     writing.admission.validate(review)

@@ -1,65 +1,68 @@
 """CustomResourceDefinitions as objects: their place among the kinds, and the hooks that know their rules.
 
-What a definition may say, and its defaults, lives in `schema.crd`, because it is about schemas;
-`kinds.custom` makes the kinds that a definition declares. It is imported when the first definition is written.
+What a definition may say, and its defaults, lives in `schema.crd`, because it is about schemas; `kinds.custom` makes
+the kinds that a definition declares. A definition never goes at once: its deletion only begins here, and the
+controller that removes its instances lets it go.
 """
 
 from __future__ import annotations
 
-from atoll.machinery.kinds.checks import mapping, objects
+from atoll.machinery.kinds.checks import ensure, mapping, objects, strings, text
 from atoll.machinery.kinds.kind import Kind, Subresource
-from atoll.machinery.kinds.native import (
-    API_EXTENSIONS,
-    CREATED_AT,
-    NAME,
-    builtin,
-    created_cell,
-    name_cell,
-    row,
-)
+from atoll.machinery.kinds.native import API_EXTENSIONS, CREATED_AT, NAME, builtin, created_cell, name_cell, row
+from atoll.machinery.meta.conditions import TRUE, Condition, set_status_condition
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.crd import (
+    add_stored_version,
+    crd_warnings,
+    default_crd,
+    validate_crd,
+    validate_crd_status,
+    validate_crd_update,
+)
 
 GROUP = "apiextensions.k8s.io"
+#: Holds a definition until its instances are gone.
+FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 #: Values of these keywords of a schema are any JSON, null included.
 _OPEN_VALUES = ("default", "enum", "example")
+_PENDING = Condition(
+    "Terminating",
+    TRUE,
+    "InstanceDeletionPending",
+    "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+)
 
 
 def _prepare_create(obj: Object) -> None:
-    from atoll.machinery.schema.crd import default_crd
-
-    _spell_out(obj)
+    spec = mapping(obj, "spec")
+    for _, version in objects(spec, "versions"):
+        # A version that does not say whether it is served or stored is not, as with Go clients.
+        for name in ("served", "storage"):
+            if version.get(name) is None:
+                version[name] = False
     default_crd(obj)
+    if isinstance(obj.get("status"), dict | None):
+        obj["status"] = dict(obj.get("status") or {})
+        add_stored_version(obj)
 
 
 def _prepare_update(obj: Object, old: Object) -> None:
     _prepare_create(obj)
 
 
-def _spell_out(obj: Object) -> None:
-    """A version that does not say whether it is served or stored is not, as with Go clients."""
-    for _, version in objects(mapping(obj, "spec"), "versions"):
-        for name in ("served", "storage"):
-            if version.get(name) is None:
-                version[name] = False
+def _begin_deletion(obj: Object) -> None:
+    metadata, status = mapping(obj, "metadata"), ensure(obj, "status")
+    finalizers = strings(metadata, "finalizers")
+    if FINALIZER not in finalizers:
+        metadata["finalizers"] = [*finalizers, FINALIZER]
+    conditions = [condition for _, condition in objects(status, "conditions")]
+    status["conditions"] = set_status_condition(conditions, _PENDING, text(metadata, "deletionTimestamp"))
 
 
-def _validate(obj: Object) -> list[FieldError]:
-    from atoll.machinery.schema.crd import validate_crd
-
-    return validate_crd(obj)
-
-
-def _validate_update(obj: Object, old: Object) -> list[FieldError]:
-    from atoll.machinery.schema.crd import validate_crd
-
-    return validate_crd(obj, old)
-
-
-def _warnings(obj: Object) -> list[str]:
-    from atoll.machinery.schema.crd import crd_warnings
-
-    return crd_warnings(obj)
+def _is_held(obj: Object) -> bool:
+    """Until its deletion began, nothing says that the instances are gone."""
+    return not mapping(obj, "metadata").get("deletionTimestamp")
 
 
 CUSTOMRESOURCEDEFINITIONS = Kind(
@@ -74,7 +77,10 @@ CUSTOMRESOURCEDEFINITIONS = Kind(
     cells=row(name_cell, created_cell),
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
+    validate=validate_crd,
+    validate_update=validate_crd_update,
+    validate_status=lambda obj, old: validate_crd_status(obj),
+    warnings=crd_warnings,
+    begin_deletion=_begin_deletion,
+    held=_is_held,
 )
