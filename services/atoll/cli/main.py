@@ -14,7 +14,7 @@ USAGE = """usage: atoll COMMAND [options]
 
   start     run a shard with an embedded NATS server
   doctor    check disk, clock, versions and permissions
-  fsck      check a store that nobody has open
+  fsck      check a store against itself
   rotate    add a sealing key and re-seal what is stored
   version   print the version
 
@@ -29,7 +29,9 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command; gives its exit code."""
-    commands: dict[str, Callable[[Sequence[str]], int]] = {"start": start, "version": version}
+    commands: dict[str, Callable[[Sequence[str]], int]] = {
+        "start": start, "doctor": doctor, "fsck": fsck, "rotate": rotate, "version": version,
+    }  # fmt: skip
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(USAGE)
         return 0 if arguments else 2
@@ -50,7 +52,7 @@ def start(arguments: Sequence[str]) -> int:
         config, only_print = settings.load(ShardConfig, arguments, os.environ, "atoll start")
         feature_gates(config.feature_gates)
     except (settings.ConfigError, UnknownGate) as error:
-        return _refused(str(error))
+        return refused(str(error))
     if only_print:
         sys.stdout.write(settings.printed(config))
         return 0
@@ -71,8 +73,29 @@ def _serve(config: object) -> int:
     try:
         uvloop.run(serve(config))
     except (StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError) as error:
-        return _refused(str(error))
+        return refused(str(error))
     return 0
+
+
+def doctor(arguments: Sequence[str]) -> int:
+    """`atoll doctor`."""
+    from atoll.cli import doctor as command
+
+    return command.run(arguments)
+
+
+def fsck(arguments: Sequence[str]) -> int:
+    """`atoll fsck`."""
+    from atoll.cli import store
+
+    return store.fsck(arguments)
+
+
+def rotate(arguments: Sequence[str]) -> int:
+    """`atoll rotate`."""
+    from atoll.cli import store
+
+    return store.rotate(arguments)
 
 
 def version(arguments: Sequence[str]) -> int:
@@ -83,6 +106,7 @@ def version(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _refused(text: str) -> int:
+def refused(text: str) -> int:
+    """Tell what went wrong; gives the exit code."""
     sys.stderr.write(f"atoll: {text}\n")
     return 1

@@ -38,9 +38,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def typed(wanted: str) -> str:
-    """What a person typed, with `:` between names. A shell has replaced an unquoted `~` by the home directory."""
+    """What a person typed, with `:` between names. A shell has replaced an unquoted `~` by the home directory.
+
+    The superuser's home directory, /root, reads like the root workspace and is taken for that.
+    """
     home = os.environ.get("HOME", "")
-    if home and (wanted == home or wanted.startswith(home + "/")):
+    if home and home != "/root" and (wanted == home or wanted.startswith(home + "/")):
         wanted = HOME + wanted[len(home) :]
     return wanted.replace("/", ":")
 
@@ -70,7 +73,10 @@ def resolve(current: str, wanted: str) -> str:
 
 async def home_path(client: Client) -> str:
     """The path of the caller's home workspace, as the server tells it. Raises ApiError, Failure."""
-    found = await client.cluster(ROOT).get(WORKSPACES, HOME)
+    try:
+        found = await client.cluster(ROOT).get(WORKSPACES, HOME)
+    except (NotFound, Forbidden) as error:
+        raise Failure(f"the server gives you no home workspace: {error}") from error
     url = str((found.get("spec") or {}).get("URL") or "")
     path = split_workspace(urlsplit(url).path)[1]
     if not path:

@@ -410,3 +410,14 @@ async def test_a_store_has_an_identity(store: Store) -> None:
     assert store.identity.shard_uid
     assert store.identity.lineage
     assert store.identity.epoch > 0
+
+
+async def test_a_watch_may_begin_before_anything_of_its_type_was_stored(store: Store) -> None:
+    """A type that has no number yet must not be mistaken for the gate row of the cluster."""
+    logical = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
+    await store.submit([put(logical, status={"phase": "Ready"})])
+    with store.snapshot() as snapshot:
+        revision = snapshot.revision
+    cursor = store.cursor(Scope(ResourceType("new.example", "things"), "c1"), revision)
+    assert cursor.read() == []
+    cursor.close()

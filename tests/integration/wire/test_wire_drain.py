@@ -138,6 +138,27 @@ async def test_a_task_that_works_on_after_its_reply_is_waited_for(serve: Serve) 
     assert done == [True]
 
 
+async def test_a_task_that_outlives_the_deadline_is_cancelled(serve: Serve) -> None:
+    ended: list[str] = []
+
+    def handler(exchange: Exchange) -> None:
+        async def forever() -> None:
+            exchange.reply(200, [])
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("cancelled")
+
+        exchange.spawn(forever())
+
+    running = await serve(handler)
+    client = await running.connect()
+    assert (await client.ask("/")).status == 200
+    async with asyncio.timeout(10):
+        await running.server.drain(0.1)
+    assert ended == ["cancelled"]
+
+
 async def test_a_server_may_listen_on_several_addresses_and_all_end() -> None:
     server = Server(echo, Limits())
     ports = [await server.start("127.0.0.1", 0) for _ in range(2)]

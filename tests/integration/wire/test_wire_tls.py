@@ -173,11 +173,12 @@ async def test_a_stalled_handshake_gives_way_to_one_that_waits(
 
 
 async def test_draining_gives_up_handshakes(serve: Serve, server_tls: ssl.SSLContext) -> None:
-    running = await serve(whoami, tls=server_tls)
+    running = await serve(whoami, Limits(handshake_timeout_s=300), server_tls)
     silent, stalled = await running.connect(), await running.connect()
     await stalled.send(b"\x16\x03\x01\x02\x00\x01")
     await until(lambda: running.server.connections == 2)
-    await running.server.drain(5)
+    async with asyncio.timeout(10):
+        await running.server.drain(300)
     assert (await silent.rest(), await stalled.rest()) == (b"", b"")
     assert running.server.connections == 0
 

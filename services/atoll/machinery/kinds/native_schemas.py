@@ -73,8 +73,12 @@ class NativeSchema:
         self._compiled.default(obj)
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
-        """Every violation; `old` is not used, as Kubernetes does not ratchet its own kinds' types."""
-        return self._compiled.validate(obj)
+        """Every violation; `old` is not used, as Kubernetes does not ratchet its own kinds' types.
+
+        Keys and sets of lists say how to merge them. That they are unique is for the kind's own checks to say:
+        Kubernetes takes a ServiceAccount that names a secret twice.
+        """
+        return [error for error in self._compiled.validate(obj) if error.type != "FieldValueDuplicate"]
 
 
 def drop_nulls(obj: Object, open_values: Collection[str] = ()) -> None:

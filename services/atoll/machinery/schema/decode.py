@@ -7,7 +7,6 @@ and every value is one that can be encoded again: finite floats, integers of 64 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -20,8 +19,9 @@ from atoll.machinery.schema.yamldoc import decode_yaml
 __all__ = ["MAX_DEPTH", "DecodeError", "Decoded", "decode_json", "decode_yaml"]
 
 _decoder = msgspec.json.Decoder()
-#: A run of digits that may not fit into 64 bits; only such documents are searched for integers out of range.
-_MANY_DIGITS = re.compile(rb"[0-9]{19}")
+#: Every digit as 0, so that a run of digits that may not fit into 64 bits is found faster than by an expression.
+_DIGITS_AS_ZERO = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
+_MANY_DIGITS = b"0" * 19
 
 
 def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = MAX_DEPTH) -> Decoded:
@@ -39,7 +39,7 @@ def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = 
         raise DecodeError(f"invalid JSON: {error}") from None
     if data.count(b"{") + data.count(b"[") > max_depth and is_too_deep(value, max_depth):
         raise DecodeError(_too_deep(max_depth))
-    if _MANY_DIGITS.search(data):
+    if _MANY_DIGITS in data.translate(_DIGITS_AS_ZERO):
         _check_range(value)
     return Decoded(value, _find_duplicates(data) if find_duplicates and _lost_a_key(data, value) else [])
 

@@ -155,7 +155,10 @@ def _nested(schema: Object, path: str, excused: tuple[bool, bool]) -> Iterator[F
 
 
 def _completeness(schema: Object, outside: Object | None, at: str, path: str) -> Iterator[FieldError]:
-    """What the junctors of a schema validate must be declared in `outside`, whose field is `at`."""
+    """What the junctors of a schema validate must be declared in `outside`, whose field is `at`.
+
+    Kubernetes asks this of the root's junctors alone, and definitions in use would not pass if all were asked.
+    """
     if isinstance(schema.get("not"), dict):
         yield from _declared(schema["not"], outside, at, f"{path}.not")
     for keyword in ("allOf", "anyOf", "oneOf"):

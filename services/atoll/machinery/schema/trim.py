@@ -15,37 +15,48 @@ from atoll.machinery.schema.objectmeta import META_FIELDS
 
 def prune(node: Node, value: Any) -> None:
     """Drop, in place, what the schema does not know and nulls that it does not allow and cannot default."""
-    if type(value) is dict:
-        _prune_object(node, value)
-    elif type(value) is list and node.items is not None:
+    kind = type(value)
+    if kind is dict:
+        if node.meta is None:
+            _prune_object(_structure(node) if node.unions else node, value, value)
+        else:
+            _prune_embedded(node, node.meta, value)
+    elif kind is list and node.items is not None:
         items = node.items
         for item in value:
             if type(item) is dict or type(item) is list:
                 prune(items, item)
 
 
-def _prune_object(node: Node, value: dict[str, Any]) -> None:
-    node = _structure(node)
+def _prune_object(node: Node, value: dict[str, Any], judged: dict[str, Any]) -> None:
+    """Prune value by the keys in `judged`, which are all or some of its own."""
     doomed: list[str] | None = None
-    properties, additional = node.properties, node.additional
-    for key, item in value.items():
-        child = properties.get(key, additional)
+    get, additional = node.properties.get, node.additional
+    for key, item in judged.items():
+        child = get(key, additional)
         if child is None:
-            if node.open or (node.meta is not None and key in META_FIELDS):
+            if node.open:
                 continue
         elif item is None:
             if child.nullable or child.has_default:
                 continue
         else:
-            if (type(item) is dict or type(item) is list) and not (node.meta is not None and key in META_FIELDS):
+            kind = type(item)
+            if kind is not str and (kind is dict or kind is list):
                 prune(child, item)
             continue
-        doomed = [key] if doomed is None else [*doomed, key]
+        if doomed is None:
+            doomed = []
+        doomed.append(key)
     if doomed is not None:
         for key in doomed:
             del value[key]
-    if node.meta is not None:
-        _prune_meta(node.meta, value)
+
+
+def _prune_embedded(node: Node, meta: Node, value: dict[str, Any]) -> None:
+    """An object with apiVersion, kind and metadata, which stay whatever the properties say."""
+    _prune_object(node, value, {key: item for key, item in value.items() if key not in META_FIELDS})
+    _prune_meta(meta, value)
 
 
 def _prune_meta(meta: Node, value: dict[str, Any]) -> None:
@@ -59,14 +70,15 @@ def _prune_meta(meta: Node, value: dict[str, Any]) -> None:
 
 def _structure(node: Node) -> Node:
     """The node that says which keys an object has: the schema among the alternatives of a union."""
-    return next((each for each in node.unions if each.properties), node) if node.unions else node
+    return next((each for each in node.unions if each.properties), node)
 
 
 def is_clean(node: Node, value: Any) -> bool:
     """Whether nothing is unknown; the fast way to an empty `unknown` list."""
-    if type(value) is dict:
-        return _is_clean_object(_structure(node), value)
-    if type(value) is list and node.items is not None:
+    kind = type(value)
+    if kind is dict:
+        return _is_clean_object(_structure(node) if node.unions else node, value)
+    if kind is list and node.items is not None:
         items = node.items
         for item in value:
             if (type(item) is dict or type(item) is list) and not is_clean(items, item):
@@ -75,17 +87,16 @@ def is_clean(node: Node, value: Any) -> bool:
 
 
 def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
-    properties, additional, meta = node.properties, node.additional, node.meta
+    get, additional, meta = node.properties.get, node.additional, node.meta
     for key, item in value.items():
+        child = get(key, additional)
         if meta is not None and key in META_FIELDS:
             if key == "metadata" and not is_clean(meta, item):
                 return False
-            continue
-        child = properties.get(key, additional)
-        if child is None:
+        elif child is None:
             if not node.open:
                 return False
-        elif (type(item) is dict or type(item) is list) and not is_clean(child, item):
+        elif type(item) is not str and (type(item) is dict or type(item) is list) and not is_clean(child, item):
             return False
     return True
 
@@ -98,7 +109,7 @@ def unknown(node: Node, value: Any, path: str, found: list[str]) -> None:
         return
     if type(value) is not dict:
         return
-    node = _structure(node)
+    node = _structure(node) if node.unions else node
     for key, item in value.items():
         below = f"{path}.{key}" if path else key
         child: Node | None
@@ -115,7 +126,7 @@ def unknown(node: Node, value: Any, path: str, found: list[str]) -> None:
 def default(node: Node, value: Any) -> None:
     """Fill missing keys, and nulls that are not allowed, from the schema's defaults, from the top down, in place."""
     if type(value) is dict:
-        _default_object(_structure(node), value)
+        _default_object(_structure(node) if node.unions else node, value)
     elif type(value) is list and node.items is not None:
         items = node.items
         if items.has_default and not items.nullable and None in value:

@@ -39,9 +39,9 @@ def resolve(text: str, tag: str | None, *, plain: bool, line: int) -> Any:
     Raises DecodeError for tags beyond str, int, float, bool and null, for values that do not fit their tag, and
     for numbers that JSON does not hold.
     """
-    if tag is None or tag == "!":
+    if tag is None:
         return _checked(_plain(text, line), line) if plain else text
-    if tag == _TAG + "str":
+    if tag in ("!", _TAG + "str"):
         return text
     value = _plain(text, line)
     wanted = {"int": (int,), "float": (float, int), "bool": (bool,), "null": (type(None),)}.get(tag.removeprefix(_TAG))
@@ -75,9 +75,12 @@ def _integer(match: re.Match[str], line: int) -> int:
 
 
 def _checked(value: Any, line: int) -> Any:
-    if type(value) is float and not math.isfinite(value):
+    if type(value) is not float:
+        return value
+    if not math.isfinite(value):
         raise DecodeError(f"invalid YAML: line {line}: JSON has no number for it")
-    return value
+    # Kubernetes turns YAML into JSON first, and Go writes 1e3 there as 1000.
+    return int(value) if value.is_integer() and INT_MIN <= value < INT_MAX else value
 
 
 def key_text(value: Any, line: int) -> str:

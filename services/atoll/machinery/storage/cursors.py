@@ -15,6 +15,7 @@ from atoll.machinery.storage import keys
 from atoll.machinery.storage.contract import Change, Compacted, Scope
 from atoll.machinery.storage.history import History
 from atoll.machinery.storage.hub import Hub
+from atoll.machinery.storage.interning import NO_TYPE
 from atoll.machinery.storage.records import Records
 from atoll.machinery.storage.rows import unpack_counter, unpack_head
 
@@ -100,6 +101,8 @@ class LmdbCursor:
 
     def _scope_last(self, txn: Txn) -> int | None:
         number = self._cursors.environment.type_table.number(txn, self._scope.type)
+        if number == NO_TYPE:
+            return None
         key = keys.cluster_row_key(self._scope.cluster, number)
         row = txn.get(key, db=self._cursors.environment.clusters)
         return unpack_counter(row).last if row is not None else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from atoll.machinery.meta.objects import splice
 from atoll.machinery.storage import keys
 from atoll.machinery.storage.contract import Change, Compacted, LogEntry, Operation, Scope
+from atoll.machinery.storage.interning import NO_TYPE
 from atoll.machinery.storage.records import Records
 from atoll.machinery.storage.rows import Entry, Version, unpack_counter, unpack_entry, unpack_head
 
@@ -98,6 +99,8 @@ class History:
         In order; None if more than `limit` lie above. The scope's namespace is not looked at.
         """
         number = self._environment.type_table.number(txn, scope.type)
+        if number == NO_TYPE:
+            return []
         row = txn.get(keys.cluster_row_key(scope.cluster, number), db=self._environment.clusters)
         at = unpack_counter(row).last if row is not None else 0
         found: list[int] = []

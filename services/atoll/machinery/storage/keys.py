@@ -57,6 +57,16 @@ def cluster_part(cluster: str) -> bytes:
 
 def relative_key(cluster: str, namespace: str, name: str) -> bytes:
     """The part of an object's key behind its type."""
+    plain = f"{cluster}\0{namespace}\0{name}"
+    if (
+        plain.isascii()
+        and len(cluster) <= MAX_CLUSTER_BYTES
+        and len(namespace) <= MAX_NAMESPACE_BYTES
+        and len(name) <= MAX_NAME_BYTES
+        and plain.count("\0") == 2
+        and "\1" not in plain
+    ):
+        return plain.encode()
     return b"\0".join(
         (
             _part(cluster, MAX_CLUSTER_BYTES, _SHORT_LEAD_BYTES),

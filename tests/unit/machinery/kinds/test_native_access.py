@@ -137,6 +137,12 @@ def test_a_subject_is_named_in_full(subject: Object, error: str) -> None:
     assert refused(CLUSTERROLEBINDINGS, binding(CLUSTERROLEBINDINGS, None, subject)) == [f"subjects[0].{error}"]
 
 
+def test_a_service_account_is_named_by_a_subdomain() -> None:
+    subject = {"kind": "ServiceAccount", "name": "S", "namespace": "n"}
+    (error,) = refused(ROLEBINDINGS, binding(ROLEBINDINGS, None, subject))
+    assert error.startswith('subjects[0].name: Invalid value: "S": a lowercase RFC 1123 subdomain')
+
+
 def test_a_service_account_of_the_same_namespace_needs_no_namespace() -> None:
     accepted(ROLEBINDINGS, binding(ROLEBINDINGS, None, {"kind": "ServiceAccount", "name": "s"}))
 
@@ -439,6 +445,21 @@ def test_selectors_in_a_review_are_well_formed(selector: Object, error: str) -> 
     kind = reviews.SELFSUBJECTACCESSREVIEWS
     obj = sample(kind, spec={"resourceAttributes": {**RESOURCE, "labelSelector": selector}})
     assert refused(kind, obj) == [f"spec.resourceAttributes.labelSelector.{error}"]
+
+
+def test_a_selector_in_a_review_is_written_once_and_with_a_known_operator() -> None:
+    def errors(**selector: object) -> list[str]:
+        spec = {"resourceAttributes": {**RESOURCE, "fieldSelector": selector}}
+        return create(reviews.SELFSUBJECTACCESSREVIEWS, sample(reviews.SELFSUBJECTACCESSREVIEWS, spec=spec))[1]
+
+    field = "spec.resourceAttributes.fieldSelector"
+    assert errors(rawSelector="a=b") == []
+    assert errors(rawSelector="a=b", requirements=[{"key": "a", "operator": "Exists"}]) == [
+        f'{field}.rawSelector: Invalid value: "a=b": may not specified at the same time as requirements'
+    ]
+    assert errors(requirements=[{"key": "a", "operator": "Like"}]) == [
+        f'{field}.requirements[0].operator: Invalid value: "Like": not a valid selector operator'
+    ]
 
 
 def test_a_token_review_carries_a_token() -> None:

@@ -104,6 +104,12 @@ def test_defaults_of_two_webhooks_are_not_one_object() -> None:
         ),
         ({"admissionReviewVersions": ["v1", "v1"]}, ['admissionReviewVersions[1]: Invalid value: "v1": duplicate '
             'version']),
+        (
+            {"admissionReviewVersions": ["v1", "V"]},
+            ['admissionReviewVersions[1]: Invalid value: "V": a DNS-1035 label must consist of lower case alphanumeric '
+             "characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. "
+             "'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"],
+        ),
         ({"clientConfig": {}}, ["clientConfig: Required value: exactly one of url or service is required"]),
         (
             {"clientConfig": {"url": "https://a", "service": {"name": "s", "namespace": "n"}}},
@@ -122,6 +128,7 @@ def test_a_webhook_is_well_formed(change: Object, errors: object) -> None:
     ("url", "detail"),
     [
         ("http://a", "'https' is the only allowed URL scheme; desired format: https://host[/path]"),
+        ("https://[x", "url must be a valid URL: Invalid IPv6 URL; desired format: https://host[/path]"),
         ("https:///x", "host must be specified; desired format: https://host[/path]"),
         ("https://u:p@a", "user information is not permitted in the URL"),
         ("https://a?x=1", "query parameters are not permitted in the URL"),
@@ -130,7 +137,7 @@ def test_a_webhook_is_well_formed(change: Object, errors: object) -> None:
 )
 def test_a_webhook_is_called_at_a_plain_https_url(url: str, detail: str) -> None:
     (error,) = hook_errors(clientConfig={"url": url})
-    assert error.startswith("clientConfig.url: Invalid value: ")
+    assert error.startswith(("clientConfig.url: Invalid value: ", "clientConfig.url: Required value: "))
     assert error.endswith(f": {detail}")
     assert "u:p" not in error
 
@@ -148,6 +155,11 @@ def test_a_webhook_is_called_at_a_plain_https_url(url: str, detail: str) -> None
 def test_a_webhook_service_is_named_in_full(service: Object, error: str) -> None:
     full = {"name": "s", "namespace": "n", **service}
     assert hook_errors(clientConfig={"service": full}) == [f"clientConfig.service.{error}"]
+
+
+def test_the_path_of_a_webhook_service_is_made_of_plain_names() -> None:
+    (error,) = hook_errors(clientConfig={"service": {"name": "s", "namespace": "n", "path": "/a/B"}})
+    assert error.startswith('clientConfig.service.path: Invalid value: "/a/B": segment[1]: a lowercase RFC 1123')
 
 
 def test_a_webhook_service_may_have_a_path() -> None:
@@ -181,6 +193,7 @@ def test_line_breaks_in_certificates_are_overlooked() -> None:
             "other API groups"),
         ({"apiVersions": [""]}, "apiVersions[0]: Required value"),
         ({"resources": []}, "resources: Required value"),
+        ({"resources": [""]}, "resources[0]: Required value"),
         ({"resources": ["a/*", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if 'a/*' is present, must not "
             "specify a/b"),
         ({"resources": ["*/b", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if '*/b' is present, must not "
@@ -203,13 +216,14 @@ def test_wildcards_may_stand_beside_what_they_do_not_cover() -> None:
 def test_names_of_webhooks_are_unique() -> None:
     kind = MUTATINGWEBHOOKCONFIGURATIONS
     errors = refused(kind, hooks(kind, HOOK, HOOK))
-    assert 'webhooks[1].name: Duplicate value: "a.example.com"' in errors
+    assert errors == ['webhooks[1].name: Duplicate value: "a.example.com"']
 
 
 def test_match_conditions_are_named_and_bounded() -> None:
     condition = {"name": "c", "expression": "true"}
     assert hook_errors(matchConditions=[condition]) == []
-    assert 'matchConditions[1].name: Duplicate value: "c"' in hook_errors(matchConditions=[condition, condition])
+    assert hook_errors(matchConditions=[condition, condition]) == ['matchConditions[1].name: Duplicate value: "c"']
+    assert "matchConditions[0].name: Required value" in hook_errors(matchConditions=[{**condition, "name": ""}])
     assert "matchConditions[0].expression: Required value" in hook_errors(
         matchConditions=[{**condition, "expression": " "}]
     )
@@ -266,11 +280,28 @@ def test_a_policy_gets_defaults() -> None:
         ({"paramKind": {"apiVersion": "g/v1"}}, ["spec.paramKind.kind: Required value"]),
         ({"paramKind": {"apiVersion": "a/b/c", "kind": "X"}}, ['spec.paramKind.apiVersion: Invalid value: "a/b/c": '
             'unexpected GroupVersion string: a/b/c']),
+        (
+            {"validations": [{"expression": "a", "message": " "}]},
+            ['spec.validations[0].message: Invalid value: " ": must be non-empty if specified'],
+        ),
         ({"auditAnnotations": [{"key": "k", "valueExpression": "'v'"}], "validations": ...}, []),
     ],
 )  # fmt: skip
 def test_a_validating_policy_is_well_formed(change: Object, errors: list[str]) -> None:
     assert spec_errors(VALIDATINGADMISSIONPOLICIES, POLICY, **change) == errors
+
+
+@pytest.mark.parametrize(
+    ("param", "start"),
+    [
+        ({"apiVersion": "G_/v1", "kind": "X"}, 'apiVersion: Invalid value: "G_": a lowercase RFC 1123 subdomain'),
+        ({"apiVersion": "g/1", "kind": "X"}, 'apiVersion: Invalid value: "1": a DNS-1035 label'),
+        ({"apiVersion": "v1", "kind": "X_"}, 'kind: Invalid value: "X_": may have mixed case, but should otherwise'),
+    ],
+)
+def test_the_kind_of_parameters_is_a_kind(param: Object, start: str) -> None:
+    (error,) = spec_errors(VALIDATINGADMISSIONPOLICIES, POLICY, paramKind=param)
+    assert error.startswith(f"spec.paramKind.{start}")
 
 
 def test_audit_annotations_are_unique_and_bounded() -> None:
@@ -357,10 +388,26 @@ def test_a_validating_binding_is_well_formed(change: Object, errors: object) -> 
     assert found == errors if errors is not ... else len(found) == 1
 
 
+def test_names_in_a_binding_are_of_a_shape_and_unique() -> None:
+    rule = {**RULE, "resourceNames": ["a", "a"]}
+    match = {"resourceRules": [rule]}
+    assert spec_errors(VALIDATINGADMISSIONPOLICYBINDINGS, BINDING, matchResources=match) == [
+        'spec.matchResources.resourceRules[0].resourceNames[1]: Duplicate value: "a"'
+    ]
+    assert spec_errors(VALIDATINGADMISSIONPOLICYBINDINGS, BINDING, paramRef={**PARAM, "name": "a/b"}) == [
+        "spec.paramRef.name: Invalid value: \"a/b\": may not contain '/'"
+    ]
+    selector = {"selector": {"matchLabels": {"a b": ""}}, "parameterNotFoundAction": "Deny"}
+    (error,) = spec_errors(VALIDATINGADMISSIONPOLICYBINDINGS, BINDING, paramRef=selector)
+    assert error.startswith('spec.paramRef.selector.matchLabels: Invalid value: "a b": name part')
+
+
 def test_a_binding_does_not_deny_and_warn() -> None:
     (error,) = spec_errors(VALIDATINGADMISSIONPOLICYBINDINGS, BINDING, validationActions=["Deny", "Warn"])
     assert "must not contain both Deny and Warn" in error
-    assert spec_errors(VALIDATINGADMISSIONPOLICYBINDINGS, BINDING, validationActions=["Deny", "Deny"])
+    assert spec_errors(VALIDATINGADMISSIONPOLICYBINDINGS, BINDING, validationActions=["Deny", "Deny"]) == [
+        'spec.validationActions[1]: Duplicate value: "Deny"'
+    ]
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,10 @@ def test_a_service_account_needs_nothing_but_a_name() -> None:
     assert refused(SERVICEACCOUNTS, sample(SERVICEACCOUNTS, secrets="s"))
 
 
+def test_a_secret_may_be_named_twice_and_without_a_name() -> None:
+    accepted(SERVICEACCOUNTS, sample(SERVICEACCOUNTS, secrets=[{"name": "s"}, {"name": "s"}, {"kind": "Secret"}]))
+
+
 # --- resource quotas -------------------------------------------------------------------------------------
 
 
@@ -287,6 +291,10 @@ def test_scope_requirements_follow_their_operator() -> None:
         f"{field}.operator: Invalid value: \"DoesNotExist\": must be 'Exists' when scope is"
     )
     assert errors(scopeName="PriorityClass", operator="Exists", values=["a"])[0].startswith(f"{field}.values: Invalid")
+    covered = {"matchExpressions": [{"scopeName": "BestEffort", "operator": "Exists"}]}
+    assert create(RESOURCEQUOTAS, quota(hard={"cpu": "1"}, scopeSelector=covered))[1] == [
+        f'{field}.scopeName: Invalid value: "BestEffort": unsupported scope applied to resource'
+    ]
     assert errors(scopeName="PriorityClass", operator="Like") == [
         f'{field}.operator: Invalid value: "Like": not a valid selector operator'
     ]

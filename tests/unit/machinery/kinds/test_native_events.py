@@ -96,7 +96,9 @@ def test_a_new_event_is_checked_strictly(content: Object, error: str) -> None:
 def test_a_new_event_has_a_time() -> None:
     event = new_event()
     del event["eventTime"]
-    assert any(error.startswith("eventTime: Required value") for error in refused(EVENTS_V1, event))
+    event["metadata"]["namespace"] = event["regarding"]["namespace"]
+    assert refused(EVENTS_V1, event) == ["eventTime: Required value"]
+    assert refused(EVENTS_V1, new_event(series={"count": 2})) == ["series.lastObservedTime: Required value"]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,24 @@ def test_unknown_fields_are_skipped_in_every_wire_type() -> None:
     assert obj == {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True}
 
 
+def test_the_magic_number_is_looked_at() -> None:
+    with pytest.raises(DecodeProtobufError, match="magic"):
+        decode(b"k9s\0" + body("ConfigMap")[4:])
+
+
+def test_groups_within_groups_are_bounded() -> None:
+    opened, closed = varint(9 << 3 | 3), varint(9 << 3 | 4)
+    assert decode(body("ConfigMap", opened * MAX_DEPTH + closed * MAX_DEPTH))["kind"] == "ConfigMap"
+    with pytest.raises(DecodeProtobufError, match="groups nest too deep"):
+        decode(body("ConfigMap", opened * (MAX_DEPTH + 1) + closed * (MAX_DEPTH + 1)))
+
+
+def test_a_fixed_field_does_not_reach_beyond_its_message() -> None:
+    cut = varint(99 << 3 | 1) + bytes(4)
+    with pytest.raises(DecodeProtobufError, match="unexpected end"):
+        decode(body("ConfigMap", field(1, cut), field(95, "something behind it")))
+
+
 def test_moments_are_written_in_utc_and_the_zero_time_is_absent() -> None:
     stamp = field(1, 1767323045) + field(2, 123456789)
     obj = decode(lease(field(3, stamp), field(4, b"")))

@@ -10,6 +10,7 @@ import lmdb
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.storage import sealing
 from atoll.machinery.storage.contract import Compacted, Operation, Scope
 from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
@@ -151,6 +152,24 @@ async def test_events_go_an_hour_after_their_last_write(tmp_path: Path, time: Ha
         assert [record.key for record in snapshot.scan(Scope(EVENTS))] == [held]
         assert snapshot.get(key("configmap")) is not None
     await close_and_check(store)
+
+
+async def test_maintenance_goes_past_an_object_that_does_not_open(tmp_path: Path, time: HandClock) -> None:
+    for name in ("lost", "kept"):
+        sealing.ensure_key_file(tmp_path / name)
+    bad, good = (ObjectKey(EVENTS, "root", "default", name) for name in ("bad", "good"))
+    for key_name, event in (("lost", bad), ("kept", good)):
+        options = store_options(tmp_path / "s", sealed_types=(EVENTS,), key_file=str(tmp_path / key_name))
+        store = open_store(options, clock=time.clock(), alarm=lambda *_event, **_facts: None)
+        await store.submit([put(event)])
+        if event is bad:
+            await store.close()
+    time.pass_time(3601)
+    await store.maintain()
+    with store.snapshot() as snapshot:
+        assert snapshot.revision_of(bad)
+        assert not snapshot.revision_of(good)
+    await store.close()
 
 
 async def test_an_exact_revision_expires_with_the_entry_above_it(tmp_path: Path, time: HandClock) -> None:

@@ -7,7 +7,7 @@ carry.
 
 from __future__ import annotations
 
-from atoll.machinery.kinds.checks import immutable, mapping, number, text
+from atoll.machinery.kinds.checks import immutable, number, text
 from atoll.machinery.kinds.core.events import (
     COLUMNS,
     EVENTS,
@@ -21,7 +21,7 @@ from atoll.machinery.kinds.native import builtin
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.times import parse_time
-from atoll.machinery.schema.fielderrors import invalid, required
+from atoll.machinery.schema.fielderrors import invalid
 
 GROUP = "events.k8s.io"
 
@@ -55,8 +55,6 @@ def from_stored(obj: Object) -> Object:
 def _validate(obj: Object) -> list[FieldError]:
     event = to_stored(obj)
     errors = [*event_errors(event, "reportingController"), *_series_errors(event)]
-    if not event.get("eventTime"):
-        errors.append(required("eventTime"))
     if text(event, "type") not in ("Normal", "Warning"):
         errors.append(invalid("type", "", f"has invalid value: {text(event, 'type')}"))
     unset = {name: event.get(name) for name in ("firstTimestamp", "lastTimestamp", "count")}
@@ -67,12 +65,9 @@ def _validate(obj: Object) -> list[FieldError]:
 def _series_errors(event: Object) -> list[FieldError]:
     if not isinstance(event.get("series"), dict):
         return []
-    errors = []
     if (number(event, "series", "count") or 0) < 2:
-        errors.append(invalid("series.count", "", "should be at least 2"))
-    if not mapping(event, "series").get("lastObservedTime"):
-        errors.append(required("series.lastObservedTime"))
-    return errors
+        return [invalid("series.count", "", "should be at least 2")]
+    return []
 
 
 def _validate_update(obj: Object, old: Object) -> list[FieldError]:

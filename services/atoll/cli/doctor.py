@@ -1,0 +1,273 @@
+"""`atoll doctor`: whether this machine can hold a store and serve it, one line a fact.
+
+Called by `main`; each check is a function that gives findings. Invariant: nothing is changed, except that the time of a
+write to disk is measured with a file that is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+
+from atoll.machinery.storage import files
+from atoll.machinery.storage.environment import UnknownFormat, open_for_reading
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.stream.connection import TooOld, check_version
+from atoll.machinery.stream.server import ServerFailed, find_binary
+from atoll.shard.config import ShardConfig
+from atoll.standalone.start import PORT_FILE, store_options
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+MIB, GIB = 1 << 20, 1 << 30
+FREE_WARN_BYTES = 4 * GIB
+#: Above it a durable write is slower than what people notice; SSDs need 1 to 5 ms.
+SYNC_WARN_S = 0.025
+CLOCK_WINDOW_S, CLOCK_DRIFT_S = 0.05, 0.01
+#: A wall clock so far from the store's own revisions is refused by a running shard.
+CLOCK_STEP_S = 300.0
+YEARS = range(2025, 2100)
+COMMAND_TIMEOUT_S = 20.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line: how bad, about what, and the fact."""
+
+    level: str
+    name: str
+    fact: str
+
+    def __str__(self) -> str:
+        return f"{self.level:4} {self.name}: {self.fact}"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print every finding; 1 if one of them is a failure."""
+    config = _config(arguments)
+    failed = False
+    for check in (disk, clock, versions, permissions, port):
+        for finding in _safely(check, config):
+            failed = failed or finding.level == FAIL
+            sys.stdout.write(f"{finding}\n")
+    return 1 if failed else 0
+
+
+def _config(arguments: Sequence[str]) -> ShardConfig:
+    defaults = ShardConfig()
+    parser = argparse.ArgumentParser(
+        prog="atoll doctor", description="Check whether this machine can run a shard.", allow_abbrev=False
+    )
+    parser.add_argument("--root-directory", default=defaults.root_directory, metavar="DIRECTORY")
+    parser.add_argument("--bind-address", default=defaults.bind_address, metavar="ADDRESS")
+    parser.add_argument("--secure-port", default=defaults.secure_port, type=int, metavar="PORT")
+    parser.add_argument("--allow-any-filesystem", action="store_true", help="accept network and temporary file systems")
+    return ShardConfig(**vars(parser.parse_args(list(arguments))))
+
+
+def _safely(check: Callable[[ShardConfig], Iterable[Finding]], config: ShardConfig) -> Iterator[Finding]:
+    """A check that the system refuses is itself a finding."""
+    try:
+        yield from check(config)
+    except OSError as error:
+        yield Finding(FAIL, check.__name__, str(error))
+
+
+# --- disk
+
+
+def disk(config: ShardConfig) -> Iterator[Finding]:
+    """Kind of file system, free bytes, and how long a durable write takes where the store is or would be."""
+    directory = existing(Path(config.root_directory))
+    yield _file_system(directory, allow_any=config.allow_any_filesystem)
+    free = files.free_bytes(directory)
+    reserve = StoreOptions(directory="").reserve_bytes
+    level = FAIL if free < reserve else WARN if free < FREE_WARN_BYTES else OK
+    yield Finding(level, "disk-space", f"{free // MIB} MiB free, {reserve // MIB} MiB are kept for deletes")
+    sync_s = files.measure_sync_s(directory)
+    level = OK if sync_s <= SYNC_WARN_S else WARN
+    yield Finding(level, "disk-sync", f"{sync_s * 1000:.2f} ms for a durable write of 4 KiB in {directory}")
+
+
+def existing(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    path = path.absolute()
+    return path if path.is_dir() else existing(path.parent)
+
+
+def _file_system(directory: Path, *, allow_any: bool) -> Finding:
+    kind = files.file_system_of(directory) or "of unknown kind"
+    try:
+        files.require_local(directory)
+    except files.FileSystemRefused as error:
+        return Finding(WARN if allow_any else FAIL, "file-system", str(error))
+    return Finding(OK, "file-system", f"{directory} is on {kind}")
+
+
+# --- clock
+
+
+def clock(config: ShardConfig) -> Iterator[Finding]:
+    """The year, whether wall and monotonic clock run alike, and whether the store is ahead of both."""
+    now = datetime.now(UTC)
+    yield Finding(OK if now.year in YEARS else FAIL, "clock", f"it is {now:%Y-%m-%d %H:%M:%S} UTC")
+    drift_s = measured_drift_s(time.time, time.monotonic)
+    level = OK if abs(drift_s) <= CLOCK_DRIFT_S else WARN
+    window_ms = CLOCK_WINDOW_S * 1000
+    yield Finding(level, "clock-drift", f"wall and steady clock differ by {drift_s * 1000:.2f} ms in {window_ms:.0f}")
+    last_us = _last_revision(config)
+    if last_us:
+        ahead_s = last_us / 1e6 - time.time()
+        level = FAIL if ahead_s > CLOCK_STEP_S else OK if ahead_s <= 1 else WARN
+        fact = f"{ahead_s:.0f} s ahead of the clock" if ahead_s > 1 else "behind the clock, as it should be"
+        yield Finding(level, "clock-store", f"the last revision of the store is {fact}")
+
+
+def measured_drift_s(wall: Callable[[], float], steady: Callable[[], float]) -> float:
+    """By how many seconds more the wall clock moved than the steady one, within a short while."""
+    wall_s, steady_s = wall(), steady()
+    time.sleep(CLOCK_WINDOW_S)
+    return (wall() - wall_s) - (steady() - steady_s)
+
+
+def _last_revision(config: ShardConfig) -> int:
+    """The last revision of the store, in microseconds since 1970; 0 if there is none to read."""
+    options = store_options(config)
+    if not (Path(options.directory) / files.DATA_FILE).exists():
+        return 0
+    try:
+        environment = open_for_reading(options)
+    except UnknownFormat:
+        return 0
+    with contextlib.closing(environment), environment.reading() as txn:
+        return environment.last(txn)
+
+
+# --- versions
+
+
+def versions(config: ShardConfig) -> Iterator[Finding]:
+    """Python and what it runs on, nats-server, kubectl and its plug-ins."""
+    enough = sys.version_info >= (3, 11)
+    yield Finding(OK if enough else FAIL, "python", f"{platform.python_version()} on {platform.platform()}")
+    yield Finding(OK, "lmdb", metadata.version("lmdb"))
+    yield _nats_server()
+    yield _kubectl()
+    missing = [name for name in ("kubectl-ws", "kubectl-create-workspace") if shutil.which(name) is None]
+    fact = f"{', '.join(missing)} not on PATH" if missing else "on PATH"
+    yield Finding(WARN if missing else OK, "kubectl-plugins", fact)
+
+
+def _nats_server() -> Finding:
+    try:
+        binary = find_binary()
+        version = _output(str(binary), "--version").rpartition("v")[2].strip()
+        check_version(version)
+    except (ServerFailed, TooOld, OSError, subprocess.SubprocessError) as error:
+        return Finding(FAIL, "nats-server", str(error))
+    return Finding(OK, "nats-server", f"{version} at {binary}")
+
+
+def _kubectl() -> Finding:
+    binary = shutil.which("kubectl")
+    if binary is None:
+        return Finding(WARN, "kubectl", "not on PATH")
+    try:
+        version = json.loads(_output(binary, "version", "--client", "-o", "json"))["clientVersion"]["gitVersion"]
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        return Finding(WARN, "kubectl", f"{binary} does not tell its version: {error}")
+    return Finding(OK, "kubectl", f"{version} at {binary}")
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=True)
+    return done.stdout
+
+
+# --- files and port
+
+
+def permissions(config: ShardConfig) -> Iterator[Finding]:
+    """The root directory is 0700, what lies in it and in its store 0600, and all of it ours."""
+    root = Path(config.root_directory)
+    if not root.exists():
+        yield Finding(OK, "permissions", f"{root} does not exist yet")
+        return
+    wrong = [problem for path in _private_paths(root) if (problem := _exposed(path))]
+    for problem in wrong:
+        yield Finding(FAIL, "permissions", problem)
+    if not wrong:
+        yield Finding(OK, "permissions", f"{root} and what is in it are readable by their owner alone")
+
+
+def _private_paths(root: Path) -> Iterator[Path]:
+    """Directories and the files that hold keys, data or credentials. Certificates (.crt) are public."""
+    store = Path(store_options(ShardConfig(root_directory=str(root))).directory)
+    yield root
+    for folder in (root, store):
+        if folder.is_dir():
+            yield from sorted(path for path in folder.iterdir() if path.is_dir() or path.suffix != ".crt")
+
+
+def _exposed(path: Path) -> str:
+    """What is wrong with a file's owner or mode; empty if nothing is."""
+    found = path.lstat()
+    if found.st_uid != os.geteuid():
+        return f"{path} belongs to user {found.st_uid}"
+    if stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO) and not path.is_symlink():
+        return f"{path} is {stat.S_IMODE(found.st_mode):04o}, others may use it"
+    return ""
+
+
+def port(config: ShardConfig) -> Iterator[Finding]:
+    """Whether the HTTPS port can be listened on, or is held by the shard of this root directory."""
+    address = f"{config.bind_address}:{config.secure_port}"
+    if _is_free(config.bind_address, config.secure_port):
+        yield Finding(OK, "port", f"{address} is free")
+    elif _is_running(config) and _served(config) == config.secure_port:
+        yield Finding(OK, "port", f"{address} is served by the shard of {config.root_directory}")
+    else:
+        yield Finding(FAIL, "port", f"{address} is taken; --secure-port 0 picks a free one")
+
+
+def _is_free(address: str, number: int) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, number))
+        except OSError:
+            return False
+        return True
+
+
+def _is_running(config: ShardConfig) -> bool:
+    directory = Path(store_options(config).directory)
+    if not directory.is_dir():
+        return False
+    try:
+        os.close(files.own(directory))
+    except files.StoreInUse:
+        return True
+    return False
+
+
+def _served(config: ShardConfig) -> int:
+    """The port of the shard's last start; 0 if it has none."""
+    try:
+        return int((Path(config.root_directory) / PORT_FILE).read_text())
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,50 @@
+"""A worker whose writer dies: nothing is answered that was not done, and the worker can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.remote_store import connect_store
+from atoll.machinery.storage.writer import StoreClosed
+from harness.stores import create, key, put, store_options
+
+SOURCES = [str(Path(__file__).parents[3] / "services"), str(Path(__file__).parents[2])]
+
+
+async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_path: Path) -> None:
+    options = store_options(tmp_path / "store")
+    with tempfile.TemporaryDirectory() as home:
+        socket = Path(home) / "s"
+        writer = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "harness.store_writer", msgspec.json.encode(options).decode(), str(socket)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={"PYTHONPATH": ":".join(SOURCES)},
+        )
+        assert writer.stdout is not None
+        while (line := await writer.stdout.readline()) != b"ready\n":
+            assert line
+        store = await connect_store(options, socket)
+        await create(store, "a")
+        submits = [asyncio.create_task(store.submit([put(key(f"n{index}"))])) for index in range(200)]
+        await asyncio.sleep(0)
+        writer.kill()
+        done = await asyncio.gather(*submits, return_exceptions=True)
+        await writer.wait()
+        await store.disconnected.wait()
+        acknowledged = [f"n{index}" for index, result in enumerate(done) if isinstance(result, list)]
+        assert all(isinstance(result, list | StoreClosed) for result in done)
+        with store.snapshot() as snapshot:
+            assert snapshot.get(key("a")) is not None
+            assert all(snapshot.get(key(name)) is not None for name in acknowledged)
+        with pytest.raises(StoreClosed):
+            await store.submit([put(key("late"))])
+        await store.close()
+    assert fsck(options) == []

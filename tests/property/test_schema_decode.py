@@ -1,0 +1,53 @@
+"""Bodies of any bytes give a value or a DecodeError, and what is written by an encoder is read back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8)),
+    lambda below: st.one_of(st.lists(below, max_size=4), st.dictionaries(st.text(max_size=4), below, max_size=4)),
+    max_leaves=20,
+)
+#: Bytes that look like documents, so that more than the first byte is read.
+PIECES = st.lists(
+    st.sampled_from([*b'{}[]:,"\\0123eE+-.utrnfasl \n&*<!|>#%@`~?\xff\xc3\xa9\x00'.decode("latin-1")]), max_size=60
+).map(lambda chars: "".join(chars).encode("latin-1"))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=80) | PIECES)
+def test_any_bytes_give_a_value_that_can_be_encoded_or_a_clear_error(data: bytes) -> None:
+    for decode in (lambda: decode_json(data, find_duplicates=True), lambda: decode_yaml(data)):
+        try:
+            decoded = decode()
+        except DecodeError as error:
+            assert str(error).startswith(("invalid JSON: ", "invalid YAML: "))
+        else:
+            encode_json(decoded.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(VALUES)
+def test_what_an_encoder_wrote_is_read_back_without_duplicates(value: Any) -> None:
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=2)):
+        decoded = decode_json(text.encode(), find_duplicates=True)
+        assert decoded.value == value
+        assert decoded.duplicates == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", 'q"', "é"]), st.integers(0, 9)), max_size=6), st.booleans())
+def test_duplicates_are_the_keys_that_repeat(pairs: list[tuple[str, int]], ascii_only: bool) -> None:
+    body = ",".join(f"{json.dumps(key, ensure_ascii=ascii_only)}:{value}" for key, value in pairs)
+    expected = [f"x.{key}" for index, (key, _) in enumerate(pairs) if key in {each for each, _ in pairs[:index]}]
+    decoded = decode_json(f'{{"x":{{{body}}}}}'.encode(), find_duplicates=True)
+    assert decoded.duplicates == expected
+    assert decoded.value == {"x": dict(pairs)}

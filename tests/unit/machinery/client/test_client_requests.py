@@ -1,0 +1,210 @@
+"""The client says what is meant, and gives back the server's own errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Kubeconfig
+from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.status import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Details,
+    Expired,
+    NotFound,
+    TooManyRequests,
+)
+from atoll.machinery.process import pki
+from atoll.machinery.wire.client import BadResponse, ConnectionLost, Unreachable
+from atoll.machinery.wire.exchange import Exchange
+from harness.cannedapi import CannedApi, bookmark, event, serving, thing, watching
+
+CONFIGMAPS = Resource("", "v1", "configmaps")
+AT = "/clusters/root/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[CannedApi]:
+    async with serving(CannedApi()) as api:
+        yield api
+
+
+@pytest.fixture
+async def client(api: CannedApi, tmp_path: Path) -> AsyncIterator[Client]:
+    target = Kubeconfig.load(str(api.kubeconfig(tmp_path))).target()
+    async with Client(target, manager="tester") as client:
+        yield client
+
+
+def named(name: str) -> dict[str, object]:
+    return {"metadata": {"name": name, "namespace": "default"}}
+
+
+async def test_every_verb_goes_to_its_place_with_its_body(api: CannedApi, client: Client) -> None:
+    routes = (f"POST {AT}", f"PUT {AT}/a", f"PATCH {AT}/a", f"PATCH {AT}/a/status", f"DELETE {AT}/a")
+    for route in (f"GET {AT}/a", *routes):
+        api.on(route, thing("a", 1))
+    assert (await client.get(CONFIGMAPS, "a", "default"))["metadata"]["name"] == "a"
+    await client.create(CONFIGMAPS, named("a"))
+    await client.update(CONFIGMAPS, named("a"))
+    await client.patch(CONFIGMAPS, "a", {"data": {"k": None}}, "default")
+    await client.apply(CONFIGMAPS, named("a"), force=False, subresource="status")
+    await client.delete(CONFIGMAPS, "a", "default", propagationPolicy="Foreground")
+    assert api.paths() == [f"GET {AT}/a", *routes]
+    assert [each.query for each in api.asked[1:4]] == [{"fieldManager": "tester"}] * 3
+    assert api.asked[3].headers["content-type"] == ["application/merge-patch+json"]
+    assert decode(api.asked[3].body) == {"data": {"k": None}}
+    assert api.asked[4].headers["content-type"] == ["application/apply-patch+yaml"]
+    assert api.asked[4].query == {"fieldManager": "tester", "force": "false"}
+    assert api.asked[5].query == {"propagationPolicy": "Foreground"}
+    assert all(each.headers["authorization"] == ["Bearer secret"] for each in api.asked)
+
+
+async def test_a_view_of_another_cluster_shares_the_connections(api: CannedApi, client: Client) -> None:
+    api.on("GET /clusters/root:a/apis/tenancy.kcp.io/v1alpha1/workspaces/w", thing("w", 1))
+    api.on("GET /clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces:abc", {"metadata": {}, "items": []})
+    inside = client.cluster("root:a")
+    await inside.get(WORKSPACES, "w")
+    await inside.close()
+    wildcard = Resource("tenancy.kcp.io", "v1alpha1", "workspaces", namespaced=False, identity="abc")
+    assert (await client.cluster("*").list(wildcard))["items"] == []
+
+
+def test_a_name_never_becomes_another_path() -> None:
+    assert CONFIGMAPS.path("a/b", "../c?d") == "/api/v1/namespaces/a%2Fb/configmaps/..%2Fc%3Fd"
+
+
+async def test_a_list_goes_on_until_it_is_whole(api: CannedApi, client: Client) -> None:
+    first = {"metadata": {"resourceVersion": "5", "continue": "more", "remainingItemCount": 1}, "items": [{"n": 1}]}
+    api.on(f"GET {AT}", first, {"metadata": {"resourceVersion": "5"}, "items": [{"n": 2}]})
+    found = await client.list(CONFIGMAPS, "default", limit="1", labelSelector="a=b")
+    assert found == {"metadata": {"resourceVersion": "5"}, "items": [{"n": 1}, {"n": 2}]}
+    assert api.asked[1].query == {"limit": "1", "labelSelector": "a=b", "continue": "more"}
+
+
+@pytest.mark.parametrize("error", [NotFound("gone"), AlreadyExists("there"), Conflict("changed"), Expired("old")])
+async def test_errors_are_the_classes_the_server_raised(api: CannedApi, client: Client, error: ApiError) -> None:
+    api.on(f"GET {AT}/a", error)
+    with pytest.raises(type(error), match=error.message):
+        await client.get(CONFIGMAPS, "a", "default")
+
+
+async def test_an_error_that_is_no_status_keeps_its_code_and_text(api: CannedApi, client: Client) -> None:
+    async def proxy(exchange: Exchange) -> None:
+        exchange.reply(502, [], b"bad gateway\n")
+
+    api.on(f"GET {AT}/a", proxy)
+    with pytest.raises(ApiError, match=r"^bad gateway$") as caught:
+        await client.get(CONFIGMAPS, "a", "default")
+    assert caught.value.code == 502
+
+
+async def test_an_answer_that_is_no_json_object_is_a_bad_response(api: CannedApi, client: Client) -> None:
+    async def nonsense(exchange: Exchange) -> None:
+        exchange.reply(200, [], b"[1]" if len(api.asked) > 1 else b"<html>")
+
+    api.on(f"GET {AT}/a", nonsense)
+    for _ in range(2):
+        with pytest.raises(BadResponse):
+            await client.get(CONFIGMAPS, "a", "default")
+
+
+async def test_a_server_that_says_when_to_come_back_is_asked_again(api: CannedApi, client: Client) -> None:
+    async def busy(exchange: Exchange) -> None:
+        exchange.reply(429, [("retry-after", "0")], b"{}")
+
+    api.on(f"POST {AT}", busy, busy, thing("a", 1))
+    await client.create(CONFIGMAPS, named("a"))
+    assert len(api.asked) == 3
+
+
+async def test_asking_again_ends(api: CannedApi, client: Client) -> None:
+    async def busy(exchange: Exchange) -> None:
+        exchange.reply(503, [("retry-after", "0")], b"")
+
+    api.on(f"GET {AT}/a", busy)
+    with pytest.raises(ApiError, match="HTTP 503"):
+        await client.get(CONFIGMAPS, "a", "default")
+    assert len(api.asked) == 6
+
+
+async def test_a_refusal_without_a_time_is_an_answer(api: CannedApi, client: Client) -> None:
+    api.on(f"POST {AT}", TooManyRequests("no", Details(retry_after_s=1)))
+    with pytest.raises(TooManyRequests):
+        await client.create(CONFIGMAPS, named("a"))
+    assert len(api.asked) == 1
+
+
+async def test_a_watch_gives_events_in_order_and_ends_with_the_server(api: CannedApi, client: Client) -> None:
+    api.on(f"GET {AT}", watching(event("ADDED", thing("a", 1)), bookmark(2), then="end"))
+    async with client.watch(CONFIGMAPS, "default", resourceVersion="0") as events:
+        assert [(each.type, each.object["metadata"]["resourceVersion"]) async for each in events] == [
+            ("ADDED", "1"),
+            ("BOOKMARK", "2"),
+        ]
+    assert api.asked[0].query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "0"}
+
+
+async def test_leaving_a_watch_early_leaves_nothing_behind(api: CannedApi, client: Client) -> None:
+    api.on(f"GET {AT}", watching(event("ADDED", thing("a", 1))))
+    async with client.watch(CONFIGMAPS, "default") as events:
+        async for _ in events:
+            break
+    api.on(f"GET {AT}/a", thing("a", 1))
+    await client.get(CONFIGMAPS, "a", "default")
+
+
+async def test_an_error_event_is_raised(api: CannedApi, client: Client) -> None:
+    api.on(f"GET {AT}", watching(event("ERROR", Expired("too old resource version").status())))
+    with pytest.raises(Expired):
+        async with client.watch(CONFIGMAPS, "default") as events:
+            async for _ in events:
+                pass
+
+
+async def test_a_refused_watch_raises_the_refusal(api: CannedApi, client: Client) -> None:
+    with pytest.raises(NotFound):
+        async with client.watch(CONFIGMAPS, "default"):
+            pass
+
+
+async def test_a_broken_watch_is_a_lost_connection(api: CannedApi, client: Client) -> None:
+    api.on(f"GET {AT}", watching(event("ADDED", thing("a", 1)), then="cut"))
+    with pytest.raises(ConnectionLost):
+        async with client.watch(CONFIGMAPS, "default") as events:
+            async for _ in events:
+                pass
+
+
+async def test_a_line_that_is_no_event_is_a_bad_response(api: CannedApi, client: Client) -> None:
+    api.on(f"GET {AT}", watching({"kind": "Status"}))
+    with pytest.raises(BadResponse):
+        async with client.watch(CONFIGMAPS, "default") as events:
+            async for _ in events:
+                pass
+
+
+async def test_a_client_certificate_of_the_kubeconfig_is_presented(tmp_path: Path) -> None:
+    async with serving(CannedApi()) as api:
+        pair = pki.make_client(pki.make_ca("another"), "jane")
+        (tmp_path / "jane.crt").write_bytes(pair.certificate)
+        (tmp_path / "jane.key").write_bytes(pair.key)
+        file = api.kubeconfig(tmp_path, **{"client-certificate": "jane.crt", "client-key": "jane.key"})
+        async with Client.from_kubeconfig(str(file)) as client:
+            # The server trusts another authority: it can only refuse what it was shown.
+            with pytest.raises((ConnectionLost, Unreachable)):
+                await client.raw("GET", "/api")
+
+
+async def test_a_server_of_another_authority_is_not_talked_to(api: CannedApi, tmp_path: Path) -> None:
+    file = api.kubeconfig(tmp_path)
+    (tmp_path / "ca.crt").write_bytes(pki.make_ca("another").certificate)
+    async with Client.from_kubeconfig(str(file)) as client:
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await client.raw("GET", "/api")

@@ -1,0 +1,214 @@
+"""The manager on a real store: every change becomes a key, and a restart repeats but never skips."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from atoll.machinery.control import manager as module
+from atoll.machinery.control.manager import POSITION, ControllerMetrics, Manager
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from harness.nats import eventually
+from harness.stores import CONFIGMAPS, HandClock, create, delete, key, put, store_options
+
+RETENTION_S = 60
+
+
+class Noting:
+    """A controller of ConfigMaps that notes its keys, and holds or fails those it is told to."""
+
+    workers = 2
+
+    def __init__(self, store: LmdbStore, name: str = "noting") -> None:
+        self.name, self._store = name, store
+        self.turns: list[str] = []
+        self.held: dict[str, asyncio.Event] = {}
+        self.odd: set[str] = set()
+
+    def watches(self, type: ResourceType) -> bool:
+        return type == CONFIGMAPS
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.key.name in self.odd:
+            raise ValueError("not understood")
+        if entry.operation is not Operation.DELETED:
+            yield entry.key.name
+
+    def all_keys(self) -> Iterable[Hashable]:
+        with self._store.snapshot() as snapshot:
+            return [record.key.name for record in snapshot.scan(Scope(CONFIGMAPS))]
+
+    async def reconcile(self, key: Any) -> float | None:
+        if key in self.held:
+            await self.held[key].wait()
+        self.turns.append(key)
+        return None
+
+
+class Shard:
+    """A store that can be closed and opened again, and managers over it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = HandClock()
+        self.options = store_options(directory / "store", log_retention_s=RETENTION_S)
+        self.store = open_store(self.options, clock=self.clock.clock())
+        self.registry = CollectorRegistry()
+
+    async def reopen(self) -> None:
+        await self.store.close()
+        self.store = open_store(self.options, clock=self.clock.clock())
+
+    def manager(self, *controllers: Any) -> Manager:
+        self.registry = CollectorRegistry()
+        return Manager(self.store, self.store, controllers, ControllerMetrics(self.registry))
+
+    @asynccontextmanager
+    async def running(self, *controllers: Any) -> AsyncIterator[Manager]:
+        manager = self.manager(*controllers)
+        task = asyncio.create_task(manager.run())
+        try:
+            yield manager
+            assert not task.done() or task.result() is None
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def compact(self) -> None:
+        """Let everything in the log grow old and be dropped."""
+        self.clock.pass_time(RETENTION_S + 1)
+        assert await self.store.compact()
+
+    @property
+    def saved(self) -> int:
+        return int(self.store.get_mark(POSITION) or b"-1")
+
+    @property
+    def revision(self) -> int:
+        with self.store.snapshot() as snapshot:
+            return snapshot.revision
+
+
+@pytest.fixture
+async def shard(tmp_path: Path) -> AsyncIterator[Shard]:
+    shard = Shard(tmp_path)
+    yield shard
+    await shard.store.close()
+
+
+async def test_every_change_of_a_watched_type_is_reconciled(shard: Shard) -> None:
+    controller = Noting(shard.store)
+    async with shard.running(controller) as manager:
+        first, *_ = await create(shard.store, "a", "b")
+        await shard.store.submit([put(key("s", type=ResourceType("", "secrets")))])
+        await eventually(manager.idle)
+        await shard.store.submit([delete(key("a"), first)])
+        await eventually(manager.idle)
+    assert sorted(controller.turns) == ["a", "b"]
+
+
+async def test_state_from_before_the_first_start_is_listed(shard: Shard) -> None:
+    await create(shard.store, "a", "b")
+    controller = Noting(shard.store)
+    async with shard.running(controller) as manager:
+        await eventually(manager.idle)
+    assert sorted(controller.turns) == ["a", "b"]
+
+
+async def test_a_restart_goes_on_behind_what_was_done(shard: Shard) -> None:
+    async with shard.running(Noting(shard.store)) as manager:
+        await create(shard.store, "a")
+        await eventually(manager.idle)
+    await shard.reopen()
+    await create(shard.store, "b")
+    controller = Noting(shard.store)
+    async with shard.running(controller) as manager:
+        await eventually(manager.idle)
+    assert controller.turns == ["b"]
+
+
+async def test_the_position_saved_is_below_unfinished_work(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_INTERVAL_S", 0.001)
+    controller = Noting(shard.store)
+    async with shard.running(controller) as manager:
+        await create(shard.store, "before")
+        await eventually(manager.idle)
+        controller.held["slow"] = asyncio.Event()
+        slow, last = await create(shard.store, "slow", "after")
+        await eventually(lambda: "after" in controller.turns)
+        await eventually(lambda: shard.saved == slow - 1)
+        assert not manager.idle()
+        controller.held["slow"].set()
+        await eventually(lambda: shard.saved >= last)
+
+
+async def test_what_was_unfinished_at_the_end_is_reconciled_after_a_restart(shard: Shard) -> None:
+    controller = Noting(shard.store)
+    async with shard.running(controller):
+        controller.held["slow"] = asyncio.Event()
+        await create(shard.store, "slow", "after")
+        await eventually(lambda: controller.turns == ["after"])
+    await shard.reopen()
+    again = Noting(shard.store)
+    async with shard.running(again) as manager:
+        await eventually(manager.idle)
+    assert "slow" in again.turns
+
+
+async def test_a_log_that_does_not_reach_back_means_listing_from_state(shard: Shard) -> None:
+    async with shard.running(Noting(shard.store)) as manager:
+        await create(shard.store, "a")
+        await eventually(manager.idle)
+    await create(shard.store, "b")
+    await shard.compact()
+    await create(shard.store, "c")
+    controller = Noting(shard.store)
+    async with shard.running(controller) as manager:
+        await eventually(manager.idle)
+    assert sorted(controller.turns) == ["a", "b", "c"]
+
+
+async def test_keys_listed_from_state_and_unfinished_survive_a_restart(shard: Shard) -> None:
+    await create(shard.store, "listed")
+    await shard.compact()
+    await create(shard.store, "logged")
+    controller = Noting(shard.store)
+    controller.held["listed"] = asyncio.Event()
+    async with shard.running(controller):
+        await eventually(lambda: controller.turns == ["logged"])
+    await shard.reopen()
+    again = Noting(shard.store)
+    async with shard.running(again) as manager:
+        await eventually(manager.idle)
+    assert "listed" in again.turns
+
+
+async def test_an_entry_that_one_controller_cannot_read_stops_nobody(shard: Shard) -> None:
+    odd, sound = Noting(shard.store, "odd"), Noting(shard.store, "sound")
+    odd.odd.add("a")
+    async with shard.running(odd, sound) as manager:
+        await create(shard.store, "a", "b")
+        await eventually(manager.idle)
+    assert (odd.turns, sorted(sound.turns)) == (["b"], ["a", "b"])
+
+
+async def test_depth_and_turns_are_measured_by_kubernetes_names(shard: Shard) -> None:
+    controller = Noting(shard.store)
+    controller.workers = 1
+    async with shard.running(controller) as manager:
+        await eventually(manager.idle)
+        controller.held["a"] = asyncio.Event()
+        await create(shard.store, "a", "b", "c")
+        await eventually(lambda: b'workqueue_depth{name="noting"} 2.0' in generate_latest(shard.registry))
+        controller.held["a"].set()
+        await eventually(manager.idle)
+        metrics = generate_latest(shard.registry)
+    assert b'workqueue_depth{name="noting"} 0.0' in metrics
+    assert b'workqueue_work_duration_seconds_count{name="noting"} 3.0' in metrics

@@ -1,0 +1,199 @@
+"""The work queue: each key once, one worker a key, failures later and later, nothing forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from atoll.machinery.control.queue import BASE_DELAY_S, MAX_DELAY_S, WorkQueue
+
+
+class HandTime:
+    """Seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def time() -> HandTime:
+    return HandTime()
+
+
+@pytest.fixture
+def queue(time: HandTime) -> WorkQueue[str]:
+    return WorkQueue(time)
+
+
+async def waiting(queue: WorkQueue[str]) -> list[tuple[str, int]]:
+    """What can be taken now."""
+    found = []
+    while True:
+        try:
+            async with asyncio.timeout(0):
+                found.append(await queue.take())
+        except TimeoutError:
+            return found
+
+
+async def test_keys_come_in_order_and_each_at_most_once_with_its_oldest_revision(queue: WorkQueue[str]) -> None:
+    for key, revision in (("a", 5), ("b", 6), ("a", 7), ("a", 3)):
+        queue.add(key, revision)
+    assert queue.depth == 2
+    assert await waiting(queue) == [("a", 3), ("b", 6)]
+
+
+async def test_a_key_in_work_waits_until_that_is_done(queue: WorkQueue[str]) -> None:
+    queue.add("a", 1)
+    await queue.take()
+    queue.add("a", 2)
+    queue.add("b", 3)
+    assert await waiting(queue) == [("b", 3)]
+    queue.done("a")
+    assert await waiting(queue) == [("a", 2)]
+
+
+async def test_a_taker_wakes_for_a_key_that_was_asked_for_while_in_work(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    await queue.take()
+    taker = asyncio.create_task(queue.take())
+    queue.add("a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not taker.done()
+    queue.done("a")
+    assert (await asyncio.wait_for(taker, 5))[0] == "a"
+
+
+async def test_a_failed_key_that_was_asked_for_meanwhile_comes_at_once(queue: WorkQueue[str]) -> None:
+    queue.add("a", 4)
+    await queue.take()
+    queue.add("a", 9)
+    taker = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.failed("a")
+    assert await asyncio.wait_for(taker, 5) == ("a", 4)
+
+
+async def test_every_waiting_taker_gets_a_key(queue: WorkQueue[str]) -> None:
+    takers = [asyncio.create_task(queue.take()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    taken = await asyncio.wait_for(asyncio.gather(*takers), 5)
+    assert sorted(key for key, _ in taken) == ["a", "b", "c"]
+
+
+async def test_a_cancelled_taker_takes_no_key_with_it(queue: WorkQueue[str]) -> None:
+    taker = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.add("a")
+    taker.cancel()
+    await asyncio.gather(taker, return_exceptions=True)
+    assert await waiting(queue) == [("a", 0)]
+
+
+async def test_a_delayed_key_comes_when_it_is_due(queue: WorkQueue[str], time: HandTime) -> None:
+    queue.add("later", 1, 10)
+    queue.add("sooner", 2, 5)
+    assert (await waiting(queue), queue.depth, len(queue)) == ([], 0, 2)
+    time.now_s += 5
+    assert await waiting(queue) == [("sooner", 2)]
+    time.now_s += 5
+    assert await waiting(queue) == [("later", 1)]
+
+
+@pytest.mark.parametrize("delays_s", [(10, 5), (5, 10)])
+async def test_of_two_due_times_the_earlier_holds_and_only_once(
+    queue: WorkQueue[str], time: HandTime, delays_s: tuple[int, int]
+) -> None:
+    for delay_s in delays_s:
+        queue.add("a", 1, delay_s)
+    time.now_s += 5
+    assert await waiting(queue) == [("a", 1)]
+    queue.done("a")
+    time.now_s += 5
+    assert (await waiting(queue), len(queue)) == ([], 0)
+
+
+async def test_a_delayed_key_that_is_asked_for_comes_at_once_and_only_once(
+    queue: WorkQueue[str], time: HandTime
+) -> None:
+    queue.add("a", 7, 10)
+    queue.add("a", 8)
+    assert await waiting(queue) == [("a", 7)]
+    queue.done("a")
+    time.now_s += 10
+    assert await waiting(queue) == []
+
+
+async def test_a_delay_does_not_put_off_a_key_that_waits(queue: WorkQueue[str]) -> None:
+    queue.add("a", 2)
+    queue.add("a", 1, 10)
+    assert await waiting(queue) == [("a", 1)]
+
+
+async def test_a_taker_sleeps_no_longer_than_until_the_next_key_is_due() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a", 1, 0.02)
+    assert await asyncio.wait_for(queue.take(), 5) == ("a", 1)
+
+
+async def test_failures_double_the_delay_up_to_a_limit_and_success_forgets_them(
+    queue: WorkQueue[str], time: HandTime
+) -> None:
+    queue.add("a", 3)
+    for expected in [*(BASE_DELAY_S * 2**turn for turn in range(16)), MAX_DELAY_S, MAX_DELAY_S]:
+        assert await waiting(queue) == [("a", 3)]
+        delay_s = queue.failed("a")
+        assert 0.75 * expected <= delay_s <= 1.25 * expected
+        assert await waiting(queue) == []
+        time.now_s += delay_s
+    await queue.take()
+    queue.done("a")
+    queue.add("a")
+    await queue.take()
+    assert queue.failed("a") <= BASE_DELAY_S * 1.25
+
+
+async def test_oldest_is_the_lowest_revision_of_all_that_is_unfinished(
+    queue: WorkQueue[str], time: HandTime
+) -> None:
+    assert queue.oldest() is None
+    queue.add("working", 5)
+    await queue.take()
+    queue.add("delayed", 6, 10)
+    queue.add("ready", 7)
+    seen = [queue.oldest()]
+    queue.done("working", 3.0)
+    seen.append(queue.oldest())
+    time.now_s += 3
+    assert await waiting(queue) == [("ready", 7), ("working", 5)]
+    queue.done("working")
+    seen.append(queue.oldest())
+    queue.failed("ready")
+    time.now_s += 10
+    for key, _ in await waiting(queue):
+        queue.done(key)
+    assert [*seen, queue.oldest()] == [5, 5, 6, None]
+    assert not queue
+
+
+async def test_done_with_no_wait_means_another_turn_at_once(queue: WorkQueue[str]) -> None:
+    queue.add("a", 4)
+    await queue.take()
+    queue.done("a", 0.0)
+    assert await waiting(queue) == [("a", 4)]
+
+
+async def test_a_key_asked_for_again_and_again_costs_no_memory(queue: WorkQueue[str]) -> None:
+    for _ in range(1000):
+        queue.add("a", 1, 60)
+        queue.add("a", 1)
+        await queue.take()
+        queue.done("a")
+    assert len(queue._delayed) <= 1
