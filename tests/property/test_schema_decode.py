@@ -12,7 +12,13 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
 
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=8),
+    ),
     lambda below: st.one_of(st.lists(below, max_size=4), st.dictionaries(st.text(max_size=4), below, max_size=4)),
     max_leaves=20,
 )

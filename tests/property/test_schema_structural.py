@@ -13,10 +13,18 @@ from atoll.machinery.schema import compile_schema
 from atoll.machinery.schema.crd import add_stored_version, default_crd, validate_crd
 
 KEYS = ("a", "b", "c")
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-5, 10), st.sampled_from([0.5, 1.0, 2.5]), st.sampled_from(["", "a", "ab", "abcd", "é"]))
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 10),
+    st.sampled_from([0.5, 1.0, 2.5]),
+    st.sampled_from(["", "a", "ab", "abcd", "é"]),
+)
 VALUES = st.recursive(
     SCALARS,
-    lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(st.sampled_from([*KEYS, "z"]), below, max_size=4)),
+    lambda below: st.one_of(
+        st.lists(below, max_size=3), st.dictionaries(st.sampled_from([*KEYS, "z"]), below, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -57,9 +65,26 @@ def containers(below: st.SearchStrategy[Object]) -> st.SearchStrategy[Object]:
 def structs(draw: st.DrawFn, below: st.SearchStrategy[Object]) -> Object:
     properties = draw(st.dictionaries(st.sampled_from(KEYS), below, max_size=3))
     result: Object = {"type": "object", "properties": properties}
-    result.update(draw(either({"required": ["a"]}, {"x-kubernetes-preserve-unknown-fields": True}, {"minProperties": 1}, {"maxProperties": 2})))
-    result.update(draw(either({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"oneOf": [{"required": ["a"]}, {"minProperties": 2}]},
-                              {"allOf": [{"required": ["b"]}]}, {"not": {"required": ["c"]}})))  # fmt: skip
+    result.update(
+        draw(
+            either(
+                {"required": ["a"]},
+                {"x-kubernetes-preserve-unknown-fields": True},
+                {"minProperties": 1},
+                {"maxProperties": 2},
+            )
+        )
+    )
+    result.update(
+        draw(
+            either(
+                {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+                {"oneOf": [{"required": ["a"]}, {"minProperties": 2}]},
+                {"allOf": [{"required": ["b"]}]},
+                {"not": {"required": ["c"]}},
+            )
+        )
+    )
     return {**result, **draw(NULLABLE)}
 
 
@@ -151,12 +176,19 @@ def fitting(source: Object) -> st.SearchStrategy[Any]:
 
 
 PLAIN_LEAVES = st.sampled_from(
-    [{"type": "string", "enum": ["a", "ab"]}, {"type": "boolean"}, {"type": "integer", "maximum": 9, "default": 3}, {"x-kubernetes-int-or-string": True}]
+    [
+        {"type": "string", "enum": ["a", "ab"]},
+        {"type": "boolean"},
+        {"type": "integer", "maximum": 9, "default": 3},
+        {"x-kubernetes-int-or-string": True},
+    ]
 )
 PLAIN = st.recursive(
     PLAIN_LEAVES,
     lambda below: st.one_of(
-        st.dictionaries(st.sampled_from(KEYS), below, max_size=3).map(lambda properties: {"type": "object", "properties": properties}),
+        st.dictionaries(st.sampled_from(KEYS), below, max_size=3).map(
+            lambda properties: {"type": "object", "properties": properties}
+        ),
         below.map(lambda extra: {"type": "object", "additionalProperties": extra}),
         below.map(lambda items: {"type": "array", "items": items}),
     ),
@@ -182,10 +214,19 @@ def test_judging_a_definition_never_raises(source: Any) -> None:
     obj = {
         "metadata": {"name": "foos.example.com"},
         "spec": {
-            "group": "example.com", "scope": "Cluster", "names": {"plural": "foos", "kind": "Foo"},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": source}}}}],
+            "group": "example.com",
+            "scope": "Cluster",
+            "names": {"plural": "foos", "kind": "Foo"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": source}}},
+                }
+            ],
         },
-    }  # fmt: skip
+    }
     default_crd(obj)
     add_stored_version(obj)
     errors = validate_crd(obj)

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from atoll.machinery.storage import files
-from atoll.machinery.storage.environment import UnknownFormat, open_for_reading
+from atoll.machinery.storage.environment import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.connection import TooOld, check_version
 from atoll.machinery.stream.server import ServerFailed, find_binary
@@ -79,10 +79,10 @@ def _config(arguments: Sequence[str]) -> ShardConfig:
 
 
 def _safely(check: Callable[[ShardConfig], Iterable[Finding]], config: ShardConfig) -> Iterator[Finding]:
-    """A check that the system refuses is itself a finding."""
+    """A check that cannot be made is itself a finding: a directory not ours, a store that does not open."""
     try:
         yield from check(config)
-    except OSError as error:
+    except Exception as error:
         yield Finding(FAIL, check.__name__, str(error))
 
 
@@ -148,10 +148,7 @@ def _last_revision(config: ShardConfig) -> int:
     options = store_options(config)
     if not (Path(options.directory) / files.DATA_FILE).exists():
         return 0
-    try:
-        environment = open_for_reading(options)
-    except UnknownFormat:
-        return 0
+    environment = open_for_reading(options)
     with contextlib.closing(environment), environment.reading() as txn:
         return environment.last(txn)
 

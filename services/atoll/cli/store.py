@@ -39,8 +39,9 @@ def fsck(arguments: Sequence[str]) -> int:
         return options
     try:
         problems = checking.fsck(options)
-    except _REFUSALS as error:
-        return refused(str(error))
+    except Exception as error:
+        # Damage deep in the file surfaces as whatever met it first; all of it means the same here.
+        return refused(f"the store cannot be read: {error}")
     for problem in problems[:MAX_PRINTED]:
         sys.stdout.write(f"{problem.where} {problem.key}: {problem.what}\n")
     sys.stdout.write(f"{len(problems)} problems\n" if problems else "the store is sound\n")

@@ -14,8 +14,8 @@ from atoll.machinery.storage import files
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options
+from harness import stores
 from harness.stores import HandClock, create
-from harness.stores import store_options as test_options
 
 
 def config(root: Path, **changes: object) -> ShardConfig:
@@ -70,9 +70,7 @@ def test_a_port_that_the_shard_itself_holds_is_fine(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_a_temporary_file_system_fails_unless_it_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_temporary_file_system_fails_unless_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("tmpfs / tmpfs rw 0 0\n")
     monkeypatch.setattr(files.require_local, "__defaults__", (mounts,))
@@ -101,6 +99,12 @@ def test_a_directory_that_may_not_be_written_is_a_finding_and_not_the_end(tmp_pa
     assert list(doctor._safely(refused, config(tmp_path))) == [Finding("fail", "refused", "may not")]
 
 
+def test_a_store_that_does_not_open_is_a_finding_and_not_the_end(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "data.mdb").write_bytes(b"something else" * 4096)
+    assert levels(doctor._safely(doctor.clock, config(tmp_path)))["clock"] == "fail"
+
+
 def test_a_wall_clock_that_runs_away_is_seen() -> None:
     wall, steady = iter([100.0, 100.5]), iter([7.0, 7.1])
     assert doctor.measured_drift_s(lambda: next(wall), lambda: next(steady)) == pytest.approx(0.4)
@@ -111,7 +115,7 @@ async def test_a_clock_behind_the_store_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: int, level: str
 ) -> None:
     clock = HandClock()
-    store = open_store(test_options(tmp_path / "store"), clock=clock.clock())
+    store = open_store(stores.store_options(tmp_path / "store"), clock=clock.clock())
     await create(store, "a")
     await store.close()
     monkeypatch.setattr(doctor.time, "time", lambda: clock.wall_s - ahead_s)

@@ -215,9 +215,7 @@ async def test_creating_waits_by_a_watch_on_the_one_object(terminal: Terminal) -
     assert terminal.current == "root"
 
 
-async def test_who_may_not_watch_is_served_by_asking_again(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_may_not_watch_is_served_by_asking_again(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(create_workspace, "ASK_AGAIN_S", 0.001)
     terminal.api.on(f"POST /clusters/root{WORKSPACES}", workspace("w", ""))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}", Forbidden("no watch"))

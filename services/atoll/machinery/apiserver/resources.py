@@ -251,7 +251,7 @@ class Resources:
         exchange = request.exchange
         serving = watch.Watch(call, self._core.store, wanted, self._frames)
         self.watches.add(serving)
-        exchange.on_drain(serving.ending.set)
+        exchange.on_drain(serving.end)
         try:
             if future:
                 await self._reach(wanted.options.resource_version)

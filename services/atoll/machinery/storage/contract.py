@@ -326,7 +326,10 @@ class Cursor(Protocol):
         all up to `position` were given. Raises Compacted if compaction passed the position."""
 
     async def wait(self) -> None:
-        """Return once a commit touched the scope since the last read (at once if one already did)."""
+        """Return once a commit touched the scope since the last read (at once if one already did), or on `nudge`."""
+
+    def nudge(self) -> None:
+        """Make a `wait` that is under way return, though nothing may be there to read."""
 
     def close(self) -> None: ...
 

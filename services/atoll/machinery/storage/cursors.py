@@ -51,14 +51,14 @@ class Cursors:
 class LmdbCursor:
     """One watch. Belongs to the event loop of its hub."""
 
-    __slots__ = ("_cursors", "_detour", "_event", "_hub", "_pending", "_scope", "position")
+    __slots__ = ("_cursors", "_detour", "_hub", "_pending", "_scope", "_waiter", "position")
 
     def __init__(self, cursors: Cursors, scope: Scope, revision: int) -> None:
         self._cursors, self._hub, self._scope = cursors, cursors.hub, scope
         self.position = revision
         self._pending = True
         self._detour = True
-        self._event: asyncio.Event | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._hub.register(scope.type, scope.cluster, self)
 
     # --- wake-up
@@ -68,19 +68,24 @@ class LmdbCursor:
         if not self._pending:
             self.position = max(self.position, nothing_before)
             self._pending = True
-        if self._event is not None:
-            self._event.set()
+        self.nudge()
+
+    def nudge(self) -> None:
+        """`contract.Cursor.nudge`."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def wait(self) -> None:
         """Return once there may be something to read; always gives the loop a turn."""
         if self._pending:
             await asyncio.sleep(0)
             return
-        self._event = asyncio.Event()
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._event.wait()
+            await self._waiter
         finally:
-            self._event = None
+            self._waiter = None
 
     def close(self) -> None:
         """Unregister. Harmless twice."""
@@ -120,8 +125,9 @@ class LmdbCursor:
         scope = self._scope
         found: list[Change] = []
         type, cluster, namespace = scope.type, scope.cluster, scope.namespace
-        for scanned, change in enumerate(self._hub.ring.above(self.position)):
-            if len(found) >= limit or scanned >= _RING_ROWS:
+        changes = self._hub.ring.above(self.position, _RING_ROWS)
+        for change in changes:
+            if len(found) >= limit:
                 return found
             self.position = change.revision
             key = change.key
@@ -129,6 +135,8 @@ class LmdbCursor:
                 continue
             if not namespace or key.namespace == namespace:
                 found.append(change)
+        if len(changes) >= _RING_ROWS:
+            return found
         self.position = max(self.position, self._hub.last)
         self._pending = False
         return found

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import islice
 from typing import Protocol
 
 from atoll.machinery.meta.names import ResourceType
@@ -57,10 +56,10 @@ class Ring:
             del self._revisions[: self._head]
             self._head = 0
 
-    def above(self, revision: int) -> islice[Change]:
-        """Changes above a revision, which must not lie below the floor."""
+    def above(self, revision: int, limit: int) -> list[Change]:
+        """Up to `limit` changes above a revision, which must not lie below the floor."""
         start = bisect_right(self._revisions, revision, lo=self._head)
-        return islice(self._changes, start, None)
+        return self._changes[start : start + limit]
 
     def __len__(self) -> int:
         return len(self._changes) - self._head

@@ -160,9 +160,7 @@ async def test_failures_double_the_delay_up_to_a_limit_and_success_forgets_them(
     assert queue.failed("a") <= BASE_DELAY_S * 1.25
 
 
-async def test_oldest_is_the_lowest_revision_of_all_that_is_unfinished(
-    queue: WorkQueue[str], time: HandTime
-) -> None:
+async def test_oldest_is_the_lowest_revision_of_all_that_is_unfinished(queue: WorkQueue[str], time: HandTime) -> None:
     assert queue.oldest() is None
     queue.add("working", 5)
     await queue.take()

@@ -6,12 +6,12 @@ import copy
 from typing import Any
 
 import pytest
-from harness.shared_data import established, gateway_examples, real_crds
 
 from atoll.machinery.kinds.custom import CACHE_SIZE, kinds_of_crd, kinds_of_resource_schema, version_priority
 from atoll.machinery.kinds.kind import ALL_VERBS, Column, Scale, Subresource
 from atoll.machinery.meta.names import CORE, LOCAL
 from atoll.machinery.meta.objects import Object
+from harness.shared_data import established, gateway_examples, real_crds
 
 STRING: Object = {"type": "string"}
 
@@ -23,7 +23,14 @@ def version(name: str, **fields: Any) -> Object:
 
 
 def crd(*versions: Object, **spec: Any) -> Object:
-    names = {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList", "shortNames": ["f"], "categories": ["all"]}
+    names = {
+        "plural": "foos",
+        "singular": "foo",
+        "kind": "Foo",
+        "listKind": "FooList",
+        "shortNames": ["f"],
+        "categories": ["all"],
+    }
     return established(
         {
             "metadata": {"name": "foos.example.com"},
@@ -38,11 +45,24 @@ def test_a_served_version_becomes_a_kind() -> None:
         "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n", "labelSelectorPath": ".status.s"},
     }
     columns = [
-        {"name": "A", "type": "string", "jsonPath": ".spec.a", "description": "The a.", "format": "byte", "priority": 1},
+        {
+            "name": "A",
+            "type": "string",
+            "jsonPath": ".spec.a",
+            "description": "The a.",
+            "format": "byte",
+            "priority": 1,
+        },
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     fields = [{"jsonPath": ".spec.a"}, {"jsonPath": ".spec.on"}]
-    (kind,) = kinds_of_crd(crd(version("v1", storage=True, subresources=subresources, additionalPrinterColumns=columns, selectableFields=fields)))
+    (kind,) = kinds_of_crd(
+        crd(
+            version(
+                "v1", storage=True, subresources=subresources, additionalPrinterColumns=columns, selectableFields=fields
+            )
+        )
+    )
     assert (kind.group, kind.version, kind.kind, kind.plural) == ("example.com", "v1", "Foo", "foos")
     assert (kind.singular, kind.list_kind, kind.short_names, kind.categories) == ("foo", "FooList", ("f",), ("all",))
     assert kind.namespaced and kind.generation and kind.has_status and not kind.builtin
@@ -51,7 +71,10 @@ def test_a_served_version_becomes_a_kind() -> None:
     assert kind.storage_version == "v1"
     assert kind.schema_name == "com.example.v1.Foo"
     assert kind.description == "Foo in v1."
-    assert kind.subresources == (Subresource("status", "Foo", "example.com", "v1"), Subresource("scale", "Scale", "autoscaling", "v1"))
+    assert kind.subresources == (
+        Subresource("status", "Foo", "example.com", "v1"),
+        Subresource("scale", "Scale", "autoscaling", "v1"),
+    )
     assert kind.scale == Scale(".spec.n", ".status.n", ".status.s")
     assert kind.columns == (
         Column("A", "string", "byte", "The a.", 1, ".spec.a"),
@@ -69,7 +92,9 @@ def test_what_is_not_said_has_kubernetes_defaults() -> None:
     (kind,) = kinds_of_crd(crd(version("v1", storage=True), scope="Cluster"), CORE)
     assert not kind.namespaced and not kind.has_status
     assert kind.subresources == () and kind.scale is None and kind.field_labels == {}
-    assert [(column.name, column.type, column.json_path) for column in kind.columns] == [("Age", "date", ".metadata.creationTimestamp")]
+    assert [(column.name, column.type, column.json_path) for column in kind.columns] == [
+        ("Age", "date", ".metadata.creationTimestamp")
+    ]
     assert kind.identity == CORE
     assert kind.name_rule == "subdomain"
 
@@ -84,7 +109,13 @@ def test_only_established_definitions_and_served_versions_are_kinds() -> None:
 
 def test_names_are_those_that_were_accepted() -> None:
     obj = crd(version("v1", storage=True))
-    obj["status"]["acceptedNames"] = {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList", "shortNames": ["old"]}
+    obj["status"]["acceptedNames"] = {
+        "plural": "foos",
+        "singular": "foo",
+        "kind": "Foo",
+        "listKind": "FooList",
+        "shortNames": ["old"],
+    }
     (kind,) = kinds_of_crd(obj)
     assert kind.short_names == ("old",)
 
@@ -100,7 +131,10 @@ def test_versions_come_most_stable_first() -> None:
 def test_other_versions_are_rewritten_pruned_and_defaulted() -> None:
     old = {"spec": {"type": "object", "properties": {"a": STRING, "old": {**STRING, "default": "o"}}}}
     new = {"spec": {"type": "object", "properties": {"a": STRING, "new": {**STRING, "default": "n"}}}}
-    kinds = {kind.version: kind for kind in kinds_of_crd(crd(version("v1", properties=old), version("v2", storage=True, properties=new)))}
+    kinds = {
+        kind.version: kind
+        for kind in kinds_of_crd(crd(version("v1", properties=old), version("v2", storage=True, properties=new)))
+    }
     assert kinds["v2"].from_stored is None
     assert kinds["v1"].storage_version == kinds["v2"].storage_version == "v2"
     convert, store = kinds["v1"].from_stored, kinds["v1"].to_stored
@@ -138,7 +172,16 @@ def test_equal_definitions_share_their_kinds_and_the_cache_is_bounded() -> None:
     assert kinds_of_crd(obj, CORE)[0] is not first[0]
     assert kinds_of_crd(obj, CORE)[0].schema is first[0].schema
     for index in range(CACHE_SIZE):
-        kinds_of_resource_schema({"spec": {"group": f"g{index}.example.com", "names": {"plural": "x", "kind": "X"}, "versions": [{"name": "v1", "storage": True}]}}, "i")
+        kinds_of_resource_schema(
+            {
+                "spec": {
+                    "group": f"g{index}.example.com",
+                    "names": {"plural": "x", "kind": "X"},
+                    "versions": [{"name": "v1", "storage": True}],
+                }
+            },
+            "i",
+        )
     assert kinds_of_crd(obj)[0] is not first[0]
 
 
@@ -150,13 +193,15 @@ def test_callers_cannot_change_what_others_get() -> None:
 
 def test_a_resource_schema_becomes_kinds_with_its_exports_identity() -> None:
     spec = {
-        "group": "", "scope": "Cluster", "nameValidation": "PathSegmentName",
+        "group": "",
+        "scope": "Cluster",
+        "nameValidation": "PathSegmentName",
         "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
         "versions": [
             {"name": "v1", "served": True, "storage": True, "schema": {"type": "object", "properties": {"a": STRING}}},
             {"name": "v2", "served": False, "storage": False, "schema": {"type": "object"}},
         ],
-    }  # fmt: skip
+    }
     (kind,) = kinds_of_resource_schema({"spec": spec}, "f" * 64)
     assert (kind.api_version, kind.identity, kind.name_rule) == ("v1", "f" * 64, "path-segment")
     assert kind.schema_name == "v1.Thing"
@@ -182,22 +227,42 @@ def test_real_definitions_take_the_objects_of_their_authors() -> None:
 def test_real_definitions_refuse_broken_objects_with_the_right_text() -> None:
     (kind,) = (k for k in kinds_of_crd(real_crds()["httproutes.gateway.networking.k8s.io"]) if k.version == "v1")
     route: Object = {
-        "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "r"},
-        "spec": {"hostnames": ["UPPER"], "rules": [{"matches": [{"path": {"type": "Odd"}}], "zip": 1, "backendRefs": [{"port": 0}]}]},
-    }  # fmt: skip
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": "r"},
+        "spec": {
+            "hostnames": ["UPPER"],
+            "rules": [{"matches": [{"path": {"type": "Odd"}}], "zip": 1, "backendRefs": [{"port": 0}]}],
+        },
+    }
     schema = kind.schema
     assert schema is not None
     assert schema.unknown_fields(route) == ["spec.rules[0].zip"]
     schema.prune(route)
     schema.default(route)
     found = {error.field: str(error) for error in schema.validate(route)}
-    assert set(found) == {"spec.hostnames[0]", "spec.rules[0].matches[0].path.type", "spec.rules[0].backendRefs[0].name", "spec.rules[0].backendRefs[0].port"}
-    assert found["spec.rules[0].matches[0].path.type"].endswith('Unsupported value: "Odd": supported values: "Exact", "PathPrefix", "RegularExpression"')
+    assert set(found) == {
+        "spec.hostnames[0]",
+        "spec.rules[0].matches[0].path.type",
+        "spec.rules[0].backendRefs[0].name",
+        "spec.rules[0].backendRefs[0].port",
+    }
+    assert found["spec.rules[0].matches[0].path.type"].endswith(
+        'Unsupported value: "Odd": supported values: "Exact", "PathPrefix", "RegularExpression"'
+    )
     assert found["spec.rules[0].backendRefs[0].name"] == "spec.rules[0].backendRefs[0].name: Required value"
     assert "spec.hostnames[0] in body should match '^(\\*\\.)?[a-z0-9]" in found["spec.hostnames[0]"]
 
 
-@pytest.mark.parametrize("garbage", [{}, {"spec": None}, {"spec": {"versions": [{}, 1], "names": {}}}, {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": 5}, "subresources": []}]}}])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        {},
+        {"spec": None},
+        {"spec": {"versions": [{}, 1], "names": {}}},
+        {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": 5}, "subresources": []}]}},
+    ],
+)
 def test_any_shape_of_definition_gives_kinds_or_none_and_no_exception(garbage: Object) -> None:
     garbage = {**garbage, "status": {"conditions": [{"type": "Established", "status": "True"}], "acceptedNames": []}}
     for kind in [*kinds_of_crd(garbage), *kinds_of_resource_schema(garbage, "i")]:

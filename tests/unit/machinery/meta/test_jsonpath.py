@@ -76,10 +76,24 @@ def test_a_path_finds_its_values_in_document_order(path: str, found: list[Any]) 
 @pytest.mark.parametrize(
     "path",
     [
-        ".a[", ".a]", ".a[b", ".a['b]", ".a[?(]", ".a[?(@.b==)]", ".a[?(1)]", ".a b", ".a[::0]", ".a..", ".a[?(@.b=='c')",
-        ".a[1,]", ".a{", "." + "a" * 5000, ".a" + "[?(@.a" * 50, "(.a)",
+        ".a[",
+        ".a]",
+        ".a[b",
+        ".a['b]",
+        ".a[?(]",
+        ".a[?(@.b==)]",
+        ".a[?(1)]",
+        ".a b",
+        ".a[::0]",
+        ".a..",
+        ".a[?(@.b=='c')",
+        ".a[1,]",
+        ".a{",
+        "." + "a" * 5000,
+        ".a" + "[?(@.a" * 50,
+        "(.a)",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_path_is_refused_and_finds_nothing(path: str) -> None:
     with pytest.raises(JsonPathError):
         compile_path(path)

@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import pytest
-from harness.shared_data import real_crds
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.crd import (
@@ -20,6 +19,7 @@ from atoll.machinery.schema.crd import (
     validate_crd_status,
     validate_crd_update,
 )
+from harness.shared_data import real_crds
 
 STRING: Object = {"type": "string"}
 SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
@@ -83,59 +83,173 @@ LABEL = "a DNS-1035 label must consist of lower case alphanumeric characters"
 @pytest.mark.parametrize(
     ("obj", "texts"),
     [
-        ({**crd(), "metadata": {"name": "x"}}, ['metadata.name: Invalid value: "x": must be spec.names.plural+"."+spec.group']),
+        (
+            {**crd(), "metadata": {"name": "x"}},
+            ['metadata.name: Invalid value: "x": must be spec.names.plural+"."+spec.group'],
+        ),
         (crd(group=""), ["metadata.name:", "spec.group: Required value"]),
-        (crd(group="example"), ["metadata.name:", 'spec.group: Invalid value: "example": should be a domain with at least one dot']),
+        (
+            crd(group="example"),
+            ["metadata.name:", 'spec.group: Invalid value: "example": should be a domain with at least one dot'],
+        ),
         (crd(scope=""), ["spec.scope: Required value"]),
         (crd(scope="X"), ['spec.scope: Unsupported value: "X": supported values: "Cluster", "Namespaced"']),
-        (crd(names={"plural": "foos"}), ["spec.names.singular: Required value", "spec.names.kind: Required", "spec.names.listKind: Req"]),
-        (crd(names={"plural": "foos", "kind": "Foo", "listKind": "Foo"}),
-         ['spec.names.listKind: Invalid value: "Foo": kind and listKind may not be the same']),
-        (crd(names={"plural": "foos", "kind": "F_", "shortNames": ["f", "F"], "categories": ["A"]}),
-         ['spec.names.singular: Invalid value: "f_"', f'spec.names.kind: Invalid value: "F_": may have mixed case, but should otherwise match: {LABEL}',
-          'spec.names.listKind: Invalid value: "F_List"', f'spec.names.shortNames[1]: Invalid value: "F": {LABEL}', "spec.names.categories[0]"]),
-        (crd(versions=[]), ['spec.versions: Invalid value: []: must have exactly one version marked as storage version',
-                            "status.storedVersions: Invalid value: []: must have at least one stored version"]),
-        (crd(preserveUnknownFields=True),
-         ["spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true"]),
+        (
+            crd(names={"plural": "foos"}),
+            ["spec.names.singular: Required value", "spec.names.kind: Required", "spec.names.listKind: Req"],
+        ),
+        (
+            crd(names={"plural": "foos", "kind": "Foo", "listKind": "Foo"}),
+            ['spec.names.listKind: Invalid value: "Foo": kind and listKind may not be the same'],
+        ),
+        (
+            crd(names={"plural": "foos", "kind": "F_", "shortNames": ["f", "F"], "categories": ["A"]}),
+            [
+                'spec.names.singular: Invalid value: "f_"',
+                f'spec.names.kind: Invalid value: "F_": may have mixed case, but should otherwise match: {LABEL}',
+                'spec.names.listKind: Invalid value: "F_List"',
+                f'spec.names.shortNames[1]: Invalid value: "F": {LABEL}',
+                "spec.names.categories[0]",
+            ],
+        ),
+        (
+            crd(versions=[]),
+            [
+                "spec.versions: Invalid value: []: must have exactly one version marked as storage version",
+                "status.storedVersions: Invalid value: []: must have at least one stored version",
+            ],
+        ),
+        (
+            crd(preserveUnknownFields=True),
+            [
+                "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set "
+                "x-kubernetes-preserve-unknown-fields to true"
+            ],
+        ),
         (with_version(schema=None), [f"{SCHEMA}: Required value"]),
-        (with_version(name="V1"), [f'spec.versions[0].name: Invalid value: "V1": {LABEL}', "status.storedVersions", "status.storedVersions[0]"]),
-        (with_version(deprecationWarning="x"), ["spec.versions[0].deprecationWarning: Invalid value: \"x\": can only be set for deprecated"]),
-        (with_version(deprecated=True, deprecationWarning=""), ["spec.versions[0].deprecationWarning: Invalid value: \"\": must not be an empty"]),
-        (with_version(deprecated=True, deprecationWarning="é\n"),
-         ["spec.versions[0].deprecationWarning: Invalid value: \"é\\n\": must only contain printable UTF-8 characters; "
-          "non-printable character found at index 2"]),
-        (with_version(subresources={"scale": {"specReplicasPath": "x", "statusReplicasPath": ".spec.r", "labelSelectorPath": ".x"}}),
-         ['spec.versions[0].subresources.scale.specReplicasPath: Invalid value: "x": must be a simple json path starting with .',
-          'spec.versions[0].subresources.scale.statusReplicasPath: Invalid value: ".spec.r": should be a json path under .status',
-          'spec.versions[0].subresources.scale.labelSelectorPath: Invalid value: ".x": should be a json path under either']),
-        (with_version(subresources={"scale": {"specReplicasPath": ".spec.a[0]"}}),
-         ["spec.versions[0].subresources.scale.specReplicasPath: Invalid", "spec.versions[0].subresources.scale.statusReplicasPath: Req"]),
-        (with_version(additionalPrinterColumns=[{"name": "", "type": "", "jsonPath": ""}, {"name": "a", "type": "x", "format": "y", "jsonPath": "x"}]),
-         ["spec.versions[0].additionalPrinterColumns[0].name: Required value",
-          "spec.versions[0].additionalPrinterColumns[0].type: Required value: must be one of boolean,date,integer,number,string",
-          "spec.versions[0].additionalPrinterColumns[0].jsonPath: Required value",
-          'spec.versions[0].additionalPrinterColumns[1].type: Invalid value: "x": must be one of boolean,date',
-          'spec.versions[0].additionalPrinterColumns[1].format: Invalid value: "y": must be one of byte,date',
-          'spec.versions[0].additionalPrinterColumns[1].jsonPath: Invalid value: "x": must be a simple json path']),
-        (with_version(selectableFields=[{"jsonPath": path} for path in (".spec.a", ".spec.a", ".spec.b", ".spec", ".spec.a[0]", "")]),
-         ['spec.versions[0].selectableFields[1].jsonPath: Duplicate value: ".spec.a"',
-          'spec.versions[0].selectableFields[2].jsonPath: Invalid value: ".spec.b": is an invalid path: does not refer to a valid field',
-          'spec.versions[0].selectableFields[3].jsonPath: Invalid value: ".spec": must point to a field of type string, boolean or integer.',
-          'spec.versions[0].selectableFields[4].jsonPath: Invalid value: ".spec.a[0]": is an invalid path: array notation',
-          "spec.versions[0].selectableFields[5].jsonPath: Required value"]),
-        (crd(conversion={"strategy": "X"}), ['spec.conversion.strategy: Unsupported value: "X": supported values: "None", "Webhook"']),
-        (crd(conversion={"strategy": "None", "webhook": {}}), ["spec.conversion.webhook: Forbidden: should not be set when strategy"]),
-        (crd(conversion={"strategy": "Webhook"}), ["spec.conversion.webhook.clientConfig: Required", "spec.conversion.webhook.conversionReviewV"]),
-        (crd(conversion={"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v2", "v2"], "clientConfig": {"url": "http://h/?q#f"}}}),
-         ["spec.conversion.webhook.clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format",
-          'spec.conversion.webhook.clientConfig.url: Invalid value: "f": fragments', 'spec.conversion.webhook.clientConfig.url: Invalid value: "q": query',
-          'spec.conversion.webhook.conversionReviewVersions[1]: Invalid value: "v2": duplicate version',
-          'spec.conversion.webhook.conversionReviewVersions: Invalid value: ["v2","v2"]: must include at least one of v1, v1beta1']),
-        (crd(conversion={"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://h", "service": {}}}}),
-         ["spec.conversion.webhook.clientConfig: Required value: exactly one of url or service is required"]),
+        (
+            with_version(name="V1"),
+            [
+                f'spec.versions[0].name: Invalid value: "V1": {LABEL}',
+                "status.storedVersions",
+                "status.storedVersions[0]",
+            ],
+        ),
+        (
+            with_version(deprecationWarning="x"),
+            ['spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated'],
+        ),
+        (
+            with_version(deprecated=True, deprecationWarning=""),
+            ['spec.versions[0].deprecationWarning: Invalid value: "": must not be an empty'],
+        ),
+        (
+            with_version(deprecated=True, deprecationWarning="é\n"),
+            [
+                'spec.versions[0].deprecationWarning: Invalid value: "é\\n": must only contain printable UTF-8 '
+                "characters; "
+                "non-printable character found at index 2"
+            ],
+        ),
+        (
+            with_version(
+                subresources={
+                    "scale": {"specReplicasPath": "x", "statusReplicasPath": ".spec.r", "labelSelectorPath": ".x"}
+                }
+            ),
+            [
+                'spec.versions[0].subresources.scale.specReplicasPath: Invalid value: "x": must be a simple '
+                "json path starting with .",
+                'spec.versions[0].subresources.scale.statusReplicasPath: Invalid value: ".spec.r": should be a '
+                "json path under .status",
+                'spec.versions[0].subresources.scale.labelSelectorPath: Invalid value: ".x": should be a json '
+                "path under either",
+            ],
+        ),
+        (
+            with_version(subresources={"scale": {"specReplicasPath": ".spec.a[0]"}}),
+            [
+                "spec.versions[0].subresources.scale.specReplicasPath: Invalid",
+                "spec.versions[0].subresources.scale.statusReplicasPath: Req",
+            ],
+        ),
+        (
+            with_version(
+                additionalPrinterColumns=[
+                    {"name": "", "type": "", "jsonPath": ""},
+                    {"name": "a", "type": "x", "format": "y", "jsonPath": "x"},
+                ]
+            ),
+            [
+                "spec.versions[0].additionalPrinterColumns[0].name: Required value",
+                "spec.versions[0].additionalPrinterColumns[0].type: Required value: must be one of "
+                "boolean,date,integer,number,string",
+                "spec.versions[0].additionalPrinterColumns[0].jsonPath: Required value",
+                'spec.versions[0].additionalPrinterColumns[1].type: Invalid value: "x": must be one of boolean,date',
+                'spec.versions[0].additionalPrinterColumns[1].format: Invalid value: "y": must be one of byte,date',
+                'spec.versions[0].additionalPrinterColumns[1].jsonPath: Invalid value: "x": must be a simple json path',
+            ],
+        ),
+        (
+            with_version(
+                selectableFields=[
+                    {"jsonPath": path} for path in (".spec.a", ".spec.a", ".spec.b", ".spec", ".spec.a[0]", "")
+                ]
+            ),
+            [
+                'spec.versions[0].selectableFields[1].jsonPath: Duplicate value: ".spec.a"',
+                'spec.versions[0].selectableFields[2].jsonPath: Invalid value: ".spec.b": is an invalid path: '
+                "does not refer to a valid field",
+                'spec.versions[0].selectableFields[3].jsonPath: Invalid value: ".spec": must point to a field '
+                "of type string, boolean or integer.",
+                'spec.versions[0].selectableFields[4].jsonPath: Invalid value: ".spec.a[0]": is an invalid '
+                "path: array notation",
+                "spec.versions[0].selectableFields[5].jsonPath: Required value",
+            ],
+        ),
+        (
+            crd(conversion={"strategy": "X"}),
+            ['spec.conversion.strategy: Unsupported value: "X": supported values: "None", "Webhook"'],
+        ),
+        (
+            crd(conversion={"strategy": "None", "webhook": {}}),
+            ["spec.conversion.webhook: Forbidden: should not be set when strategy"],
+        ),
+        (
+            crd(conversion={"strategy": "Webhook"}),
+            ["spec.conversion.webhook.clientConfig: Required", "spec.conversion.webhook.conversionReviewV"],
+        ),
+        (
+            crd(
+                conversion={
+                    "strategy": "Webhook",
+                    "webhook": {"conversionReviewVersions": ["v2", "v2"], "clientConfig": {"url": "http://h/?q#f"}},
+                }
+            ),
+            [
+                "spec.conversion.webhook.clientConfig.url: Invalid value: \"http\": 'https' is the only allowed "
+                "URL scheme; desired format",
+                'spec.conversion.webhook.clientConfig.url: Invalid value: "f": fragments',
+                'spec.conversion.webhook.clientConfig.url: Invalid value: "q": query',
+                'spec.conversion.webhook.conversionReviewVersions[1]: Invalid value: "v2": duplicate version',
+                'spec.conversion.webhook.conversionReviewVersions: Invalid value: ["v2","v2"]: must include at '
+                "least one of v1, v1beta1",
+            ],
+        ),
+        (
+            crd(
+                conversion={
+                    "strategy": "Webhook",
+                    "webhook": {
+                        "conversionReviewVersions": ["v1"],
+                        "clientConfig": {"url": "https://h", "service": {}},
+                    },
+                }
+            ),
+            ["spec.conversion.webhook.clientConfig: Required value: exactly one of url or service is required"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_broken_definition_is_refused_at_its_field(obj: Object, texts: list[str]) -> None:
     found = problems(obj)
     assert len(found) == len(texts), found
@@ -148,47 +262,135 @@ def test_a_broken_definition_is_refused_at_its_field(obj: Object, texts: list[st
     [
         ({}, [f"{FIELD}.type: Required value: must not be empty for specified object fields"]),
         ({"type": "array"}, [f"{FIELD}.items: Required value: must be specified"]),
-        ({"type": "array", "items": {}}, [f"{FIELD}.items.type: Required value: must not be empty for specified array items"]),
-        ({"type": "array", "items": [STRING]}, [f"{FIELD}.items: Forbidden: items must be a schema object and not an array"]),
-        ({"type": "text"}, [f'{FIELD}.type: Unsupported value: "text": supported values: "array", "boolean", "integer", "number", "object", "string"']),
-        ({**STRING, "pattern": "(?=a)"},
-         [f'{FIELD}.pattern: Invalid value: "(?=a)": must be a valid regular expression, but isn\'t: error parsing regexp: invalid or unsupported Perl syntax: `(?=`']),
-        ({"type": "array", "items": STRING, "uniqueItems": True},
-         [f"{FIELD}.uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"]),
-        ({"type": "object", "properties": {"b": STRING}, "additionalProperties": STRING},
-         [f"{FIELD}.additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"]),
+        (
+            {"type": "array", "items": {}},
+            [f"{FIELD}.items.type: Required value: must not be empty for specified array items"],
+        ),
+        (
+            {"type": "array", "items": [STRING]},
+            [f"{FIELD}.items: Forbidden: items must be a schema object and not an array"],
+        ),
+        (
+            {"type": "text"},
+            [
+                f'{FIELD}.type: Unsupported value: "text": supported values: "array", "boolean", "integer", '
+                f'"number", "object", "string"'
+            ],
+        ),
+        (
+            {**STRING, "pattern": "(?=a)"},
+            [
+                f'{FIELD}.pattern: Invalid value: "(?=a)": must be a valid regular expression, but isn\'t: '
+                f"error parsing regexp: invalid or unsupported Perl syntax: `(?=`"
+            ],
+        ),
+        (
+            {"type": "array", "items": STRING, "uniqueItems": True},
+            [
+                f"{FIELD}.uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime "
+                f"complexity becomes quadratic"
+            ],
+        ),
+        (
+            {"type": "object", "properties": {"b": STRING}, "additionalProperties": STRING},
+            [f"{FIELD}.additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"],
+        ),
         ({"$ref": "#/x"}, [f"{FIELD}.$ref: Forbidden: $ref is not supported"]),
         ({**STRING, "id": "x"}, [f"{FIELD}.id: Forbidden: id is not supported"]),
         ({**STRING, "$schema": "x"}, [f"{SCHEMA}: Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported"]),
-        ({"type": "object", "patternProperties": {"a": STRING}}, [f"{FIELD}.patternProperties: Forbidden: patternProperties is not supported"]),
-        ({**STRING, "anyOf": [{"type": "string", "default": "x", "nullable": True}]},
-         [f"{FIELD}.anyOf[0].default: Forbidden: must be undefined to be structural",
-          f"{FIELD}.anyOf[0].nullable: Forbidden: must be false to be structural",
-          f"{FIELD}.anyOf[0].type: Forbidden: must be empty to be structural"]),
-        ({"x-kubernetes-int-or-string": True, "anyOf": [{"type": "string"}, {"type": "integer"}]},
-         [f"{FIELD}.anyOf[0].type: Forbidden: must be empty to be structural", f"{FIELD}.anyOf[1].type: Forbidden: must be empty to be structural"]),
-        ({"type": "object", "x-kubernetes-embedded-resource": True},
-         [f"{FIELD}.properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"]),
-        ({"type": "object", "x-kubernetes-preserve-unknown-fields": False},
-         [f"{FIELD}.x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined"]),
-        ({**STRING, "x-kubernetes-list-type": "set"}, [f'{FIELD}.type: Invalid value: "string": must be array if x-kubernetes-list-type is specified']),
-        ({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"},
-         [f"{FIELD}.items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"]),
-        ({"type": "array", "items": {"type": "object", "properties": {"k": STRING}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "z"]},
-         [f'{FIELD}.x-kubernetes-list-map-keys: Invalid value: ["k","z"]: entries must all be names of item properties',
-          f"{FIELD}.items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"]),
-        ({"type": "array", "items": STRING, "x-kubernetes-list-type": "map"},
-         [f"{FIELD}.x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map",
-          f'{FIELD}.items.type: Invalid value: "string": must be object if parent array\'s x-kubernetes-list-type is map']),
-        ({**STRING, "default": 5}, [f'{FIELD}.default: Invalid value: "integer":  in body must be of type string: "integer"']),
-        ({"type": "object", "default": {"x": 1}}, [f'{FIELD}.default: Invalid value: {{"x":1}}: must not have unknown fields']),
-        ({**STRING, "x-kubernetes-validations": [{"rule": " "}, {"rule": "true", "reason": "X"}]},
-         [f"{FIELD}.x-kubernetes-validations[0].rule: Required value: rule is not specified",
-          f'{FIELD}.x-kubernetes-validations[1].reason: Unsupported value: "X": supported values: "FieldValueDuplicate"']),
-        ({**STRING, "maxLength": "5"}, [f'{FIELD}.maxLength: Invalid value: "string": {FIELD}.maxLength in body must be of type integer: "string"']),
-        ({**STRING, "properties": {"b": "x"}}, [f'{FIELD}.properties[b]: Invalid value: "string": {FIELD}.properties[b] in body must be of type object']),
+        (
+            {"type": "object", "patternProperties": {"a": STRING}},
+            [f"{FIELD}.patternProperties: Forbidden: patternProperties is not supported"],
+        ),
+        (
+            {**STRING, "anyOf": [{"type": "string", "default": "x", "nullable": True}]},
+            [
+                f"{FIELD}.anyOf[0].default: Forbidden: must be undefined to be structural",
+                f"{FIELD}.anyOf[0].nullable: Forbidden: must be false to be structural",
+                f"{FIELD}.anyOf[0].type: Forbidden: must be empty to be structural",
+            ],
+        ),
+        (
+            {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "string"}, {"type": "integer"}]},
+            [
+                f"{FIELD}.anyOf[0].type: Forbidden: must be empty to be structural",
+                f"{FIELD}.anyOf[1].type: Forbidden: must be empty to be structural",
+            ],
+        ),
+        (
+            {"type": "object", "x-kubernetes-embedded-resource": True},
+            [
+                f"{FIELD}.properties: Required value: must not be empty if x-kubernetes-embedded-resource is "
+                f"true without x-kubernetes-preserve-unknown-fields"
+            ],
+        ),
+        (
+            {"type": "object", "x-kubernetes-preserve-unknown-fields": False},
+            [f"{FIELD}.x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined"],
+        ),
+        (
+            {**STRING, "x-kubernetes-list-type": "set"},
+            [f'{FIELD}.type: Invalid value: "string": must be array if x-kubernetes-list-type is specified'],
+        ),
+        (
+            {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"},
+            [
+                f"{FIELD}.items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list "
+                f"with x-kubernetes-list-type=set"
+            ],
+        ),
+        (
+            {
+                "type": "array",
+                "items": {"type": "object", "properties": {"k": STRING}},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["k", "z"],
+            },
+            [
+                f'{FIELD}.x-kubernetes-list-map-keys: Invalid value: ["k","z"]: entries must all be names of '
+                f"item properties",
+                f"{FIELD}.items.properties[k].default: Required value: this property is in "
+                f"x-kubernetes-list-map-keys, so it must have a default or be a required property",
+            ],
+        ),
+        (
+            {"type": "array", "items": STRING, "x-kubernetes-list-type": "map"},
+            [
+                f"{FIELD}.x-kubernetes-list-map-keys: Required value: must not be empty if "
+                f"x-kubernetes-list-type is map",
+                f'{FIELD}.items.type: Invalid value: "string": must be object if parent array\'s '
+                f"x-kubernetes-list-type is map",
+            ],
+        ),
+        (
+            {**STRING, "default": 5},
+            [f'{FIELD}.default: Invalid value: "integer":  in body must be of type string: "integer"'],
+        ),
+        (
+            {"type": "object", "default": {"x": 1}},
+            [f'{FIELD}.default: Invalid value: {{"x":1}}: must not have unknown fields'],
+        ),
+        (
+            {**STRING, "x-kubernetes-validations": [{"rule": " "}, {"rule": "true", "reason": "X"}]},
+            [
+                f"{FIELD}.x-kubernetes-validations[0].rule: Required value: rule is not specified",
+                f'{FIELD}.x-kubernetes-validations[1].reason: Unsupported value: "X": supported values: '
+                f'"FieldValueDuplicate"',
+            ],
+        ),
+        (
+            {**STRING, "maxLength": "5"},
+            [
+                f'{FIELD}.maxLength: Invalid value: "string": {FIELD}.maxLength in body must be of type '
+                f'integer: "string"'
+            ],
+        ),
+        (
+            {**STRING, "properties": {"b": "x"}},
+            [f'{FIELD}.properties[b]: Invalid value: "string": {FIELD}.properties[b] in body must be of type object'],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_schema_that_is_not_structural_is_refused_at_its_field(source: Object, texts: list[str]) -> None:
     found = of_field(source)
     assert len(found) == len(texts), found
@@ -200,7 +402,10 @@ def test_a_schema_that_is_not_structural_is_refused_at_its_field(source: Object,
     "source",
     [
         {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": "^[0-9]+$"},
-        {"x-kubernetes-int-or-string": True, "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "a"}]},
+        {
+            "x-kubernetes-int-or-string": True,
+            "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "a"}],
+        },
         {"x-kubernetes-preserve-unknown-fields": True},
         {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
         {"type": "object", "additionalProperties": True},
@@ -215,16 +420,22 @@ def test_what_is_structural_passes(source: Object) -> None:
 
 def test_the_root_is_held_to_more() -> None:
     assert problems(crd({})) == [f"{SCHEMA}.type: Required value: must not be empty at the root"]
-    assert problems(crd({"type": "object", "nullable": True})) == [f"{SCHEMA}.nullable: Forbidden: nullable cannot be true at the root"]
+    assert problems(crd({"type": "object", "nullable": True})) == [
+        f"{SCHEMA}.nullable: Forbidden: nullable cannot be true at the root"
+    ]
     assert problems(crd({"type": "object", "additionalProperties": STRING})) == [
         f"{SCHEMA}.additionalProperties: Forbidden: must not be used at the root"
     ]
     names = {"type": "object", "properties": {"name": {**STRING, "maxLength": 5}}}
     assert problems(crd({"type": "object", "properties": {"metadata": names}})) == []
-    odd = {"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}
+    odd = {
+        "type": "object",
+        "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}},
+    }
     assert problems(crd(odd)) == [
-        f"{SCHEMA}.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
-    ]  # fmt: skip
+        f"{SCHEMA}.properties[metadata]: Forbidden: must not specify anything other than name and generateName, "
+        f"but metadata is implicitly specified"
+    ]
 
 
 def test_what_the_roots_alternatives_validate_must_be_declared_outside() -> None:
@@ -247,15 +458,22 @@ def test_with_a_status_subresource_the_root_may_not_bind_fields_together() -> No
     obj["spec"]["versions"][0]["subresources"] = {"status": {}}
     (text,) = problems(obj)
     assert text.startswith(f"{SCHEMA}: Invalid value: ")
-    assert text.endswith("XValidations] fields are allowed at the root of the schema if the status subresource is enabled")
+    assert text.endswith(
+        "XValidations] fields are allowed at the root of the schema if the status subresource is enabled"
+    )
 
 
 def test_a_default_inside_metadata_must_give_valid_metadata() -> None:
     properties = {"metadata": {"type": "object", "properties": {"name": {**STRING, "default": "A/B"}}}}
     (text,) = of_field({"type": "object", "x-kubernetes-embedded-resource": True, "properties": properties})
-    assert text.startswith(f'{FIELD}.properties[metadata].properties[name].default: Invalid value: "A/B": must result in valid metadata: metadata.name')
+    assert text.startswith(
+        f'{FIELD}.properties[metadata].properties[name].default: Invalid value: "A/B": must result in valid '
+        f"metadata: metadata.name"
+    )
     top = {"type": "object", "properties": {"metadata": {"type": "object", "default": {}}}}
-    assert problems(crd(top)) == [f"{SCHEMA}.properties[metadata].default: Forbidden: must not be set in top-level metadata"]
+    assert problems(crd(top)) == [
+        f"{SCHEMA}.properties[metadata].default: Forbidden: must not be set in top-level metadata"
+    ]
 
 
 def test_names_must_be_unique_and_one_version_stored() -> None:
@@ -286,7 +504,9 @@ def test_a_version_that_was_stored_must_stay() -> None:
     add_stored_version(new)
     assert new["status"]["storedVersions"] == ["v1", "v2"]
     (error,) = validate_crd_update(new, old)
-    assert str(error).startswith('status.storedVersions[0]: Invalid value: "v1": missing from spec.versions; v1 was previously a storage version')
+    assert str(error).startswith(
+        'status.storedVersions[0]: Invalid value: "v1": missing from spec.versions; v1 was previously a storage version'
+    )
 
 
 def test_an_unchanged_version_is_not_judged_again_and_a_changed_one_is() -> None:
@@ -325,7 +545,10 @@ def test_only_the_system_brings_definitions_of_the_core_group() -> None:
 
 
 def test_warnings_tell_what_has_no_effect_and_on_update_only_what_is_new() -> None:
-    source = {"type": "object", "properties": {"a": {**STRING, "format": "odd"}, "b": {"type": "integer", "format": "uint8"}}}
+    source = {
+        "type": "object",
+        "properties": {"a": {**STRING, "format": "odd"}, "b": {"type": "integer", "format": "uint8"}},
+    }
     obj = crd(source, conversion={"strategy": "Webhook"})
     assert crd_warnings(obj) == ['unrecognized format "odd"', 'unrecognized format "uint8"', WEBHOOK_WARNING]
     old = copy.deepcopy(obj)
@@ -340,7 +563,18 @@ def test_status_is_judged_by_its_names() -> None:
     assert [error.field for error in validate_crd_status(obj)] == ["status.acceptedNames.plural"]
 
 
-@pytest.mark.parametrize("garbage", [None, 1, "x", [], {"spec": 1}, {"spec": {"versions": [1, {"schema": 2}], "names": []}}, {"spec": {"versions": "x", "conversion": 3}, "status": []}])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        None,
+        1,
+        "x",
+        [],
+        {"spec": 1},
+        {"spec": {"versions": [1, {"schema": 2}], "names": []}},
+        {"spec": {"versions": "x", "conversion": 3}, "status": []},
+    ],
+)
 def test_any_shape_of_object_gives_errors_and_no_exception(garbage: Any) -> None:
     obj = garbage if isinstance(garbage, dict) else {"spec": garbage}
     assert validate_crd(copy.deepcopy(obj)) != []

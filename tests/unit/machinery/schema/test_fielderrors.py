@@ -8,17 +8,32 @@ from atoll.machinery.schema.fielderrors import SHOWN_SIZE, invalid, number, quot
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (1000000.0, "1e+06"), (999999.0, "999999"), (123456789.0, "1.23456789e+08"), (0.0001, "0.0001"), (0.00001, "1e-05"),
-        (1.5, "1.5"), (100.0, "100"), (-2.5e10, "-2.5e+10"), (0.0, "0"), (10**18, "1000000000000000000"), (1e100, "1e+100"),
+        (1000000.0, "1e+06"),
+        (999999.0, "999999"),
+        (123456789.0, "1.23456789e+08"),
+        (0.0001, "0.0001"),
+        (0.00001, "1e-05"),
+        (1.5, "1.5"),
+        (100.0, "100"),
+        (-2.5e10, "-2.5e+10"),
+        (0.0, "0"),
+        (10**18, "1000000000000000000"),
+        (1e100, "1e+100"),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_written_as_go_writes_them(value: float, text: str) -> None:
     assert number(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [('a"b\\', '"a\\"b\\\\"'), ("é😀", '"é😀"'), ("\x01\x7f\n", '"\\x01\\x7f\\n"'), ("\u200b", '"\\u200b"'), ("\U000e0001", '"\\U000e0001"')],
+    [
+        ('a"b\\', '"a\\"b\\\\"'),
+        ("é😀", '"é😀"'),
+        ("\x01\x7f\n", '"\\x01\\x7f\\n"'),
+        ("\u200b", '"\\u200b"'),
+        ("\U000e0001", '"\\U000e0001"'),
+    ],
 )
 def test_text_is_quoted_as_go_quotes_it(value: str, text: str) -> None:
     assert quote(value) == text

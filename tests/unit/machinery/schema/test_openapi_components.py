@@ -16,10 +16,15 @@ def test_a_kind_is_published_with_its_list() -> None:
         "type": "object",
         "required": ["spec"],
         "properties": {
-            "spec": {"type": "object", "nullable": True, "oneOf": [{"required": ["a"]}], "x-kubernetes-validations": [{"rule": "true"}]},
+            "spec": {
+                "type": "object",
+                "nullable": True,
+                "oneOf": [{"required": ["a"]}],
+                "x-kubernetes-validations": [{"rule": "true"}],
+            },
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}},
         },
-    }  # fmt: skip
+    }
     before = copy.deepcopy(source)
     components = crd_components("example.com", "v1", "CronTab", "CronTabList", source)
     assert source == before
@@ -28,13 +33,21 @@ def test_a_kind_is_published_with_its_list() -> None:
     assert kind["properties"]["spec"] == source["properties"]["spec"]
     assert kind["required"] == ["spec"]
     assert kind["description"] == "A table."
-    assert kind["properties"]["metadata"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]
+    assert kind["properties"]["metadata"]["allOf"] == [
+        {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}
+    ]
     assert kind["properties"]["metadata"]["properties"] == source["properties"]["metadata"]["properties"]
     assert kind["properties"]["apiVersion"]["type"] == kind["properties"]["kind"]["type"] == "string"
     assert kind["x-kubernetes-group-version-kind"] == [{"group": "example.com", "version": "v1", "kind": "CronTab"}]
-    assert listed["properties"]["items"]["items"] == {"allOf": [{"$ref": "#/components/schemas/com.example.v1.CronTab"}]}
-    assert listed["properties"]["metadata"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"}]
-    assert listed["x-kubernetes-group-version-kind"] == [{"group": "example.com", "version": "v1", "kind": "CronTabList"}]
+    assert listed["properties"]["items"]["items"] == {
+        "allOf": [{"$ref": "#/components/schemas/com.example.v1.CronTab"}]
+    }
+    assert listed["properties"]["metadata"]["allOf"] == [
+        {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"}
+    ]
+    assert listed["x-kubernetes-group-version-kind"] == [
+        {"group": "example.com", "version": "v1", "kind": "CronTabList"}
+    ]
     assert listed["required"] == ["items"]
 
 

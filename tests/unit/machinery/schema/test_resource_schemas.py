@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 import pytest
-from harness.shared_data import real_crds
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.crd import crd_warnings, validate_resource_schema
+from harness.shared_data import real_crds
 
 
 def resource_schema(**spec: Any) -> Object:
@@ -53,7 +53,10 @@ def test_the_schemas_of_real_definitions_pass() -> None:
         for version in spec["versions"]:
             version["schema"] = version["schema"]["openAPIV3Schema"]
         group = spec["group"]
-        obj = {"metadata": {"name": f"a.{spec['names']['plural']}.{group}", "annotations": crd["metadata"]["annotations"]}, "spec": spec}
+        obj = {
+            "metadata": {"name": f"a.{spec['names']['plural']}.{group}", "annotations": crd["metadata"]["annotations"]},
+            "spec": spec,
+        }
         assert problems(obj) == []
 
 
@@ -63,22 +66,56 @@ def test_the_schemas_of_real_definitions_pass() -> None:
         (named("foos.example.com"), 'metadata.name: Invalid value: "foos.example.com": must end in .foos.example.com'),
         (named("1a.foos.example.com"), 'metadata.name: Invalid value: "1a.foos.example.com": must match'),
         (named("a.b.foos.example.com"), 'metadata.name: Invalid value: "a.b.foos.example.com": must match'),
-        (named("a.foos.core", group="core"), 'spec.group: Invalid value: "core": must be empty string for "core" resources'),
-        (named("a.foos.odd", group="odd"), 'spec.group: Invalid value: "odd": should be a domain with at least one dot'),
+        (
+            named("a.foos.core", group="core"),
+            'spec.group: Invalid value: "core": must be empty string for "core" resources',
+        ),
+        (
+            named("a.foos.odd", group="odd"),
+            'spec.group: Invalid value: "odd": should be a domain with at least one dot',
+        ),
         (resource_schema(scope="X"), "spec.scope: Unsupported value"),
-        (resource_schema(versions=[]), "spec.versions: Invalid value: []: must have exactly one version marked as storage"),
+        (
+            resource_schema(versions=[]),
+            "spec.versions: Invalid value: []: must have exactly one version marked as storage",
+        ),
         (resource_schema(versions=[{"name": "v1", "storage": True}]), "spec.versions[0].schema: Required value"),
-        (resource_schema(versions=[{"name": "v1", "storage": True, "schema": {"type": "object", "properties": {"a": {}}}}]),
-         "spec.versions[0].schema.properties[a].type: Required value: must not be empty for specified object fields"),
-        (resource_schema(versions=[{"name": "v1", "storage": True, "schema": {"type": "object", "minLength": "x"}}]),
-         'spec.versions[0].schema.minLength: Invalid value: "string"'),
-        (resource_schema(versions=[{"name": name, "storage": name == "v1", "schema": {"type": "object"}} for name in ("v1", "v2")]),
-         'spec: Invalid value: "object": Conversion must be specified when multiple versions exist'),
-        (resource_schema(conversion={"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"service": {"name": "a", "namespace": "b"}}}}),
-         "spec.conversion.webhook.clientConfig.service: Forbidden: "),
-        (named("a.foos.foo.k8s.io", group="foo.k8s.io"), "metadata.annotations[api-approved.kubernetes.io]: Required value"),
+        (
+            resource_schema(
+                versions=[{"name": "v1", "storage": True, "schema": {"type": "object", "properties": {"a": {}}}}]
+            ),
+            "spec.versions[0].schema.properties[a].type: Required value: must not be empty for specified object fields",
+        ),
+        (
+            resource_schema(versions=[{"name": "v1", "storage": True, "schema": {"type": "object", "minLength": "x"}}]),
+            'spec.versions[0].schema.minLength: Invalid value: "string"',
+        ),
+        (
+            resource_schema(
+                versions=[
+                    {"name": name, "storage": name == "v1", "schema": {"type": "object"}} for name in ("v1", "v2")
+                ]
+            ),
+            'spec: Invalid value: "object": Conversion must be specified when multiple versions exist',
+        ),
+        (
+            resource_schema(
+                conversion={
+                    "strategy": "Webhook",
+                    "webhook": {
+                        "conversionReviewVersions": ["v1"],
+                        "clientConfig": {"service": {"name": "a", "namespace": "b"}},
+                    },
+                }
+            ),
+            "spec.conversion.webhook.clientConfig.service: Forbidden: ",
+        ),
+        (
+            named("a.foos.foo.k8s.io", group="foo.k8s.io"),
+            "metadata.annotations[api-approved.kubernetes.io]: Required value",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_broken_one_is_refused_at_its_field(obj: Object, text: str) -> None:
     found = problems(obj)
     assert len(found) == 1, found

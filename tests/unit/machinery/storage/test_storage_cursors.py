@@ -185,8 +185,8 @@ def test_the_ring_is_bounded_in_bytes_and_knows_its_floor() -> None:
         assert ring.size_bytes <= 100_000
     assert len(ring) == 100
     assert ring.floor == 19_900
-    assert [held.revision for held in ring.above(19_950)] == list(range(19_951, 20_001))
-    assert [held.revision for held in ring.above(ring.floor)] == list(range(19_901, 20_001))
+    assert [held.revision for held in ring.above(19_950, 1000)] == list(range(19_951, 20_001))
+    assert [held.revision for held in ring.above(ring.floor, 1000)] == list(range(19_901, 20_001))
 
 
 def test_a_change_larger_than_the_ring_empties_it() -> None:

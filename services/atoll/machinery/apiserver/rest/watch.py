@@ -71,8 +71,8 @@ class Watch:
         self._form = frames.FrameForm(kind.api_version, kind.plural, kind.identity, call.form, include)
         self._encode = frames.object_encoder(kind, self._form)
         self._needs_columns = call.form.transform == "Table"
-        #: Ends the stream cleanly from outside (drain, the kind is gone).
-        self.ending = asyncio.Event()
+        self._ended = False
+        self._cursor: Cursor | None = None
 
     async def run(self, exchange: Exchange) -> None:
         """Serve until done; finishes the exchange."""
@@ -127,31 +127,42 @@ class Watch:
         exchange.write(frame)
 
     async def _follow(self, exchange: Exchange, cursor: Cursor, deadline: float) -> None:
+        """Send what comes until the end. One timer for bookmarks and end nudges the cursor; nothing else waits."""
         loop = asyncio.get_running_loop()
-        bookmark_at = loop.time() + BOOKMARK_INTERVAL_S
-        bookmarks, last_lead = self._request.options.bookmarks, False
-        while not exchange.closed and not self.ending.is_set():
-            changes = cursor.read(READ_LIMIT)
-            self._send_changes(exchange, changes)
-            await exchange.drain()
-            if len(changes) >= READ_LIMIT:
-                continue
-            now = loop.time()
-            if now >= deadline:
-                return
-            if bookmarks and (now >= bookmark_at or (not last_lead and now >= deadline - BOOKMARK_LEAD_S)):
-                self._write(exchange, frames.bookmark(self._call.kind, self._form, cursor.position))
-                bookmark_at, last_lead = now + BOOKMARK_INTERVAL_S, now >= deadline - BOOKMARK_LEAD_S
-            lead = deadline if last_lead or not bookmarks else max(deadline - BOOKMARK_LEAD_S, now)
-            await self._wait(cursor, min(bookmark_at if bookmarks else deadline, lead) - now)
-
-    async def _wait(self, cursor: Cursor, timeout_s: float) -> None:
-        """Until a commit touches the scope, or it is time for a bookmark or the end."""
+        self._cursor = cursor
+        due = self._next_due(loop.time(), deadline)
+        timer = loop.call_at(due, cursor.nudge)
         try:
-            async with asyncio.timeout(max(timeout_s, 0)):
+            while not exchange.closed and not self._ended:
+                changes = cursor.read(READ_LIMIT)
+                self._send_changes(exchange, changes)
+                await exchange.drain()
+                if len(changes) >= READ_LIMIT:
+                    continue
+                if loop.time() >= due:
+                    if loop.time() >= deadline:
+                        return
+                    self._write(exchange, frames.bookmark(self._call.kind, self._form, cursor.position))
+                    due = self._next_due(loop.time(), deadline)
+                    timer = loop.call_at(due, cursor.nudge)
                 await cursor.wait()
-        except TimeoutError:
-            return
+        finally:
+            timer.cancel()
+
+    def _next_due(self, now: float, deadline: float) -> float:
+        """When to look up from waiting: for a bookmark each minute and shortly before the end, or for the end."""
+        if not self._request.options.bookmarks:
+            return deadline
+        lead = deadline - BOOKMARK_LEAD_S
+        if now >= lead:
+            return deadline
+        return min(now + BOOKMARK_INTERVAL_S, lead)
+
+    def end(self) -> None:
+        """End the stream cleanly from outside (drain, the kind is gone)."""
+        self._ended = True
+        if self._cursor is not None:
+            self._cursor.nudge()
 
     def _send_changes(self, exchange: Exchange, changes: list[Change]) -> None:
         everything = self._request.chosen.is_everything
