@@ -59,10 +59,12 @@ async def serve(brief: Brief) -> None:
         await server.start(brief.config.bind_address, brief.port, reuse_port=True)
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
-        gone = asyncio.create_task(store.disconnected.wait())
-        await asyncio.wait({gone, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        following = asyncio.create_task(app.resources.watches.follow())
+        ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.ready_checks["shutdown"] = lambda: "process is shutting down"
         await server.drain(DRAIN_S)
+        following.cancel()
         app.close()
     finally:
         await store.close()

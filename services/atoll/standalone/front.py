@@ -6,6 +6,7 @@ shard is built.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 from atoll.machinery.apiserver.pipeline import Pipeline
@@ -50,6 +51,7 @@ class Front:
         self._server: Server | None = None
         self._reserved: socket.socket | None = None
         self._workers: Workers | None = None
+        self._following: asyncio.Task[None] | None = None
 
     async def listen(self, port: int) -> int:
         """Take a port (0 picks one) and give it. Raises OSError if it is taken."""
@@ -65,6 +67,7 @@ class Front:
         """Let requests in: through the pipeline of this process, or by starting the workers."""
         if self._reserved is None:
             self._door.pipeline = app.pipeline()
+            self._following = asyncio.create_task(app.resources.watches.follow())
             return
         self._workers = Workers(self._store, self._config.workers)
         port = int(self._reserved.getsockname()[1])
@@ -77,6 +80,8 @@ class Front:
         """Finish what is under way and stop listening."""
         if self._server is not None:
             await self._server.drain(DRAIN_S)
+        if self._following is not None:
+            self._following.cancel()
         if self._workers is not None:
             await self._workers.stop()
         if self._reserved is not None:

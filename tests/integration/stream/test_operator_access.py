@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 from nats.aio.client import Client
 
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.connection import Access, Connection, Unavailable
 from atoll.machinery.stream.permissions import OPERATOR_CONSUMERS
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer
@@ -200,9 +200,10 @@ async def test_no_consumer_of_its_makes_the_server_deliver_where_it_may_not_publ
 
 
 async def test_nobody_gets_in_without_a_password(server: NatsServer) -> None:
-    for access in ({}, {"user": "operator", "password": "wrong"}, {"user": "shard-root", "password": ""}):
-        with pytest.raises(nats.errors.Error):
-            await nats.connect(server.server.address, allow_reconnect=False, max_reconnect_attempts=1, **access)
+    address = [server.server.address]
+    for access in (Access(address), Access(address, "operator", "wrong"), Access(address, "shard-root", "")):
+        with pytest.raises(Unavailable, match="Authorization"):
+            await Connection.open(access, "test")
 
 
 async def test_a_shard_may_not_publish_in_the_name_of_another(server: NatsServer) -> None:

@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.authorization.attributes import attributes_of
 from atoll.machinery.apiserver.call import Call, Plan, Reply, View
 from atoll.machinery.apiserver.core import Core
 from atoll.machinery.apiserver.negotiation import JSON, choose
+from atoll.machinery.apiserver.openwatches import OpenWatches
 from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.pipeline import Authorization, Request, fail
 from atoll.machinery.apiserver.rest import deletecollection, frames, present, scale, watch
@@ -27,12 +28,14 @@ from atoll.machinery.apiserver.reviews import is_deep
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import ApiError, MethodNotAllowed, NotFound
+from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, NotFound, TooManyRequests
 from atoll.machinery.storage.contract import Compacted, Snapshot
 
 log = structlog.get_logger()
 
 REVISION_WAIT_S = 3.0
+#: Requests that change something, under way at a time; beyond it 429 with Retry-After.
+MAX_MUTATING = 400
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list", "watch"})
 
@@ -48,7 +51,8 @@ class Resources:
     ) -> None:
         self._core, self._authorization, self._specials = core, authorization, specials
         self._frames = frames.FrameCache()
-        self.watches: set[watch.Watch] = set()
+        self._mutating = 0
+        self.watches = OpenWatches(core.store, core.catalogs)
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer an authorized resource request."""
@@ -59,6 +63,9 @@ class Resources:
         special = self._specials.get((call.kind.group, call.kind.plural, call.info.subresource))
         if special is not None and call.info.verb == "create":
             self._special(request, call, special, snapshot)
+        elif self._mutating >= MAX_MUTATING and call.info.verb not in _READS:
+            text = "Too many requests, please try again later."
+            raise TooManyRequests(text, Details(retry_after_s=1))
         elif call.info.verb in _MUTATING:
             request.exchange.spawn(self._guarded(request, self._write(request, call)))
         elif call.info.verb == "deletecollection":
@@ -146,14 +153,18 @@ class Resources:
         request.reply(await answer)
 
     async def _guarded(self, request: Request, work: Awaitable[None]) -> None:
+        mutating = request.info.verb not in _READS
+        self._mutating += mutating
         try:
-            if request.info.verb not in _READS:
+            if mutating:
                 await request.observer.room()
             await work
         except asyncio.CancelledError:
             raise
         except Exception as error:
             fail(request, error)
+        finally:
+            self._mutating -= mutating
 
     async def _write(self, request: Request, call: Call) -> None:
         def recheck(view: View) -> None:
@@ -250,7 +261,7 @@ class Resources:
     async def _serve_watch(self, request: Request, call: Call, wanted: watch.WatchRequest, future: bool) -> None:
         exchange = request.exchange
         serving = watch.Watch(call, self._core.store, wanted, self._frames)
-        self.watches.add(serving)
+        self.watches.add(call.cluster, call.kind, serving)
         exchange.on_drain(serving.end)
         try:
             if future:
@@ -265,7 +276,7 @@ class Resources:
             log.error("watch failed", audit_id=request.audit_id, exc_info=error)
             exchange.abort()
         finally:
-            self.watches.discard(serving)
+            self.watches.drop(call.cluster, serving)
             request.done()
 
 

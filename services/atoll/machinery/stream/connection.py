@@ -109,6 +109,7 @@ class Connection:
                     ping_interval=20,
                 )
         except Exception as error:
+            await self._abandon()
             raise Unavailable(f"connecting failed: {error!r}") from error
         try:
             check_version(str(self.client._server_info.get("version", "")))
@@ -122,6 +123,13 @@ class Connection:
         except Exception as error:
             log.debug("nats close failed", error=repr(error))
         self._lose()
+
+    async def _abandon(self) -> None:
+        """The client leaves the socket of a connection that was refused half way to the garbage collector."""
+        transport = self.client._transport
+        await self.close()
+        if transport is not None:
+            transport.close()
 
     def on_lost(self, listener: Callable[[Exception], None]) -> None:
         """Call back with Unavailable when the connection is lost; at once if it is."""

@@ -262,13 +262,14 @@ async def _end_leftover(pid_file: Path, config: Path) -> None:
     """End a server that an earlier process of ours left behind on this directory, and nobody else's."""
     pid = _read_pid(pid_file)
     for number in (signal.SIGTERM, signal.SIGKILL):
+        if not _runs_with(pid, config):
+            return
+        log.warning("ending a nats server left behind", pid=pid, signal=number.name)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         while _runs_with(pid, config) and time.monotonic() < deadline:
-            if deadline - time.monotonic() > _STOP_TIMEOUT_S - 0.05:
-                log.warning("ending a nats server left behind", pid=pid)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.02)
 
 
 def _read_pid(pid_file: Path) -> int:

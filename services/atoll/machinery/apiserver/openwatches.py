@@ -1,0 +1,68 @@
+"""The watches that are open in this process, and their end when what they watch is served differently or no more.
+
+Kubernetes closes the watches of a custom resource when its definition changes, so that clients list again under the new
+one. One task follows definitions and bindings in all clusters; a watch costs one entry here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from atoll.machinery.apiserver.catalog import BINDINGS, CRDS, Catalogs
+from atoll.machinery.apiserver.rest.watch import Watch
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.storage.contract import Cursor, Scope, Store
+
+READ_LIMIT = 500
+
+
+class OpenWatches:
+    """Watches by cluster. Wildcard watches live under "" and outlast the definitions of single clusters."""
+
+    def __init__(self, store: Store, catalogs: Catalogs) -> None:
+        self._store, self._catalogs = store, catalogs
+        self._open: dict[str, dict[Watch, Kind]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def add(self, cluster: str, kind: Kind, watch: Watch) -> None:
+        """Remember an open watch until `drop`."""
+        self._open.setdefault(cluster, {})[watch] = kind
+
+    def drop(self, cluster: str, watch: Watch) -> None:
+        """Forget a watch that ended."""
+        watches = self._open.get(cluster)
+        if watches is None:
+            return
+        watches.pop(watch, None)
+        if not watches:
+            del self._open[cluster]
+
+    async def follow(self) -> None:
+        """End watches whose kind changed, for ever. Run it once a process."""
+        with self._store.snapshot() as snapshot:
+            revision = snapshot.revision
+        cursors = [self._store.cursor(Scope(type), revision) for type in (CRDS, BINDINGS)]
+        try:
+            await asyncio.gather(*(self._follow(cursor) for cursor in cursors))
+        finally:
+            for cursor in cursors:
+                cursor.close()
+
+    async def _follow(self, cursor: Cursor) -> None:
+        while True:
+            for cluster in {change.key.cluster for change in cursor.read(READ_LIMIT)}:
+                self._judge(cluster)
+            await cursor.wait()
+
+    def _judge(self, cluster: str) -> None:
+        """End the watches of a cluster whose kind is not the one served now."""
+        watches = self._open.get(cluster)
+        if not watches:
+            return
+        with self._store.snapshot() as snapshot:
+            catalog = self._catalogs.of(snapshot, cluster)
+        for watch, kind in tuple(watches.items()):
+            if catalog.find(kind.group, kind.version, kind.plural) is not kind:
+                watch.end()

@@ -1,0 +1,58 @@
+"""`atoll start` as a process, and the commands that look after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.kubectl import Kubectl, Result
+from harness.shard import ShardProcess
+
+SERVICES = Path(__file__).parents[3] / "services"
+
+
+def atoll(shard: ShardProcess, command: str, *flags: str) -> Result:
+    done = subprocess.run(
+        [sys.executable, "-m", "atoll.cli", command, "--root-directory", str(shard.root), *flags],
+        cwd=SERVICES, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_caretakers_of_a_running_and_of_a_stopped_shard(tmp_path: Path) -> None:
+    shard = ShardProcess(tmp_path)
+    with shard:
+        kubectl = Kubectl(tmp_path, shard.kubeconfig)
+        kubectl.ok("create", "secret", "generic", "s", "--from-literal=k=v")
+        port = shard.url.rpartition(":")[2]
+        healthy = atoll(shard, "doctor", "--secure-port", port, "--allow-any-filesystem")
+        assert healthy.code == 0, healthy.stdout
+        assert f"port: 127.0.0.1:{port} is served by the shard of {shard.root}" in healthy.stdout
+        refused = atoll(shard, "rotate", "--allow-any-filesystem")
+        assert (refused.code, "stop it first" in refused.stderr) == (1, True)
+        assert atoll(shard, "fsck").code == 0
+    rotated = atoll(shard, "rotate", "--allow-any-filesystem")
+    assert (rotated.code, "key 2 seals from now on" in rotated.stdout) == (0, True)
+    assert atoll(shard, "fsck").stdout == "the store is sound\n"
+    with shard:
+        assert kubectl.ok("get", "secret", "s", "-o", "jsonpath={.data.k}") == "dg=="
+
+
+def test_a_shard_goes_on_where_it_was_after_a_kill(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path) as shard:
+        kubectl = Kubectl(tmp_path, shard.kubeconfig)
+        kubectl.ok("create", "workspace", "kept", "--create-context", "kept")
+        url, pid = shard.url, shard.pid
+        assert shard.kill() == -9
+        shard.start()
+        assert (shard.url, shard.pid != pid) == (url, True)
+        assert kubectl.ok("get", "workspaces", "-o", "jsonpath={.items[*].metadata.name}") == "kept"
+        assert shard.stop() == 0
+
+
+def test_a_second_start_on_the_same_directory_says_so_and_leaves(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path) as shard:
+        second = atoll(shard, "start", "--secure-port", "0", "--allow-any-filesystem", "true")
+        assert (second.code, "is open in another process" in second.stderr) == (1, True)
+        assert shard.get("/readyz")[0] == 200
