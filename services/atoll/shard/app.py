@@ -70,7 +70,7 @@ class ShardApp:
         self.facts = Facts(self.paths, self.identities)
         self.authorizer = Authorizer()
         self.identity = assemble(config, credentials, self.authorizer)
-        admission = plugins(self.facts, self._may, Escalation(self.authorizer))
+        admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer))
         self.core = Core(store, Catalogs(system_kinds()), admission)
         self.loopback = Loopback(self.core, MANAGER)
         self.resources = Resources(self.core, self.authorizer, specials(self.identity, self._reviews()))
@@ -86,6 +86,10 @@ class ShardApp:
     def _may(self, view: View, attributes: Attributes) -> bool:
         """Admission's questions about other clusters: the deep form, as kcp asks them."""
         return self.authorizer.authorize(view, attributes, deep=True).allowed
+
+    def _may_here(self, view: View, attributes: Attributes) -> bool:
+        """Admission's questions about the request's own cluster."""
+        return self.authorizer.authorize(view, attributes).allowed
 
     def _reviews(self) -> Reviews:
         return Reviews(self.authorizer, self.identity.bearers)

@@ -11,16 +11,11 @@ from atoll.machinery.apiserver.resources import Special
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.present import document
 from atoll.machinery.apiserver.reviews import Reviews
-from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import NATIVE
+from atoll.machinery.kinds.reviews import TOKENREQUEST
 from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.storage.contract import Snapshot
 from atoll.shard.identity import Identity
-
-_TOKEN_REQUEST = Kind(
-    group="authentication.k8s.io", version="v1", kind="TokenRequest", plural="tokenrequests",
-    singular="tokenrequest", builtin=True,
-)  # fmt: skip
 
 
 def specials(identity: Identity, reviews: Reviews) -> dict[tuple[str, str, str], Special]:
@@ -44,7 +39,7 @@ def _token(identity: Identity, call: Call, snapshot: Snapshot) -> Reply:
     record = snapshot.get(call.key(call.info.name))
     if record is None:
         raise errors.not_found(call.kind, call.info.name)
-    obj = decode_body(replace(call, kind=_TOKEN_REQUEST), "Ignore")
+    obj = decode_body(replace(call, kind=TOKENREQUEST), "Ignore")
     key = account_key(call.cluster, call.info.namespace, call.info.name)
     answer, warnings = identity.issuer.token_request(obj, key, snapshot)
     call.warnings.extend(warnings)

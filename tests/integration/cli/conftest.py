@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.kubectl import Kubectl, kubectls
+from harness.kubectl import SCRIPTS, Kubectl, kubectls
 from harness.shard import ShardProcess
 
 
@@ -18,7 +18,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
         yield shard
 
 
-@pytest.fixture(params=kubectls(), ids=lambda path: str(path.parent.name))
+@pytest.fixture(params=kubectls(), ids=lambda path: "pypi" if path.parent == SCRIPTS else "path")
 def kubectl(request: pytest.FixtureRequest, shard: ShardProcess, tmp_path: Path) -> Kubectl:
     own = tmp_path / "admin.kubeconfig"
     shutil.copy(shard.kubeconfig, own)

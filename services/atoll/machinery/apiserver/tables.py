@@ -30,8 +30,10 @@ def include_object(value: str) -> str:
 
 
 def columns(kind: Kind) -> tuple[Column, ...]:
-    """A kind's columns: Name first; kinds that declare none get Age."""
+    """A kind's columns: Name first; kinds that declare none get Age. Kinds with cells of their own name all of them."""
     own = kind.columns or (_AGE,)
+    if kind.cells is not None:
+        return own
     return own if own[0].name == "Name" else (_NAME, *own)
 
 

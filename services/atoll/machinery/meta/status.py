@@ -183,6 +183,10 @@ def from_status(status: Object) -> ApiError:
     return error
 
 
+#: Field errors told in one Status; an object with more is told of these first.
+MAX_FIELD_ERRORS = 256
+
+
 class FieldError(msgspec.Struct, frozen=True):
     """One problem with one field of an object.
 
@@ -199,7 +203,8 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 def invalid(group_kind: str, name: str, errors: Sequence[FieldError]) -> Invalid:
-    """422 with every error as a cause. `group_kind` is `Kind.group`, or `Kind` for the core group."""
+    """422 with every error as a cause, up to a bound. `group_kind` is `Kind.group`, or `Kind` for the core group."""
+    errors = errors[:MAX_FIELD_ERRORS]
     texts = [str(error) for error in errors]
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     kind, _, group = group_kind.partition(".")

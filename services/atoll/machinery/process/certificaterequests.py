@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509.oid import NameOID
 
 _BEGIN = b"-----BEGIN CERTIFICATE REQUEST-----"
 
@@ -31,3 +32,9 @@ def certificates_problem(pem: bytes) -> str:
     except ValueError:
         return "must contain at least one CERTIFICATE PEM block, and nothing else"
     return ""
+
+
+def requested_organizations(pem: bytes) -> list[str]:
+    """The organizations of a request's subject, which become groups. Raises ValueError if it cannot be read."""
+    subject = x509.load_pem_x509_csr(pem).subject
+    return [str(each.value) for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]

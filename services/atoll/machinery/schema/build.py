@@ -55,6 +55,7 @@ class _Builder:
         self.definitions = definitions or {}
         self._referenced: dict[tuple[str, bytes], Node] = {}
         self._metadata: Node | None = None
+        self._nothing: Node | None = None
         self._all: list[Node] = []
 
     def node(self, source: Any) -> Node:
@@ -73,6 +74,15 @@ class _Builder:
             known = self._referenced[mark] = Node(merged)
             self._filled(known, merged)
         return known
+
+    def nothing(self) -> Node:
+        """The node of a place where nothing is declared: any value fits, and loses all its fields. One a schema."""
+        if self._nothing is None:
+            self._nothing = Node({})
+            self._nothing.nullable = True
+            self._nothing.accept = accept.accept_any
+            self._nothing.trims_items = self._nothing
+        return self._nothing
 
     def metadata(self) -> Node:
         """ObjectMeta, one node a schema."""
@@ -117,13 +127,13 @@ class _Builder:
             node.open = True
         elif isinstance(extra, bool):
             # Kubernetes keeps the keys, and prunes below them as nothing is declared there.
-            node.additional = self.node({"nullable": True})
-            node.additional.items = node.additional
+            node.additional = self.nothing()
         node.closed = extra is False
         items = source.get("items")
         if isinstance(items, dict):
             # Items of a list that preserves unknown fields preserve them too.
             node.items = self.node({**items, "x-kubernetes-preserve-unknown-fields": True} if node.open else items)
+        node.trims_items = node.items or (None if self.native or node.open else self.nothing())
         if source.get("x-kubernetes-embedded-resource") is True:
             node.embedded = True
             node.meta = self.metadata()
@@ -136,6 +146,7 @@ class _Builder:
             node.unions = tuple(self.node(each) for each in _list(source, "anyOf") if _is_structure(each))
             if node.unions and node.items is None:
                 node.items = next((each.items for each in node.unions if each.items is not None), None)
+                node.trims_items = node.items
 
     def _fill_junctors(self, node: Node, source: Object) -> None:
         node.all_of = tuple(self.node(each) for each in _list(source, "allOf"))

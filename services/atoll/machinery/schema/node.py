@@ -27,8 +27,8 @@ class Node:
         "exclusive_max", "exclusive_min", "fills", "format", "format_check", "format_name", "has_default",
         "items", "list_type", "map_keys", "max_items", "max_length", "max_properties", "maximum", "meta",
         "min_items", "min_length", "min_properties", "minimum", "multiple_of", "not_", "nullable", "one_of",
-        "open", "pattern", "pattern_matches", "plain", "properties", "required", "source", "type_name",
-        "types", "unions", "unique",
+        "open", "pattern", "pattern_matches", "plain", "properties", "required", "source", "trims_items",
+        "type_name", "types", "unions", "unique",
     )  # fmt: skip
 
     def __init__(self, source: Object) -> None:
@@ -46,6 +46,8 @@ class Node:
         #: Keys that are no properties are an error (additionalProperties: false).
         self.closed = False
         self.items: Node | None = None
+        #: What trims the items of a list: `items`, or where no list is declared a node that knows nothing.
+        self.trims_items: Node | None = None
         self.has_default = False
         #: A fresh copy of the default.
         self.default: Callable[[], Any] = lambda: None

@@ -21,8 +21,8 @@ def prune(node: Node, value: Any) -> None:
             _prune_object(_structure(node) if node.unions else node, value, value)
         else:
             _prune_embedded(node, node.meta, value)
-    elif kind is list and node.items is not None:
-        items = node.items
+    elif kind is list and node.trims_items is not None:
+        items = node.trims_items
         for item in value:
             if type(item) is dict or type(item) is list:
                 prune(items, item)
@@ -78,8 +78,8 @@ def is_clean(node: Node, value: Any) -> bool:
     kind = type(value)
     if kind is dict:
         return _is_clean_object(_structure(node) if node.unions else node, value)
-    if kind is list and node.items is not None:
-        items = node.items
+    if kind is list and node.trims_items is not None:
+        items = node.trims_items
         for item in value:
             if (type(item) is dict or type(item) is list) and not is_clean(items, item):
                 return False
@@ -103,9 +103,9 @@ def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
 
 def unknown(node: Node, value: Any, path: str, found: list[str]) -> None:
     """Append the paths of unknown keys in document order; nothing below an unknown key is looked at."""
-    if type(value) is list and node.items is not None:
+    if type(value) is list and node.trims_items is not None:
         for index, item in enumerate(value):
-            unknown(node.items, item, f"{path}[{index}]", found)
+            unknown(node.trims_items, item, f"{path}[{index}]", found)
         return
     if type(value) is not dict:
         return

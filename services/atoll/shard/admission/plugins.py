@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver.admission.certificates import Certificates
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.admission.namespaces import NamespaceLifecycle
 from atoll.machinery.apiserver.admission.rbac import EscalationCheck, RoleEscalation
@@ -12,11 +13,12 @@ from atoll.shard.admission.reserved import PathAnnotation, ReservedDefinitions, 
 from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
 
 
-def plugins(facts: Facts, may: May, escalation: EscalationCheck) -> Admission:
+def plugins(facts: Facts, may: May, may_here: May, escalation: EscalationCheck) -> Admission:
     """Namespaces first, as nothing else matters where nothing may be; then kcp's own."""
     return Admission([
         NamespaceLifecycle(),
         RoleEscalation(escalation),
+        Certificates(may_here),
         ReservedNames(),
         ReservedDefinitions(),
         PathAnnotation(),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.meta.jsonpath import CACHE_SIZE, JsonPathError, compile_path, first
+from atoll.machinery.meta.jsonpath import CACHE_SIZE, MAX_FILTERS, JsonPathError, compile_path, first
 
 OBJ = {
     "metadata": {"name": "a", "labels": {"a.b/c": "v", "region": "eu", "it's": "q"}, "annotations": {"a\\b": "x"}},
@@ -98,6 +98,12 @@ def test_what_is_no_path_is_refused_and_finds_nothing(path: str) -> None:
     with pytest.raises(JsonPathError):
         compile_path(path)
     assert first(path, OBJ) is None
+
+
+def test_filters_nest_only_so_deep() -> None:
+    assert compile_path(".a" + "[?(@.a" * MAX_FILTERS + ")]" * MAX_FILTERS).find({}) == []
+    with pytest.raises(JsonPathError, match="nested too deep"):
+        compile_path(".a" + "[?(@.a" * (MAX_FILTERS + 1) + ")]" * (MAX_FILTERS + 1))
 
 
 @pytest.mark.parametrize("obj", [None, 1, "x", [], {}, {"status": 1}, {"status": {"conditions": {}}}])

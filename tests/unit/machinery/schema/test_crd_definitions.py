@@ -476,6 +476,28 @@ def test_a_default_inside_metadata_must_give_valid_metadata() -> None:
     ]
 
 
+def test_only_eight_fields_can_be_selected_by() -> None:
+    names = [f"f{index}" for index in range(9)]
+    obj = crd({"type": "object", "properties": dict.fromkeys(names, STRING)})
+    obj["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": f".{name}"} for name in names]
+    assert problems(obj) == ["spec.versions[0].selectableFields: Too many: 9: must have at most 8 items"]
+    obj["spec"]["versions"][0]["selectableFields"].pop()
+    assert problems(obj) == []
+
+
+def test_items_and_keys_of_sets_and_maps_cannot_be_null() -> None:
+    nullable = {**STRING, "nullable": True}
+    assert of_field({"type": "array", "items": nullable, "x-kubernetes-list-type": "set"}) == [
+        f"{FIELD}.items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set"
+    ]
+    items = {"type": "object", "properties": {"k": nullable}, "required": ["k"]}
+    keyed = {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+    assert of_field(keyed) == [
+        f"{FIELD}.items.properties[k].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, "
+        "so it cannot be nullable"
+    ]
+
+
 def test_names_must_be_unique_and_one_version_stored() -> None:
     obj = crd()
     second = copy.deepcopy(obj["spec"]["versions"][0])

@@ -167,6 +167,13 @@ def test_alternatives_are_told_as_kubernetes_tells_them(junctors: Object, value:
     assert problems({**CHOICE, **junctors}, value) == texts
 
 
+def test_what_several_alternatives_miss_is_told_once() -> None:
+    assert problems({**CHOICE, "allOf": [{"required": ["x"]}, {"required": ["x"]}]}, {}) == [
+        "spec.a.x: Required value",
+        f"{NONE} validate all the schemas (allOf). None validated",
+    ]
+
+
 LIST_MAP: Object = {
     "type": "array",
     "items": {

@@ -18,7 +18,12 @@ from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.kinds.metadata import validate_metadata, validate_metadata_update
+from atoll.machinery.kinds.metadata import (
+    dedupe_owner_references,
+    finalizer_warnings,
+    validate_metadata,
+    validate_metadata_update,
+)
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.status import FieldError, invalid
 from atoll.machinery.patch.errors import ManagedFieldsInvalid
@@ -153,6 +158,7 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
         kind.schema.default(obj)
     review = _review(writing, "create", obj, None)
     writing.admission.mutate(review)
+    call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind)])
     if not tracked:
         own_fields(writing, obj, None)
     errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
@@ -182,6 +188,7 @@ def finish_update(
         bump_generation(kind, obj, before)
     review = _review(writing, "update", obj, before, subresource)
     writing.admission.mutate(review)
+    call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind, before)])
     if not tracked:
         own_fields(writing, obj, before, subresource)
     errors = [

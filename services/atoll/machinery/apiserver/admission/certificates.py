@@ -1,0 +1,81 @@
+"""Certificate signing requests: who asked, who may approve and sign, and what nobody may ask for.
+
+Stands for Kubernetes' plug-ins CertificateApproval, CertificateSigning and CertificateSubjectRestriction, and for the
+stamping of the requestor, which no client may write.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.authorization.attributes import Attributes
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.user import MASTERS
+from atoll.machinery.process.certificaterequests import requested_organizations
+
+GROUP, PLURAL = "certificates.k8s.io", "certificatesigningrequests"
+_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
+
+May = Callable[[View, Attributes], bool]
+
+
+class Certificates:
+    """Guards CertificateSigningRequests."""
+
+    def __init__(self, may: May) -> None:
+        self._may = may
+
+    def mutate(self, review: Review) -> None:
+        if review.group_resource != (GROUP, PLURAL) or review.operation != "create" or review.obj is None:
+            return
+        user, spec = review.call.user, review.obj["spec"]
+        spec["username"] = user.name
+        if user.uid:
+            spec["uid"] = user.uid
+        spec["groups"] = list(user.groups)
+        if user.extra:
+            spec["extra"] = {name: list(values) for name, values in user.extra.items()}
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != (GROUP, PLURAL) or review.obj is None:
+            return
+        if review.operation == "create":
+            self._restrict_subject(review, review.obj)
+        elif review.subresource == "approval":
+            self._require(review, "approve", "user not permitted to approve requests with signerName")
+        elif review.subresource == "status" and _issued(review.obj) != _issued(review.old or {}):
+            self._require(review, "sign", "user not permitted to sign requests with signerName")
+
+    def _restrict_subject(self, review: Review, obj: Object) -> None:
+        spec = obj["spec"]
+        if spec.get("signerName") != _CLIENT_SIGNER:
+            return
+        try:
+            organizations = requested_organizations(base64.b64decode(spec.get("request") or ""))
+        except (ValueError, binascii.Error):
+            # Its form is judged by the kind, with a message of its own.
+            return
+        if MASTERS in organizations:
+            text = f"use of {_CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
+            raise errors.forbidden(review.call.kind, obj["metadata"]["name"], text)
+
+    def _require(self, review: Review, verb: str, refusal: str) -> None:
+        assert review.old is not None
+        signer = review.old["spec"].get("signerName", "")
+        for name in (signer, signer.partition("/")[0] + "/*"):
+            asked = Attributes(
+                user=review.call.user, verb=verb, cluster=review.call.cluster, group=GROUP, version="*",
+                resource="signers", name=name,
+            )  # fmt: skip
+            if self._may(review.view, asked):
+                return
+        raise errors.forbidden(review.call.kind, review.old["metadata"]["name"], f'{refusal} "{signer}"')
+
+
+def _issued(obj: Object) -> object:
+    return (obj.get("status") or {}).get("certificate")
