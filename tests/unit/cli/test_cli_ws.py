@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -287,3 +288,17 @@ def test_help_is_for_everybody(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         ws.dispatch(["tree", "--wrong"])
     assert ended.value.code == 2
+
+
+async def test_the_plug_ins_load_no_part_of_a_server() -> None:
+    program = "import atoll.cli.ws, atoll.cli.create_workspace, sys; print(*sys.modules)"
+    services = Path(ws.__file__).parents[2]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, cwd=services, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    loaded = set(out.decode().split())
+    servers = ("apiserver", "storage", "stream", "kinds", "control")
+    assert "atoll.machinery.client.client" in loaded
+    assert not {f"atoll.machinery.{name}" for name in servers} & loaded
+    assert not {"atoll.shard", "atoll.standalone", "structlog", "lmdb", "nats", "uvloop"} & loaded

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -21,17 +21,21 @@ from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of
 from atoll.machinery.apiserver.authorization.refusal import WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
 from atoll.machinery.apiserver.call import Reply
+from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.requestinfo import RequestInfo, parse
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.storage.contract import Snapshot, Store, StoreError
-from atoll.machinery.wire.exchange import Exchange, HttpRequest
+from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_asked
+from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 
 log = structlog.get_logger()
 
 MAX_WARNINGS = 4096
 _LONG_WARNING = 256
+_READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
+_NO = ("false", "0")
 
 
 class Observer(Protocol):
@@ -66,21 +70,55 @@ class Request(msgspec.Struct):
     def http(self) -> HttpRequest:
         return self.exchange.request
 
+    @property
+    def is_pretty(self) -> bool:
+        """Whether JSON is to be indented: asked for, or the client is one that people read."""
+        asked = self.info.query.get("pretty")
+        return self.http.header("user-agent").startswith(_READ_BY_PEOPLE) if asked is None else asked not in _NO
+
+    @property
+    def wants_gzip(self) -> bool:
+        return accepts_gzip(self.http.headers.get("accept-encoding", ()))
+
     def reply(self, answer: Reply) -> None:
         """Send a whole answer."""
+        headers, body = self._headers_of(answer), self._body_of(answer)
         self.code = answer.status
+        self.exchange.reply(answer.status, headers, body)
+        self.done()
+
+    def reply_read(self, answer: Reply) -> None:
+        """Send the answer of a read, from outside a task; a big one may go on in one, to be compressed."""
+        if _size(answer.body) > MIN_BYTES and self.wants_gzip:
+            self.exchange.spawn(self.reply_packed(answer))
+        else:
+            self.reply(answer)
+
+    async def reply_packed(self, answer: Reply) -> None:
+        """Send a whole answer, compressed where it is big and the client asked for that."""
+        packed = await gzip_if_asked(self.exchange, self._headers_of(answer), self._body_of(answer))
+        self.code = answer.status
+        self.exchange.reply(answer.status, *packed)
+        self.done()
+
+    def start(self, content_type: str, more: Headers = ()) -> None:
+        """Send the head of a streamed answer; `done` is then the streamer's to call."""
+        self.code = 200
+        self.exchange.start(200, [*self._headers(content_type), *more])
+        self.observer.streaming(self)
+
+    def _body_of(self, answer: Reply) -> bytes | Sequence[bytes]:
+        if answer.content_type != JSON or not self.is_pretty:
+            return answer.body
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+        return msgspec.json.format(body, indent=2) + b"\n" if body else body
+
+    def _headers_of(self, answer: Reply) -> list[tuple[str, str]]:
         headers = self._headers(answer.content_type)
         if answer.headers:
             own = {name for name, _ in answer.headers}
             headers = [pair for pair in headers if pair[0] not in own] + list(answer.headers)
-        self.exchange.reply(answer.status, headers, answer.body)
-        self.done()
-
-    def start(self, content_type: str) -> None:
-        """Send the head of a streamed answer; `done` is then the streamer's to call."""
-        self.code = 200
-        self.exchange.start(200, self._headers(content_type))
-        self.observer.streaming(self)
+        return headers
 
     def done(self) -> None:
         """The answer is complete (or cut): tell the observer."""
@@ -95,6 +133,10 @@ class Request(msgspec.Struct):
         if self.warnings:
             found.extend(("warning", text) for text in warning_headers(self.warnings))
         return found
+
+
+def _size(body: bytes | Sequence[bytes]) -> int:
+    return len(body) if isinstance(body, bytes) else sum(map(len, body))
 
 
 def warning_headers(texts: list[str]) -> list[str]:

@@ -38,6 +38,7 @@ REVISION_WAIT_S = 3.0
 MAX_MUTATING = 400
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list", "watch"})
+_ON_ONE = frozenset({"update", "patch"})
 
 #: Answers a create that stores nothing, or a subresource of its own (reviews, token requests).
 Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply]]
@@ -130,6 +131,9 @@ class Resources:
 
     def _check_verb(self, call: Call) -> None:
         kind, verb = call.kind, call.info.verb
+        one = bool(call.info.name)
+        if (verb in _ON_ONE and not one) or (verb == "create" and one and not call.info.subresource):
+            raise method_not_allowed()
         if not call.info.subresource:
             allowed = kind.verbs
         else:

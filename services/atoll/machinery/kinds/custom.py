@@ -44,7 +44,9 @@ def kinds_of_crd(crd: Object, identity: str = LOCAL) -> list[Kind]:
         return []
     spec = mapping(crd, "spec")
     names = {**mapping(spec, "names"), **mapping(crd, "status", "acceptedNames")}
-    return _kinds({**spec, "names": names}, identity, ("schema", "openAPIV3Schema"))
+    # Objects written under an earlier spec are pruned and defaulted on the way out; a new spec raises the generation.
+    revised = mapping(crd, "metadata").get("generation", 1) != 1
+    return _kinds({**spec, "names": names}, identity, ("schema", "openAPIV3Schema"), revised)
 
 
 def kinds_of_resource_schema(schema: Object, identity: str) -> list[Kind]:
@@ -68,14 +70,14 @@ _cache: OrderedDict[bytes, list[Kind]] = OrderedDict()
 _cache_lock = Lock()
 
 
-def _kinds(spec: Object, identity: str, schema_path: tuple[str, ...]) -> list[Kind]:
-    mark = hashlib.sha256(encode_json([identity, schema_path, spec])).digest()
+def _kinds(spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool = False) -> list[Kind]:
+    mark = hashlib.sha256(encode_json([identity, schema_path, spec, revised])).digest()
     with _cache_lock:
         known = _cache.get(mark)
         if known is not None:
             _cache.move_to_end(mark)
             return list(known)
-    definition = _Definition(spec, identity, schema_path)
+    definition = _Definition(spec, identity, schema_path, revised)
     made = [definition.kind(version) for version in definition.served()]
     with _cache_lock:
         _cache[mark] = made
@@ -87,7 +89,7 @@ def _kinds(spec: Object, identity: str, schema_path: tuple[str, ...]) -> list[Ki
 class _Definition:
     """A definition while its kinds are made; both forms differ only in where a version holds its schema."""
 
-    def __init__(self, spec: Object, identity: str, schema_path: tuple[str, ...]) -> None:
+    def __init__(self, spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool) -> None:
         self.names = mapping(spec, "names")
         self.group = text(spec, "group")
         self.namespaced = spec.get("scope") == "Namespaced"
@@ -95,6 +97,7 @@ class _Definition:
         self.identity = identity
         self.versions = [version for _, version in objects(spec, "versions")]
         self._schema_path = schema_path
+        self._revised = revised
         self._stored = next((each for each in self.versions if each.get("storage") is True), {})
 
     def served(self) -> list[Object]:
@@ -132,7 +135,7 @@ class _Definition:
             columns=_columns(version),
             field_labels=_field_labels(version),
             deprecation=self._deprecation(version),
-            from_stored=_conversion(self._api_version(name), schema) if converts else None,
+            from_stored=_conversion(self._api_version(name), schema) if converts or self._revised else None,
             to_stored=_conversion(self._api_version(storage), self._schema(self._stored)) if converts else None,
         )
 

@@ -1,6 +1,6 @@
 """gzip for big answers, when the client asks.
 
-Called by verb handlers just before `reply`; never for watches, whose events must leave at once. Kubernetes
+Called by the pipeline's requests before they answer; never for watches, whose events must leave at once. Kubernetes
 compresses from 128 KiB at level 1. Invariant: the event loop never compresses; a thread does.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from atoll.machinery.wire.exchange import Exchange, Headers
 
-_MIN_BYTES = 128 * 1024
+MIN_BYTES = 128 * 1024
 _LEVEL = 1
 _GZIP_WINDOW = 31
 
@@ -23,11 +23,26 @@ async def gzip_if_asked(
     """Headers and body to reply with: compressed with Content-Encoding and Vary if the request accepts gzip
     and the body is above 128 KiB, otherwise what was given."""
     size = len(body) if isinstance(body, bytes) else sum(map(len, body))
-    if size <= _MIN_BYTES or not accepts_gzip(exchange.request.headers.get("accept-encoding", ())):
+    if size <= MIN_BYTES or not accepts_gzip(exchange.request.headers.get("accept-encoding", ())):
         return headers, body
     pieces = (body,) if isinstance(body, bytes) else body
     packed = await asyncio.to_thread(_pack, pieces)
     return [*headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")], packed
+
+
+class Packer:
+    """A body compressed piece by piece, for streams whose end is not known when they begin."""
+
+    def __init__(self) -> None:
+        self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+
+    async def pack(self, piece: bytes) -> bytes:
+        """What a piece gives; may be empty, as the compressor keeps some back."""
+        return await asyncio.to_thread(self._packer.compress, piece)
+
+    def finish(self) -> bytes:
+        """The end of the body."""
+        return self._packer.flush()
 
 
 def accepts_gzip(values: Sequence[str]) -> bool:
