@@ -66,6 +66,9 @@ class Api:
         self.prefix = f"/clusters/{cluster}" if cluster else ""
         self._connection: http.client.HTTPSConnection | None = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def at(self, cluster: str) -> Api:
         """The same user in another cluster."""
         return Api(self.shard, cluster, "", self.token)

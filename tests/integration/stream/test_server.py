@@ -117,6 +117,7 @@ async def test_a_server_left_behind_on_the_directory_is_ended_first(tmp_path: Pa
     async with NatsServer(tmp_path) as server:
         config = server.directory / "server.conf"
     left = start_process(str(find_binary()), "-c", str(config))
+    await eventually(lambda: bool(listening(left.pid)))
     (tmp_path / "nats" / "server.pid").write_text(f"{left.pid}\n")
     waiting = asyncio.ensure_future(asyncio.to_thread(left.wait))
     async with NatsServer(tmp_path) as server:

@@ -275,6 +275,7 @@ async def test_nobody_there_is_unreachable(connect: Connect, unused_tcp_port: in
         ("GET\r\n", "/", []),
         ("GET", "/", [("X", "a\r\nY: b")]),
         ("GET", "/", [("X", "a\nY: b")]),
+        ("GET", "/", [("X", "a\rY: b")]),
     ],
 )
 async def test_nothing_can_be_smuggled_into_a_request(

@@ -66,7 +66,9 @@ class Documents:
         answer = answers.get(segments[0])
         if answer is None:
             raise page_not_found()
-        request.reply_read(answer(request, snapshot, segments))
+        work = request.reply_read(answer(request, snapshot, segments))
+        if work is not None:
+            request.exchange.spawn(work)
 
     def _catalog(self, request: Request, snapshot: Snapshot) -> Catalog:
         return self._catalogs.of(snapshot, request.cluster) if request.cluster else self._catalogs.base

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
 import msgspec
@@ -87,12 +87,12 @@ class Request(msgspec.Struct):
         self.exchange.reply(answer.status, headers, body)
         self.done()
 
-    def reply_read(self, answer: Reply) -> None:
-        """Send the answer of a read, from outside a task; a big one may go on in one, to be compressed."""
+    def reply_read(self, answer: Reply) -> Coroutine[object, object, None] | None:
+        """Send the answer of a read; gives the work left to do where it is big and is to be compressed."""
         if _size(answer.body) > MIN_BYTES and self.wants_gzip:
-            self.exchange.spawn(self.reply_packed(answer))
-        else:
-            self.reply(answer)
+            return self.reply_packed(answer)
+        self.reply(answer)
+        return None
 
     async def reply_packed(self, answer: Reply) -> None:
         """Send a whole answer, compressed where it is big and the client asked for that."""

@@ -7,7 +7,7 @@ come, a write, a stream) goes on as a task of the exchange.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 import structlog
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, NotFound, TooManyRequests
 from atoll.machinery.storage.contract import Compacted, Snapshot
+from atoll.machinery.wire.compress import PACKED, Packer
 
 log = structlog.get_logger()
 
@@ -39,6 +40,9 @@ MAX_MUTATING = 400
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list", "watch"})
 _ON_ONE = frozenset({"update", "patch"})
+
+#: What is left to do for an answer, awaited by the one task of its exchange.
+Work = Coroutine[object, object, None]
 
 #: Answers a create that stores nothing, or a subresource of its own (reviews, token requests).
 Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply]]
@@ -72,7 +76,9 @@ class Resources:
         elif call.info.verb == "deletecollection":
             request.exchange.spawn(self._guarded(request, self._delete_collection(request, call)))
         else:
-            self._read(request, call, snapshot)
+            work = self._read(request, call, snapshot)
+            if work is not None:
+                request.exchange.spawn(self._guarded(request, work))
 
     # --- what is asked for ---
 
@@ -154,7 +160,7 @@ class Resources:
             request.exchange.spawn(self._guarded(request, self._later(request, answer)))
 
     async def _later(self, request: Request, answer: Awaitable[Reply]) -> None:
-        request.reply(await answer)
+        await request.reply_packed(await answer)
 
     async def _guarded(self, request: Request, work: Awaitable[None]) -> None:
         mutating = request.info.verb not in _READS
@@ -179,23 +185,26 @@ class Resources:
 
         request.reply(await self._core.commit(call, self._core.planner(call), recheck))
 
-    def _read(self, request: Request, call: Call, snapshot: Snapshot) -> None:
+    def _read(self, request: Request, call: Call, snapshot: Snapshot) -> Work | None:
+        """Answer a read, or give what has to be awaited for it: there is one task an exchange."""
         if call.info.verb == "watch":
             self._watch(request, call, snapshot)
-        elif call.info.query and wanted_revision(call) > snapshot.revision:
-            request.exchange.spawn(self._guarded(request, self._read_later(request, call)))
-        elif call.info.verb == "list":
-            self._list(request, call)
-        elif call.info.subresource == "scale":
-            request.reply(scale.get_scale(call, snapshot))
-        else:
-            request.reply(get(call, snapshot))
+            return None
+        if call.info.query and wanted_revision(call) > snapshot.revision:
+            return self._read_later(request, call)
+        if call.info.verb == "list":
+            return self._list(request, call)
+        if call.info.subresource == "scale":
+            return request.reply_read(scale.get_scale(call, snapshot))
+        return request.reply_read(get(call, snapshot))
 
     async def _read_later(self, request: Request, call: Call) -> None:
         """A read of a state that is not there yet: wait a little for it. Raises Timeout."""
         await self._reach(wanted_revision(call))
         with self._core.store.snapshot() as snapshot:
-            self._read(request, call, snapshot)
+            work = self._read(request, call, snapshot)
+        if work is not None:
+            await work
 
     async def _reach(self, revision: int) -> None:
         try:
@@ -207,23 +216,24 @@ class Resources:
 
     # --- lists ---
 
-    def _list(self, request: Request, call: Call) -> None:
+    def _list(self, request: Request, call: Call) -> Work | None:
         found, first = listing.start(call, self._core.store)
         if found.done:
-            request.reply(listing.whole(call, found, first))
-        elif call.form.media_type != JSON:
-            request.exchange.spawn(self._guarded(request, self._later(request, listing.collected(call, found, first))))
-        else:
-            request.exchange.spawn(self._guarded(request, self._stream_list(request, call, found, first)))
+            return request.reply_read(listing.whole(call, found, first))
+        if call.form.media_type != JSON or request.is_pretty:
+            return self._later(request, listing.collected(call, found, first))
+        return self._stream_list(request, call, found, first)
 
     async def _stream_list(self, request: Request, call: Call, found: listing.Listing, first: bytes) -> None:
-        request.start(JSON)
-        exchange = request.exchange
-        exchange.write(first)
+        exchange, packer = request.exchange, Packer() if request.wants_gzip else None
+        request.start(JSON, PACKED if packer is not None else ())
         try:
+            exchange.write(await packer.pack(first) if packer is not None else first)
             for part in listing.rest_of(call, found, first):
                 await exchange.drain()
-                exchange.write(part)
+                exchange.write(await packer.pack(part) if packer is not None else part)
+            if packer is not None:
+                exchange.write(packer.finish())
         except Compacted:
             # Half a list must not be taken for a whole one.
             exchange.abort()

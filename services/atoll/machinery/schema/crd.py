@@ -47,10 +47,13 @@ def default_crd(obj: Object) -> None:
 
 def add_stored_version(obj: Object) -> None:
     """Append the storage version to status.storedVersions, in place, as Kubernetes does on every write."""
-    stored = [each.get("name") for each in _versions(obj) if each.get("storage") is True]
+    names = [each.get("name") for each in _versions(obj) if each.get("storage") is True]
     status = obj.setdefault("status", {})
-    if stored and stored[0] not in status.setdefault("storedVersions", []):
-        status["storedVersions"] = [*status["storedVersions"], stored[0]]
+    if not names or not isinstance(status, dict):
+        return
+    stored = _list(status.get("storedVersions"))
+    if names[0] not in stored:
+        status["storedVersions"] = [*stored, names[0]]
 
 
 def validate_crd(obj: Object, *, system: bool = False) -> list[FieldError]:
@@ -69,7 +72,7 @@ def validate_crd(obj: Object, *, system: bool = False) -> list[FieldError]:
 
 def validate_crd_update(obj: Object, old: Object, *, system: bool = False) -> list[FieldError]:
     """Every reason to refuse a changed CustomResourceDefinition. Versions that did not change are not judged again."""
-    known = {each.get("name"): each for each in _versions(old)}
+    known = {name: each for each in _versions(old) if isinstance(name := each.get("name"), str)}
     errors = [*_spec_errors(obj, system, known), *_immutable_errors(obj, old), *_status_errors(obj)]
     return [*errors, *_approval_errors(obj, old)]
 
@@ -153,7 +156,7 @@ def _names_errors(names: Object, path: str) -> Iterator[FieldError]:
                 text = "may have mixed case, but should otherwise match: " if mixed else ""
                 yield invalid(f"{path}.{key}", value, text + ",".join(problems))
     for key in ("shortNames", "categories"):
-        for index, value in enumerate(names.get(key) or ()):
+        for index, value in enumerate(_list(names.get(key))):
             if isinstance(value, str) and (problems := labels.dns_1035_label_errors(value)):
                 yield invalid(f"{path}.{key}[{index}]", value, ",".join(problems))
     if names.get("kind") and names.get("kind") == names.get("listKind"):
@@ -163,7 +166,7 @@ def _names_errors(names: Object, path: str) -> Iterator[FieldError]:
 # --- spec ----------------------------------------------------------------------------------------------------
 
 
-def _spec_errors(obj: Object, system: bool, known: dict[Any, Object]) -> Iterator[FieldError]:
+def _spec_errors(obj: Object, system: bool, known: dict[str, Object]) -> Iterator[FieldError]:
     spec = _mapping(obj, "spec")
     group = spec.get("group")
     if isinstance(group, str) and group:
@@ -180,7 +183,7 @@ def _spec_errors(obj: Object, system: bool, known: dict[Any, Object]) -> Iterato
         yield invalid("spec.preserveUnknownFields", True, text)
 
 
-def _version_list_errors(obj: Object, steps: tuple[str, ...], known: dict[Any, Object]) -> Iterator[FieldError]:
+def _version_list_errors(obj: Object, steps: tuple[str, ...], known: dict[str, Object]) -> Iterator[FieldError]:
     """Versions with their schemas, which stand at `schema` and `steps` below; `known` are those judged before."""
     versions = _versions(obj)
     for index, version in enumerate(versions):
@@ -195,7 +198,7 @@ def _version_list_errors(obj: Object, steps: tuple[str, ...], known: dict[Any, O
         at = ".".join([path, "schema", *steps])
         if schema is None:
             yield required(at)
-        if not same(version, known.get(name)):
+        if not isinstance(name, str) or not same(version, known.get(name)):
             errors = _schema_errors(version, schema, at)
             yield from errors
             yield from version_errors(version, schema if not errors else None, path)
@@ -236,10 +239,9 @@ def _immutable_errors(obj: Object, old: Object) -> Iterator[FieldError]:
 
 
 def _is_established(obj: Object) -> bool:
-    conditions = _mapping(obj, "status").get("conditions")
     return any(
         isinstance(each, dict) and each.get("type") == "Established" and each.get("status") == "True"
-        for each in (conditions if isinstance(conditions, list) else ())
+        for each in _list(_mapping(obj, "status").get("conditions"))
     )
 
 
@@ -318,6 +320,9 @@ def _mapping(obj: Any, *path: str) -> Object:
     return obj if isinstance(obj, dict) else {}
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _versions(obj: Object) -> list[Object]:
-    versions = _mapping(obj, "spec").get("versions")
-    return [each for each in versions if isinstance(each, dict)] if isinstance(versions, list) else []
+    return [each for each in _list(_mapping(obj, "spec").get("versions")) if isinstance(each, dict)]

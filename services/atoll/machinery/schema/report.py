@@ -73,7 +73,7 @@ def _report(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
     matched = 1
     if node.types or node.format_name:
         matched += 1 + _type(node, value, path, out)
-    matched += 1 + _junctors(node, value, path, out, old)
+    matched += 1 + _junctors(node, value, path, out)
     kind = type(value)
     if kind is str:
         _string(node, value, path, out)
@@ -199,31 +199,31 @@ def _object(node: Node, value: dict[str, Any], path: str, out: Report, old: Old)
     return matched
 
 
-def _junctors(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+def _junctors(node: Node, value: Any, path: str, out: Report) -> int:
     matched = 1
     if node.any_of:
-        matched += _any_of(node, value, path, out, old)
+        matched += _any_of(node, value, path, out)
     if node.one_of:
-        matched += _one_of(node, value, path, out, old)
+        matched += _one_of(node, value, path, out)
     if node.all_of:
-        matched += _all_of(node, value, path, out, old)
+        matched += _all_of(node, value, path, out)
     if node.not_ is not None:
-        _, found = _trial(node.not_, value, path, out, old)
+        _, found = _trial(node.not_, value, path, out)
         if not found:
             out.free(f"{errors.quote(path)} must not validate the schema (not)")
     return matched
 
 
-def _trial(node: Node, value: Any, path: str, out: Report, old: Old) -> tuple[int, list[FieldError]]:
-    """Judge by an alternative, apart from the other errors. Only what stands below it can be ratcheted."""
+def _trial(node: Node, value: Any, path: str, out: Report) -> tuple[int, list[FieldError]]:
+    """Judge by an alternative, apart from the other errors. Below a changed value nothing of it is ratcheted."""
     trial = Report(out.base)
-    return _report(node, value, path, trial, old), trial.errors
+    return _report(node, value, path, trial, NOTHING), trial.errors
 
 
-def _any_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+def _any_of(node: Node, value: Any, path: str, out: Report) -> int:
     best: tuple[int, list[FieldError]] | None = None
     for each in node.any_of:
-        result = _trial(each, value, path, out, old)
+        result = _trial(each, value, path, out)
         if not result[1]:
             return result[0]
         if best is None or result[0] > best[0]:
@@ -232,11 +232,11 @@ def _any_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
     return _adopt(best, out)
 
 
-def _one_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+def _one_of(node: Node, value: Any, path: str, out: Report) -> int:
     best: tuple[int, list[FieldError]] | None = None
     first, valid = 0, 0
     for each in node.one_of:
-        result = _trial(each, value, path, out, old)
+        result = _trial(each, value, path, out)
         if not result[1]:
             first = first if valid else result[0]
             valid, best = valid + 1, None
@@ -249,10 +249,10 @@ def _one_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
     return _adopt(best, out)
 
 
-def _all_of(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+def _all_of(node: Node, value: Any, path: str, out: Report) -> int:
     matched = valid = 0
     for each in node.all_of:
-        result = _trial(each, value, path, out, old)
+        result = _trial(each, value, path, out)
         valid += not result[1]
         matched += _adopt(result, out)
     if valid != len(node.all_of):

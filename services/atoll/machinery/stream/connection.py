@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -126,7 +126,7 @@ class Connection:
 
     async def _abandon(self) -> None:
         """The client leaves the socket of a connection that was refused half way to the garbage collector."""
-        transport = self.client._transport
+        transport: Any = self.client._transport
         await self.close()
         if transport is not None:
             transport.close()

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -68,6 +69,7 @@ class Hello(msgspec.Struct):
     """What a server says of itself on every new connection."""
 
     version: str
+    server_name: str = ""
     jetstream: bool = False
     auth_required: bool = False
 
@@ -172,6 +174,8 @@ class EmbeddedServer:
             write_private(options.credentials_file, operator_file(self.address, options.shard, known, options.tls))
 
     async def _spawn(self) -> None:
+        # A name of its own tells our child from a stranger that took the port first.
+        name = f"atoll-{self._options.shard}-{secrets.token_hex(4)}"
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "GOMEMLIMIT": str(self._options.memory_limit_bytes),
@@ -181,6 +185,8 @@ class EmbeddedServer:
             str(self._binary),
             "-c",
             str(self._config),
+            "-n",
+            name,
             env=environment,
             start_new_session=True,
             preexec_fn=_die_with_parent(),
@@ -189,20 +195,20 @@ class EmbeddedServer:
             stderr=asyncio.subprocess.DEVNULL,
         )
         write_private(self._pid_file, f"{self._process.pid}\n".encode())
-        hello = await self._wait_until_ready(self._process)
+        hello = await self._wait_until_ready(self._process, name)
         check_version(hello.version)
         if not (hello.jetstream and hello.auth_required):
             raise ServerFailed("the server came up without JetStream or without authentication")
         log.info("nats server ready", version=hello.version, pid=self._process.pid)
 
-    async def _wait_until_ready(self, process: asyncio.subprocess.Process) -> Hello:
+    async def _wait_until_ready(self, process: asyncio.subprocess.Process, name: str) -> Hello:
         assert self._secrets is not None
         deadline, pause_s = time.monotonic() + _READY_TIMEOUT_S, 0.005
         while time.monotonic() < deadline:
             if process.returncode is not None:
                 raise ServerFailed(f"nats-server ended with {process.returncode}, see server.log")
             hello = await _greet(self._options.host, self._secrets.port)
-            if hello is not None:
+            if hello is not None and hello.server_name == name:
                 return hello
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.1)
@@ -268,7 +274,7 @@ async def _end_leftover(pid_file: Path, config: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
-        while _runs_with(pid, config) and time.monotonic() < deadline:
+        while _runs_with(pid, config) and time.monotonic() < deadline:  # noqa: ASYNC110  # not our child
             await asyncio.sleep(0.02)
 
 

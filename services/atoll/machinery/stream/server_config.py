@@ -102,7 +102,6 @@ def server_config(
         _user(_OPERATOR, known.operator_password, operator_permissions(shard)),
     ]
     config: dict[str, object] = {
-        "server_name": f"atoll-{shard}",
         "host": host,
         "port": known.port,
         "max_payload": MAX_PAYLOAD_BYTES,

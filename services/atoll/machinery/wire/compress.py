@@ -15,6 +15,8 @@ from atoll.machinery.wire.exchange import Exchange, Headers
 MIN_BYTES = 128 * 1024
 _LEVEL = 1
 _GZIP_WINDOW = 31
+#: Headers of a compressed answer.
+PACKED: Headers = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
 async def gzip_if_asked(
@@ -27,7 +29,7 @@ async def gzip_if_asked(
         return headers, body
     pieces = (body,) if isinstance(body, bytes) else body
     packed = await asyncio.to_thread(_pack, pieces)
-    return [*headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")], packed
+    return [*headers, *PACKED], packed
 
 
 class Packer:

@@ -141,6 +141,15 @@ async def test_a_refusal_without_a_time_is_an_answer(api: CannedApi, client: Cli
     assert len(api.asked) == 1
 
 
+async def test_a_time_to_come_back_that_is_no_number_of_seconds_is_an_answer(api: CannedApi, client: Client) -> None:
+    async def later(exchange: Exchange) -> None:
+        exchange.reply(503, [("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], b"later")
+
+    api.on(f"GET {AT}/a", later)
+    with pytest.raises(ApiError, match="later"):
+        await client.get(CONFIGMAPS, "a", "default")
+
+
 async def test_a_watch_gives_events_in_order_and_ends_with_the_server(api: CannedApi, client: Client) -> None:
     api.on(f"GET {AT}", watching(event("ADDED", thing("a", 1)), bookmark(2), then="end"))
     async with client.watch(CONFIGMAPS, "default", resourceVersion="0") as events:

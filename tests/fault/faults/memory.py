@@ -1,0 +1,29 @@
+"""What a process holds in memory, read from outside, and the peak since a moment chosen by the test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_RESET_PEAK = "5"
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory now."""
+    return _field(pid, "VmRSS")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most that was resident since the start or the last `forget_peak`."""
+    return _field(pid, "VmHWM")
+
+
+def forget_peak(pid: int) -> None:
+    """Let the peak begin at what is resident now."""
+    Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
+
+
+def _field(pid: int, name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None, f"{name} of process {pid}"
+    return int(found[1]) * 1024
