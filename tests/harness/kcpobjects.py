@@ -6,12 +6,12 @@ import itertools
 import json
 from collections.abc import Callable, Iterable
 
-from atoll.machinery.meta.objects import Object
 from atoll.machinery.kcp.bindings import Export, read_export
 from atoll.machinery.kcp.bootstrap import Options, bootstrap
 from atoll.machinery.kcp.shapes import Manifest
 from atoll.machinery.kcp.types import Lookup, WorkspaceType, read_type
 from atoll.machinery.kcp.workspace import Shard
+from atoll.machinery.meta.objects import Object
 
 NOW = "2026-01-01T00:00:00Z"
 URL = "https://front.example"

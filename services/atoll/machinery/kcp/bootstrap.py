@@ -13,10 +13,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from atoll.machinery.meta import hashes
-from atoll.machinery.meta.conditions import TRUE, Condition
-from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_CRDS, SYSTEM_SHARD
-from atoll.machinery.meta.objects import Object
 from atoll.machinery.kcp import exports
 from atoll.machinery.kcp.bindings import Bindings, Wanted, bind
 from atoll.machinery.kcp.files import bootstrap_file
@@ -24,6 +20,10 @@ from atoll.machinery.kcp.logicalcluster import BINDINGS_INITIALIZED, Facts, logi
 from atoll.machinery.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
 from atoll.machinery.kcp.policy import policy
 from atoll.machinery.kcp.shapes import CONFIG_MAPS, REPLICATE, Manifest, Stamp
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.conditions import TRUE, Condition
+from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_CRDS, SYSTEM_SHARD
+from atoll.machinery.meta.objects import Object
 
 #: In namespace `default` of system:shard: export name -> identity hash, as kcp's shards look them up.
 IDENTITY_CACHE = "apiexport-identity-cache"

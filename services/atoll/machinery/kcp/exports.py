@@ -10,9 +10,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 
-from atoll.machinery.meta import hashes
-from atoll.machinery.meta.names import ROOT, ResourceType
-from atoll.machinery.meta.objects import Object
 from atoll.machinery.kcp.bindings import BoundResource, Export
 from atoll.machinery.kcp.files import bootstrap_file, definition
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
@@ -24,6 +21,9 @@ from atoll.machinery.kcp.shapes import (
     Manifest,
     Stamp,
 )
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.objects import Object
 
 #: Data key of an identity secret.
 IDENTITY_KEY = "key"

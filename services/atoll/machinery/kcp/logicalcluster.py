@@ -10,9 +10,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from atoll.machinery.meta import hashes
-from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object
 from atoll.machinery.kcp.shapes import (
     DELETION_FINALIZER,
     LOCKS,
@@ -26,6 +23,9 @@ from atoll.machinery.kcp.shapes import (
     Manifest,
     Stamp,
 )
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
+from atoll.machinery.meta.objects import Object
 
 READY, INITIALIZING = "Ready", "Initializing"
 INITIALIZED = "WorkspaceInitialized"

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from atoll.machinery.meta.names import SYSTEM_ADMIN
-from atoll.machinery.meta.objects import Object
 from atoll.machinery.kcp.files import bootstrap_file
 from atoll.machinery.kcp.shapes import (
     CLUSTER_ROLE_BINDINGS,
@@ -22,6 +20,8 @@ from atoll.machinery.kcp.shapes import (
     Manifest,
     Stamp,
 )
+from atoll.machinery.meta.names import SYSTEM_ADMIN
+from atoll.machinery.meta.objects import Object
 
 _API_VERSION = f"{RBAC_GROUP}/v1"
 _AGGREGATE_LABEL = f"{RBAC_GROUP}/aggregate-to-"

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import msgspec
 
+from atoll.machinery.kcp.shapes import CLUSTER, PATH, TYPE
 from atoll.machinery.meta import paths
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Details, Forbidden
-from atoll.machinery.kcp.shapes import CLUSTER, PATH, TYPE
 
 #: Done when every default binding is bound; the system runs it, for every type that has default bindings.
 BINDINGS_INITIALIZER = "system:apibindings"

@@ -13,9 +13,6 @@ from functools import partial
 
 import msgspec
 
-from atoll.machinery.meta import hashes
-from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object
 from atoll.machinery.kcp import shapes
 from atoll.machinery.kcp.bindings import Bindings, Export, Wanted, bind
 from atoll.machinery.kcp.logicalcluster import (
@@ -29,6 +26,9 @@ from atoll.machinery.kcp.logicalcluster import (
 from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
 from atoll.machinery.kcp.shapes import CLUSTER_ROLE_BINDINGS, Manifest, Stamp
 from atoll.machinery.kcp.types import BINDINGS_INITIALIZER, DefaultBinding, Resolution
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
+from atoll.machinery.meta.objects import Object
 
 #: The initializer that makes a workspace's first namespaces; every type that extends `universal` has it.
 NAMESPACE_INITIALIZER = "root:universal"

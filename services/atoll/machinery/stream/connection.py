@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -126,10 +126,10 @@ class Connection:
 
     async def _abandon(self) -> None:
         """The client leaves the socket of a connection that was refused half way to the garbage collector."""
-        transport: Any = self.client._transport
+        transport = self.client._transport
         await self.close()
         if transport is not None:
-            transport.close()
+            transport.close()  # type: ignore[no-untyped-call]
 
     def on_lost(self, listener: Callable[[Exception], None]) -> None:
         """Call back with Unavailable when the connection is lost; at once if it is."""

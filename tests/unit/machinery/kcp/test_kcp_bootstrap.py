@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 
-from atoll.machinery.meta import hashes
-from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.kcp import exports
 from atoll.machinery.kcp.bootstrap import bootstrap
 from atoll.machinery.kcp.reconcile import reconciled
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.objects import Object, encode
 from harness.kcpobjects import EXPORTS, NOW, bootstrapped, find, options
 
 MANIFESTS = bootstrapped()

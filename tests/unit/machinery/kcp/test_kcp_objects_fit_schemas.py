@@ -10,11 +10,11 @@ import pytest
 import re2
 import yaml
 
-from atoll.machinery.meta.objects import Object
-from atoll.machinery.process.resources import schema_path
 from atoll.machinery.kcp.files import definition
 from atoll.machinery.kcp.types import TypeReference, resolve
 from atoll.machinery.kcp.workspace import Plan, build, settle
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.process.resources import schema_path
 from harness.kcpobjects import ALPHA, NOW, bootstrapped, parent, root_exports, root_types, uids, workspace
 
 KINDS = (

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from atoll.machinery.meta import hashes
-from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.kcp.bindings import BoundResource, Export
 from atoll.machinery.kcp.shapes import Manifest
 from atoll.machinery.kcp.types import TypeReference, WorkspaceType, read_type, resolve
 from atoll.machinery.kcp.workspace import Plan, build, settle
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.objects import Object, encode
 from harness.kcpobjects import ALPHA, NOW, find, parent, root_exports, root_types, uids, workspace
 
 CLUSTER, PATH = "1x9p0q7w5e3r2t8y", "root:shop"

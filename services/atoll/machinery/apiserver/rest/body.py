@@ -6,6 +6,7 @@ here is kept: bodies are bounded by the HTTP server.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from atoll.machinery.apiserver.call import Call
@@ -13,10 +14,12 @@ from atoll.machinery.apiserver.negotiation import JSON, PROTOBUF, YAML
 from atoll.machinery.kinds import protobuf
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import BadRequest, UnsupportedMediaType
-from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
+from atoll.machinery.meta.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from atoll.machinery.schema.decode import Decoded, DecodeError, decode_json, decode_yaml
 
 _ACCEPTED = (JSON, YAML, PROTOBUF)
+#: YAML takes the event loop half a second a MiB.
+MAX_YAML = 1 << 20
 
 
 def media_type(content_type: str) -> str:
@@ -59,7 +62,7 @@ def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates:
         if media == JSON:
             decoded = decode_json(data, find_duplicates=find_duplicates)
         elif media == YAML:
-            decoded = decode_yaml(data)
+            decoded = decode_text(data)
         elif media == PROTOBUF and kind.builtin:
             return protobuf.decode(data), []
         else:
@@ -71,6 +74,16 @@ def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates:
     if not isinstance(decoded.value, dict):
         raise BadRequest(f"the object provided is unrecognized (must be of type {kind.kind}): it is not an object")
     return decoded.value, decoded.duplicates
+
+
+def decode_text(data: bytes) -> Decoded:
+    """A YAML document; most are JSON, which costs a hundredth. Raises DecodeError, RequestEntityTooLarge."""
+    if data.lstrip().startswith(b"{"):
+        with contextlib.suppress(DecodeError):
+            return decode_json(data, find_duplicates=True)
+    if len(data) > MAX_YAML:
+        raise RequestEntityTooLarge(f"Request entity too large: limit of a YAML body is {MAX_YAML}")
+    return decode_yaml(data)
 
 
 def _start(data: bytes) -> str:

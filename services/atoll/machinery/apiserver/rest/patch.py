@@ -12,6 +12,7 @@ from atoll.machinery.apiserver.options import boolean
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.apiserver.rest.body import (
     check_kind,
+    decode_text,
     field_problems,
     judge,
     media_type,
@@ -29,7 +30,7 @@ from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.patch.options import ApplyOptions, reset_fields
 from atoll.machinery.patch.strategic import strategic_merge
-from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
+from atoll.machinery.schema.decode import DecodeError, decode_json
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
@@ -176,7 +177,7 @@ def _applied_document(writing: Writing) -> Object:
         raise _options_error("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
     boolean(call.info.query, "force")
     try:
-        decoded = decode_yaml(call.body)
+        decoded = decode_text(call.body)
     except DecodeError as error:
         raise BadRequest(f"error decoding YAML: {error}") from error
     patch = decoded.value

@@ -233,7 +233,8 @@ def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldErr
 
 def _refuse_invalid(kind: Kind, obj: Object, errors: Sequence[FieldError]) -> None:
     if errors:
-        raise invalid(kind.group_kind, obj["metadata"].get("name", ""), errors)
+        # Metadata's types are judged with every kind's metadata and by the schema: told once.
+        raise invalid(kind.group_kind, obj["metadata"].get("name", ""), list(dict.fromkeys(errors)))
 
 
 def _to_stored(kind: Kind, obj: Object) -> Object:

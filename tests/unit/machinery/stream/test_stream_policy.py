@@ -1,0 +1,53 @@
+"""Which kinds the streams carry by default."""
+
+from __future__ import annotations
+
+import pytest
+
+from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.stream.policy import DefaultPolicy
+
+ROLE = ResourceType("rbac.authorization.k8s.io", "clusterroles")
+
+
+@pytest.mark.parametrize(
+    ("type", "expected"),
+    [
+        (ResourceType("coordination.k8s.io", "leases"), False),
+        (ResourceType("", "events"), False),
+        (ResourceType("events.k8s.io", "events"), False),
+        (ResourceType("example.com", "events"), True),
+        (ResourceType("", "configmaps"), True),
+        (ResourceType("coordination.k8s.io", "leases", LOCAL), True),
+    ],
+)
+def test_leases_and_events_are_not_published(type: ResourceType, expected: bool) -> None:
+    assert DefaultPolicy().published(type) is expected
+
+
+def test_the_list_of_exclusions_is_configuration() -> None:
+    assert DefaultPolicy(excluded=()).published(ResourceType("", "events"))
+    assert not DefaultPolicy(excluded=("configmaps",)).published(ResourceType("", "configmaps"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b'{"metadata":{"annotations":{"internal.kcp.io/replicate":"apis.kcp.io"}}}', True),
+        (b'{"metadata":{"annotations":{"internal.kcp.io/replicate":""}}}', False),
+        (b'{"metadata":{"labels":{"internal.kcp.io/replicate":"x"}}}', False),
+        (b'{"metadata":{},"note":"internal.kcp.io/replicate"}', False),
+        (b'{"metadata":{}}', False),
+    ],
+)
+def test_roles_are_replicated_if_their_annotation_says_so(value: bytes, expected: bool) -> None:
+    assert DefaultPolicy().replicated(ObjectKey(ROLE, "c1", "", "r"), value) is expected
+
+
+def test_nothing_of_a_system_cluster_and_no_look_alike_is_replicated() -> None:
+    shards = ResourceType("core.kcp.io", "shards", "ab" * 32)
+    assert DefaultPolicy().may_replicate(shards)
+    assert DefaultPolicy().replicated(ObjectKey(shards, "root", "", "root"), b"{}")
+    assert not DefaultPolicy().replicated(ObjectKey(shards, "system:shard", "", "root"), b"{}")
+    assert not DefaultPolicy().may_replicate(ResourceType("core.kcp.io", "shards", LOCAL))
+    assert not DefaultPolicy().may_replicate(ResourceType("", "secrets"))
