@@ -88,9 +88,7 @@ class FakeStore:
         found = sorted(
             (Position(k.cluster, k.namespace, k.name), record)
             for k, record in self.records.items()
-            if k.type == scope.type
-            and scope.cluster in ("", k.cluster)
-            and scope.namespace in ("", k.namespace)
+            if k.type == scope.type and scope.cluster in ("", k.cluster) and scope.namespace in ("", k.namespace)
         )
         return [record for position, record in found if after is None or position > after][:limit]
 
@@ -130,9 +128,7 @@ def subject(text: str) -> Object:
     return {"kind": kind, "name": name, **({"namespace": namespace} if namespace else {})}
 
 
-def binding(
-    name: str, role_name: str, *subjects: str, namespace: str = "", role_kind: str = "ClusterRole"
-) -> Object:
+def binding(name: str, role_name: str, *subjects: str, namespace: str = "", role_kind: str = "ClusterRole") -> Object:
     """A ClusterRoleBinding, or a RoleBinding where a namespace is given."""
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
     return {
@@ -157,9 +153,7 @@ def bootstrap(store: FakeStore) -> None:
     store.put("system:admin", discovery)
     store.put("system:admin", role("view", rule("get,list,watch", "configmaps")))
     store.put("system:admin", binding("cluster-admin", "cluster-admin", "Group:system:masters"))
-    store.put(
-        "system:admin", binding("system:kcp:admin:cluster-admin", "cluster-admin", "Group:system:kcp:admin")
-    )
+    store.put("system:admin", binding("system:kcp:admin:cluster-admin", "cluster-admin", "Group:system:kcp:admin"))
     store.put("system:admin", binding("system:discovery", "system:discovery", "Group:system:authenticated"))
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.events import Event, decode
+from atoll.machinery.stream.log import Log
 from atoll.machinery.stream.pipeline import Limits
 from atoll.machinery.stream.policy import DefaultPolicy
 from atoll.machinery.stream.publisher import Publisher, PublisherOptions
@@ -17,7 +18,6 @@ from atoll.machinery.stream.reader import Reader, stream_sequence
 from atoll.machinery.stream.resume import Deposed
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer
-from harness.shardlog import ShardLog
 
 QUICK = PublisherOptions(backoff_max_s=0.2, limits=Limits(stall_s=2.0))
 
@@ -25,7 +25,7 @@ QUICK = PublisherOptions(backoff_max_s=0.2, limits=Limits(stall_s=2.0))
 class Running:
     """A publisher at work; `deposed` holds why it ended, if a higher epoch ended it."""
 
-    def __init__(self, log: ShardLog, access: Access, options: PublisherOptions) -> None:
+    def __init__(self, log: Log, access: Access, options: PublisherOptions) -> None:
         self.deposed: list[Deposed] = []
         self.publisher = Publisher(log, DefaultPolicy(), access, self.deposed.append, options)
         self.task = asyncio.ensure_future(self.publisher.run())
@@ -39,7 +39,7 @@ class Running:
 
 
 @asynccontextmanager
-async def publishing(log: ShardLog, nats: NatsServer, options: PublisherOptions = QUICK) -> AsyncIterator[Running]:
+async def publishing(log: Log, nats: NatsServer, options: PublisherOptions = QUICK) -> AsyncIterator[Running]:
     running = Running(log, nats.access, msgspec.structs.replace(options, restart_server=nats.server.restart))
     try:
         yield running

@@ -140,9 +140,7 @@ def _rule_allows(rule: Object, asked: Attributes) -> bool:
         return False
     if asked.path:
         urls = rule.get("nonResourceURLs", [])
-        return any(
-            url == asked.path or (url[-1] == "*" and asked.path[: len(url) - 1] == url[:-1]) for url in urls
-        )
+        return any(url == asked.path or (url[-1] == "*" and asked.path[: len(url) - 1] == url[:-1]) for url in urls)
     if "resources" not in rule or not {"*", asked.group} & set(rule["apiGroups"]):
         return False
     wanted = {"*", asked.resource if not asked.subresource else f"{asked.resource}/{asked.subresource}"}
@@ -195,8 +193,7 @@ def test_the_rules_listed_for_a_user_are_those_that_decide(
     for question in asked:
         listed = authorizer.rules(store, question.user, WEB, question.namespace).rules
         by_list = any(
-            rule.matches_kind(question)
-            and (not rule.names or bool(question.path) or question.name in rule.names)
+            rule.matches_kind(question) and (not rule.names or bool(question.path) or question.name in rule.names)
             for rule in listed
         )
         assert authorizer.authorize(store, question).allowed is by_list

@@ -19,7 +19,8 @@ from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
-from atoll.machinery.storage.contract import DeletePrefix, GateState, LogEntry, Operation, Scope
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import DeletePrefix, Flag, GateState, LogEntry, Operation, Scope
 
 AGAIN_S = 5.0
 BATCH = 500
@@ -30,6 +31,8 @@ _LAST = (
     (shapes.API_BINDINGS,),
     (shapes.CLUSTER_ROLE_BINDINGS, shapes.CLUSTER_ROLES),
 )
+_LATE = frozenset({type for stage in _LAST for type in stage} | {shapes.LOGICAL_CLUSTERS})
+_UNBOUND = DeleteOptions(served_finalizers=frozenset({shapes.BINDING_FINALIZER}))
 
 
 class LogicalClusterDeletion:
@@ -63,9 +66,9 @@ class LogicalClusterDeletion:
         if obj is None or not obj["metadata"].get("deletionTimestamp"):
             return None
         status = obj.get("status") or {}
-        wanted = "Terminating" if status.get("terminators") else "Deleting"
+        wanted = going_phase(obj)
         if status.get("phase") != wanted:
-            await self._write(cluster, _in_phase(obj, wanted))
+            await self._write(cluster, in_phase(obj, wanted))
             # The write's own entry brings the cluster back, in its new phase.
             return None
         if wanted == "Terminating" or shapes.DELETION_FINALIZER not in (obj["metadata"].get("finalizers") or []):
@@ -73,24 +76,57 @@ class LogicalClusterDeletion:
         return await self._empty(cluster, obj)
 
     async def _empty(self, cluster: str, obj: Object) -> float | None:
+        """Content stage by stage; the last stages and the LogicalCluster in one submit where nothing holds them."""
         for types in self._stages(cluster):
             remaining = await self._clear(cluster, types)
             if not remaining.is_empty:
                 await self._tell(cluster, obj, remaining)
                 return AGAIN_S
-        metadata = {**obj["metadata"]}
-        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != shapes.DELETION_FINALIZER]
-        await self._write(cluster, {**obj, "metadata": metadata})
+            if self._rest_is_free(cluster):
+                break
+        await self._finish(cluster, obj)
         return None
 
     def _stages(self, cluster: str) -> Iterable[list[ResourceType]]:
         """Types that the cluster holds, in the order in which they go."""
-        late = {type for stage in _LAST for type in stage} | {shapes.LOGICAL_CLUSTERS}
         with self._loopback.store.snapshot() as snapshot:
             held = [usage.type for usage in snapshot.usage(cluster)]
-        yield [type for type in held if type not in late]
+        yield [type for type in held if type not in _LATE]
         for stage in _LAST:
             yield [type for type in stage if type in held]
+
+    def _rest_is_free(self, cluster: str) -> bool:
+        """Whether only definitions, bindings and access are left, few, and held by nobody but us."""
+        with self._loopback.store.snapshot() as snapshot:
+            held = [usage for usage in snapshot.usage(cluster) if usage.type != shapes.LOGICAL_CLUSTERS]
+            if any(usage.type not in _LATE or usage.count > BATCH for usage in held):
+                return False
+            return not any(
+                record.flags & Flag.FINALIZERS and type != shapes.API_BINDINGS
+                for type in _LATE
+                for record in snapshot.scan(Scope(type, cluster))
+                if type != shapes.LOGICAL_CLUSTERS
+            )
+
+    async def _finish(self, cluster: str, obj: Object) -> None:
+        """Everything that is left, and the LogicalCluster, at once."""
+        batch = self._loopback.batch()
+        bindings = self._loopback.core.catalogs.base.of_type(shapes.API_BINDINGS)
+        assert bindings is not None
+        for record in batch.scan(Scope(shapes.API_BINDINGS, cluster)):
+            name = decode(record.value)["metadata"]["name"]
+            batch.delete(Target(bindings, cluster, "", name), _UNBOUND)
+        for type in (shapes.CRDS, shapes.CLUSTER_ROLE_BINDINGS, shapes.CLUSTER_ROLES):
+            batch.delete_prefix(Scope(type, cluster))
+        metadata = {**obj["metadata"]}
+        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != shapes.DELETION_FINALIZER]
+        target = Target(self._kind, cluster, "", shapes.SINGLETON)
+        try:
+            batch.update(target, {**obj, "metadata": metadata}, whole=True)
+            await batch.submit()
+        except (Conflict, NotFound, contract.Conflict, contract.Missing):
+            # Something of it changed meanwhile, and its entry brings the cluster back.
+            return
 
     async def _clear(self, cluster: str, types: list[ResourceType]) -> Remaining:
         """Delete what types hold in a cluster, as far as finalizers let it."""
@@ -111,12 +147,11 @@ class LogicalClusterDeletion:
         """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""
         kind = self._loopback.core.catalogs.base.of_type(shapes.API_BINDINGS)
         assert kind is not None
-        options = DeleteOptions(served_finalizers=frozenset({shapes.BINDING_FINALIZER}))
         with self._loopback.store.snapshot() as snapshot:
             records = snapshot.scan(Scope(shapes.API_BINDINGS, cluster))
         for record in records:
             name = decode(record.value)["metadata"]["name"]
-            await self._loopback.delete(Target(kind, cluster, "", name), options)
+            await self._loopback.delete(Target(kind, cluster, "", name), _UNBOUND)
 
     async def _tell(self, cluster: str, obj: Object, remaining: Remaining) -> None:
         condition = Condition(CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
@@ -133,7 +168,18 @@ class LogicalClusterDeletion:
             return
 
 
-def _in_phase(obj: Object, phase: str) -> Object:
+def going_phase(obj: Object) -> str:
+    """The phase of a LogicalCluster whose deletion began: terminators first."""
+    return "Terminating" if (obj.get("status") or {}).get("terminators") else "Deleting"
+
+
+def begin_deletion(obj: Object) -> None:
+    """What the first DELETE of a LogicalCluster changes beside its deletionTimestamp."""
+    obj.update(in_phase(obj, going_phase(obj)))
+
+
+def in_phase(obj: Object, phase: str) -> Object:
+    """The LogicalCluster in a phase, its label with it."""
     labels = {**(obj["metadata"].get("labels") or {}), shapes.PHASE: phase}
     return {
         **obj,

@@ -188,12 +188,26 @@ class WorkspaceController:
             await self._release(parent, obj)
             return
         if not found["metadata"].get("deletionTimestamp"):
-            kind = _kinds(self._loopback.core.catalogs)(shapes.LOGICAL_CLUSTERS)
-            await self._loopback.delete(Target(kind, cluster, "", shapes.SINGLETON), DeleteOptions())
+            await self._begin_deletion(parent, obj, cluster)
             return
         changed = _mirrored_deletion(obj, found)
         if changed != obj:
             await self._update(parent, obj, changed)
+
+    async def _begin_deletion(self, parent: str, obj: Object, cluster: str) -> None:
+        """Mark the LogicalCluster, and say so on the Workspace in the same submit."""
+        batch = self._loopback.batch()
+        kind = _kinds(self._loopback.core.catalogs)(shapes.LOGICAL_CLUSTERS)
+        try:
+            batch.delete(Target(kind, cluster, "", shapes.SINGLETON), DeleteOptions())
+            marked = batch.get(ObjectKey(shapes.LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
+            assert marked is not None
+            changed = _mirrored_deletion(obj, decode(marked.value))
+            batch.update(self._target(batch, parent, obj), changed, whole=True)
+            await batch.submit()
+        except (Conflict, NotFound, contract.Conflict, contract.Missing):
+            # One of them changed meanwhile, and its entry brings this key back.
+            return
 
     async def _release(self, parent: str, obj: Object) -> None:
         metadata = dict(obj["metadata"])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import yaml
+from msgspec.structs import replace
 
+from atoll.controllers.logicalclusters import begin_deletion
+from atoll.machinery.kcp.shapes import LOGICAL_CLUSTERS
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import NATIVE
@@ -40,4 +43,10 @@ def system_kinds() -> tuple[Kind, ...]:
 
 def _stored_version(crd: Object) -> list[Kind]:
     kinds = kinds_of_crd({**crd, "status": _ESTABLISHED}, CORE)
-    return [kind for kind in kinds if kind.version == kind.storage_version]
+    stored = [kind for kind in kinds if kind.version == kind.storage_version]
+    return [_deletable(kind) if kind.type == LOGICAL_CLUSTERS else kind for kind in stored]
+
+
+def _deletable(kind: Kind) -> Kind:
+    """LogicalClusters say in their phase that their deletion began."""
+    return replace(kind, begin_deletion=begin_deletion)

@@ -13,7 +13,6 @@ from atoll.machinery.apiserver.rest.present import document
 from atoll.machinery.apiserver.reviews import Reviews
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.kinds.reviews import TOKENREQUEST
-from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.storage.contract import Snapshot
 from atoll.shard.identity import Identity
 
@@ -29,8 +28,6 @@ def specials(identity: Identity, reviews: Reviews) -> dict[tuple[str, str, str],
 
 
 def _review(reviews: Reviews, call: Call, snapshot: Snapshot) -> Reply:
-    if call.form.transform:
-        raise NotAcceptable("only the following media types are accepted: application/json, application/yaml")
     obj = decode_body(call, call.info.query.get("fieldValidation", "") or "Warn")
     return document(call.form, reviews.review(call, obj, snapshot, deep=call.deep), 201)
 

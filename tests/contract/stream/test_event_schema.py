@@ -40,7 +40,7 @@ def samples() -> dict[str, Event]:
     """One event of each sort, the same on every run."""
     config_map = ObjectKey(CONFIGMAPS, "2x9k4vtw", "default", "m")
     odd = ObjectKey(GADGETS, "system:admin", "", "tyre/größe: 50%")
-    plain = 0x2D0A8CB9
+    plain = 0x7A564965
     return {
         "added": from_entry("changes", SOURCE, entry(Operation.ADDED, config_map, HOLED % NOW, plain)),
         "modified": from_entry("changes", SOURCE, entry(Operation.MODIFIED, odd, HOLED % NOW, plain)),

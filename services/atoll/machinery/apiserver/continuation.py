@@ -27,13 +27,14 @@ _EXPIRED = (
 
 
 class Continuation(msgspec.Struct, frozen=True, array_like=True):
-    """A decoded token. `revision` 0 goes on from the latest state."""
+    """A decoded token. `revision` 0 goes on from the latest state; `remaining` -1 is not known."""
 
     version: str
     revision: int
     moment: int
     fingerprint: bytes
     after: Position
+    remaining: int = -1
 
 
 def fingerprint(scope: Scope, selectors: str) -> bytes:
@@ -43,9 +44,9 @@ def fingerprint(scope: Scope, selectors: str) -> bytes:
     return hashlib.sha256("\x00".join(parts).encode()).digest()[:12]
 
 
-def issue(revision: int, moment: int, mark: bytes, after: Position) -> str:
-    """Write a token. `moment` in seconds since 1970."""
-    data = msgspec.msgpack.encode(Continuation(_VERSION, revision, moment, mark, after))
+def issue(revision: int, moment: int, mark: bytes, after: Position, remaining: int = -1) -> str:
+    """Write a token. `moment` in seconds since 1970; `remaining` items lie behind `after` at that revision."""
+    data = msgspec.msgpack.encode(Continuation(_VERSION, revision, moment, mark, after, remaining))
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 

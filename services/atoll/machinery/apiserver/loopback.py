@@ -196,6 +196,15 @@ class Batch:
         call = make_call(target, "update", obj, self.manager, whole=whole)
         return self._add(plan_update(self._core.writing(call, self, self._options)))
 
+    def delete(self, target: Target, options: DeleteOptions) -> None:
+        """Add a deletion, or its start where something holds the object. Raises NotFound."""
+        call = make_call(target, "delete", None, self.manager)
+        self._add(plan_delete(self._core.writing(call, self, self._options), target.name, options))
+
+    def delete_prefix(self, scope: Scope) -> None:
+        """Add the removal of what a scope holds and no finalizer keeps; at most 500 objects of it."""
+        self._mutations.append(DeletePrefix(scope))
+
     def guard(self, *guards: Guard) -> None:
         """Add what must hold when the batch is applied."""
         self._guards.extend(guards)

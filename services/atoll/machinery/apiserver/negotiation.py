@@ -70,13 +70,13 @@ def _clause(text: str) -> Clause:
 
 
 @lru_cache(maxsize=512)
-def choose(accept: str) -> Form:
-    """The form for an object or a list. Raises NotAcceptable when no clause can be met."""
+def choose(accept: str, *, transforms: bool = True) -> Form:
+    """The form for an object or a list; for what has no Tables, without them. Raises NotAcceptable if none fits."""
     if not accept.strip():
         return PLAIN
     for clause in clauses(accept):
         form = _form(clause)
-        if form is not None and clause.quality > 0:
+        if form is not None and clause.quality > 0 and (transforms or not form.transform):
             return form
     raise NotAcceptable(f"only the following media types are accepted: {_SERVED}")
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import attributes_of
-from atoll.machinery.apiserver.call import Call, Plan, Reply, View
+from atoll.machinery.apiserver.call import Call, Reply, View
 from atoll.machinery.apiserver.core import Core
 from atoll.machinery.apiserver.negotiation import JSON, choose
 from atoll.machinery.apiserver.openwatches import OpenWatches
-from atoll.machinery.apiserver.options import WriteOptions
+from atoll.machinery.apiserver.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.pipeline import Authorization, Request, fail
 from atoll.machinery.apiserver.rest import deletecollection, frames, present, scale, watch
 from atoll.machinery.apiserver.rest import list as listing
@@ -37,6 +37,8 @@ log = structlog.get_logger()
 REVISION_WAIT_S = 3.0
 #: Requests that change something, under way at a time; beyond it 429 with Retry-After.
 MAX_MUTATING = 400
+#: Single deletes of one deletecollection under way; they share commits.
+DELETES_AT_A_TIME = 32
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list", "watch"})
 _ON_ONE = frozenset({"update", "patch"})
@@ -117,7 +119,7 @@ class Resources:
 
         return Call(
             info=info, user=request.user, cluster=request.cluster, kind=kind,
-            form=choose(http.header("accept")), body=http.body,
+            form=choose(http.header("accept"), transforms="get" in kind.verbs), body=http.body,
             content_type=http.header("content-type"), user_agent=http.header("user-agent"),
             now=times.now(), warnings=request.warnings, may=may, deep=is_deep(http, request.user),
         )  # fmt: skip
@@ -245,24 +247,29 @@ class Resources:
 
     async def _delete_collection(self, request: Request, call: Call) -> None:
         options = read_options(call)
+        chosen = deletecollection.selected(call, self._core.store)
         deleted: list[bytes] = []
-        for namespace, name, value in deletecollection.selected(call, self._core.store):
-            one = _single(call, namespace, name)
-
-            def plan(view: View, one: Call = one, name: str = name) -> Plan:
-                return plan_delete(self._core.writing(one, view, WriteOptions()), name, options)
-
-            try:
-                await self._core.commit(one, plan)
-                deleted.append(present.in_version(call.kind, value))
-            except NotFound:
-                continue
+        while some := list(islice(chosen, DELETES_AT_A_TIME)):
+            gone = await asyncio.gather(*(self._delete_one(call, item, options) for item in some))
+            deleted.extend(each for each in gone if each is not None)
         with self._core.store.snapshot() as snapshot:
             revision = snapshot.revision
         body = b'{"apiVersion":%b,"items":[%b],"kind":%b,"metadata":{"resourceVersion":"%d"}}\n' % (
             encode_json(call.kind.api_version), b",".join(deleted), encode_json(call.kind.list_kind_name), revision,
         )  # fmt: skip
         request.reply(Reply(200, body))
+
+    async def _delete_one(self, call: Call, item: tuple[str, str, bytes], options: DeleteOptions) -> bytes | None:
+        """Delete one object of a collection; None if somebody else did."""
+        namespace, name, value = item
+        one = _single(call, namespace, name)
+        try:
+            await self._core.commit(
+                one, lambda view: plan_delete(self._core.writing(one, view, WriteOptions()), name, options)
+            )
+        except NotFound:
+            return None
+        return present.in_version(call.kind, value)
 
     # --- watches ---
 

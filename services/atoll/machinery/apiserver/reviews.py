@@ -167,9 +167,7 @@ class Reviews:
         status: Object = {
             "resourceRules": [_resource_rule(rule) for rule in found.rules if rule.resources],
             "nonResourceRules": [
-                {"verbs": list(rule.verbs), "nonResourceURLs": list(rule.urls)}
-                for rule in found.rules
-                if rule.urls
+                {"verbs": list(rule.verbs), "nonResourceURLs": list(rule.urls)} for rule in found.rules if rule.urls
             ],
             "incomplete": bool(found.errors),
         }

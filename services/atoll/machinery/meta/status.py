@@ -13,6 +13,10 @@ import msgspec
 from atoll.machinery.meta.objects import Object
 
 
+#: Messages quote what they refuse, and that may be megabytes: longer texts are cut.
+MAX_MESSAGE_SIZE = 16 * 1024
+
+
 class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of `details.causes`; the JSON key of its type is `reason`."""
 
@@ -58,7 +62,7 @@ class ApiError(Exception):
             if value := getattr(self.details, name):
                 details[name] = value
         if self.details.causes:
-            details["causes"] = [msgspec.to_builtins(cause) for cause in self.details.causes]
+            details["causes"] = [_cause(cause) for cause in self.details.causes]
         if self.details.retry_after_s:
             details["retryAfterSeconds"] = self.details.retry_after_s
         metadata: Object = {"continue": self.continue_token} if self.continue_token else {}
@@ -67,13 +71,25 @@ class ApiError(Exception):
             "apiVersion": "v1",
             "metadata": metadata,
             "status": "Failure",
-            "message": self.message,
+            "message": _cut(self.message),
         }
         if self.reason:
             status["reason"] = self.reason
         status["details"] = details
         status["code"] = self.code
         return status
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_MESSAGE_SIZE:
+        return text
+    return f"{text[:MAX_MESSAGE_SIZE]}... ({len(text) - MAX_MESSAGE_SIZE} characters more)"
+
+
+def _cause(cause: Cause) -> Object:
+    shown = msgspec.structs.replace(cause, message=_cut(cause.message)) if cause.message else cause
+    found: Object = msgspec.to_builtins(shown)
+    return found
 
 
 class BadRequest(ApiError):

@@ -9,7 +9,7 @@ list, put together, are the scope exactly as it was at their revision, in key or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from atoll.machinery.storage import keys
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Values fetched at once by a plain scan; what lies beyond the slice is fetched in vain.
 _CHUNK_ROWS = 32
+#: Rows counted behind a page for a client; counting more would hold up the others.
+MAX_COUNTED = 10_000
 _NO_LIMIT = 1 << 62
 _NO_COUNTER = Counter(0, 0, 0)
 
@@ -84,15 +86,24 @@ class Lists:
                 found.take(self._opened(txn, scope, prefix, start))
             else:
                 self._plain(txn, prefix, start, found, counter)
-            countable = not (changed or scope.namespace or after is not None)
-            return self._finish(txn, revision, found, counter.count if countable else -1)
+            if not found.more:
+                return Page(revision, found.values, None, 0)
+            remaining = -1
+            if not (changed or scope.namespace or after is not None):
+                remaining = counter.count - len(found.values)
+            elif limit and not changed and (scope.cluster or not scope.namespace):
+                remaining = self._count_behind(txn, found.last_key, prefix)
+            key = self._records.object_key(txn, found.last_key, found.values[-1])
+            return Page(revision, found.values, Position(key.cluster, key.namespace, key.name), remaining)
 
-    def _finish(self, txn: Txn, revision: int, found: _Slice, count: int) -> Page:
-        if not found.more:
-            return Page(revision, found.values, None, 0)
-        key = self._records.object_key(txn, found.last_key, found.values[-1])
-        remaining = count - len(found.values) if count >= 0 else -1
-        return Page(revision, found.values, Position(key.cluster, key.namespace, key.name), remaining)
+    def _count_behind(self, txn: Txn, last_key: bytes, prefix: bytes) -> int:
+        """How many current objects of a prefix lie behind a key; -1 where they are too many to count here."""
+        with txn.cursor(self._environment.objects) as cursor:
+            if not cursor.set_range(last_key):
+                return 0
+            behind = islice(cursor.iternext(values=False), 1, MAX_COUNTED + 2)
+            count = sum(1 for _ in takewhile(lambda key: key.startswith(prefix), behind))
+        return count if count <= MAX_COUNTED else -1
 
     def _counter(self, txn: Txn, scope: Scope, number: int) -> Counter:
         row = txn.get(keys.cluster_row_key(scope.cluster, number), db=self._environment.clusters)

@@ -9,6 +9,7 @@ their permissions.
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ log = structlog.get_logger()
 VERSION_FLOOR = (2, 14, 3)
 _CONNECT_TIMEOUT_S = 5.0
 _REQUEST_TIMEOUT_S = 5.0
+_PAUSE_S, _PAUSE_MAX_S = 0.05, 5.0
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -192,6 +194,24 @@ class Connection:
         if "error" in answer:
             raise ApiError(answer["error"].get("err_code", 0), answer["error"].get("description", ""))
         return answer
+
+
+async def keep_connected(access: Access, name: str, work: Callable[[Connection], Awaitable[None]]) -> None:
+    """Do `work` on one connection after the other until cancelled. What else than the stream's errors it
+    raises ends it."""
+    failures = 0
+    while True:
+        try:
+            connection = await Connection.open(access, name)
+            failures = 0
+            try:
+                await work(connection)
+            finally:
+                await connection.close()
+        except (Unavailable, ApiError, TooOld) as error:
+            failures += 1
+            log.warning("stream not readable", reader=name, error=str(error), failures=failures)
+        await asyncio.sleep(min(_PAUSE_MAX_S, _PAUSE_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))
 
 
 def _check_cancelled() -> None:

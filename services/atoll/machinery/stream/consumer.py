@@ -10,8 +10,6 @@ A program that does without the checks needs no more than nats-py and `events.de
 
 from __future__ import annotations
 
-import asyncio
-import random
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -20,7 +18,7 @@ import structlog
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.chain import Chain, Gap, Verdict
-from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable
+from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.events import Event, Malformed, decode
 from atoll.machinery.stream.reader import Reader, stream_sequence
 
@@ -89,19 +87,7 @@ class Consumer:
 
     async def run(self) -> None:
         """Consume until cancelled. What the application raises ends it."""
-        failures = 0
-        while True:
-            try:
-                connection = await Connection.open(self._access, f"atoll consumer {self._subscription.consumer}")
-                failures = 0
-                try:
-                    await self._consume(connection)
-                finally:
-                    await connection.close()
-            except (Unavailable, ApiError, TooOld) as error:
-                failures += 1
-                log.warning("stream not readable", stream=self._stream, error=str(error), failures=failures)
-            await asyncio.sleep(min(5.0, 0.05 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))
+        await keep_connected(self._access, f"atoll consumer {self._subscription.consumer}", self._consume)
 
     async def _consume(self, connection: Connection) -> None:
         gap: Gap | None = None

@@ -10,6 +10,7 @@ event, so nobody who can only move messages about can make one object's event co
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
@@ -25,6 +26,7 @@ from atoll.machinery.stream.log import Entry, Source
 MESSAGE_ID = "Nats-Msg-Id"
 _NO_HOLE = -1
 _SAFE = ":-._~"
+_PLAIN = re.compile(r"[a-zA-Z0-9:._~-]*\Z")
 _JSON = "application/json"
 _SEALED = "application/octet-stream"
 _MARK = b'"resourceVersion":"%016d"'
@@ -246,7 +248,7 @@ def _time(revision: int) -> str:
 
 def _key_path(key: ObjectKey) -> str:
     parts = (key.cluster, key.type.identity, key.type.group, key.type.resource, key.namespace, key.name)
-    return "/".join(quote(part, safe=_SAFE) for part in parts)
+    return "/".join(part if _PLAIN.match(part) else quote(part, safe=_SAFE) for part in parts)
 
 
 def _parse_key_path(path: str) -> ObjectKey:

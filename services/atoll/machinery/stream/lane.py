@@ -28,6 +28,8 @@ log = structlog.get_logger()
 _SAVE_EVERY_S = 1.0
 _SAVE_EVERY_ACKS = 1000
 _BATCH = 500
+#: A lane wakes no oftener than this while commits keep coming; an isolated one goes out at once.
+_PACE_S = 0.003
 _FRUITLESS = 4
 
 
@@ -80,7 +82,7 @@ class Lane(abc.ABC):
         self._unsettled_after = 0
         self._rebuild_wanted = ""
         self._no_id_until = 0
-        self._saved_at, self._saved_acks = 0.0, 0
+        self._saved_at, self._saved_acks, self._woke = 0.0, 0, 0.0
 
     @property
     def revision(self) -> int:
@@ -178,6 +180,7 @@ class Lane(abc.ABC):
             self._remember(pipeline)
             if position >= self._log.last():
                 await self._wait_for_more(pipeline, position)
+                await self._gather()
 
     async def _advance(self, pipeline: Pipeline, position: int) -> int:
         entries = self._read(position)
@@ -212,6 +215,13 @@ class Lane(abc.ABC):
                 self._remember(pipeline)
         finally:
             commit.cancel()
+
+    async def _gather(self) -> None:
+        """Let commits that follow close on one another come together: a wake-up costs several events' worth."""
+        rest_s = self._woke + _PACE_S - time.monotonic()
+        if rest_s > 0:
+            await asyncio.sleep(rest_s)
+        self._woke = time.monotonic()
 
     async def _send(self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
         """Send one event; once it is acknowledged, entries up to revision `done` are."""

@@ -205,7 +205,8 @@ class ClientConnection(asyncio.Protocol):
         self.used = True
         assert incoming is not None
         if not incoming.keep_alive:
-            self.close()
+            # Not `close`: what is left of a request that was refused early nobody will read any more.
+            self.abort()
         incoming.end()
 
     def _fail(self, error: ConnectionLost | BadResponse) -> None:

@@ -61,9 +61,7 @@ class RequestHeaders:
     def user(self, headers: Headers, sent: Iterable[str]) -> User:
         """The user a trusted proxy speaks for. Raises Unauthorized unless all is spelled as configured."""
         names = self._names
-        listed = {
-            token.strip().lower() for value in headers.get("connection", ()) for token in value.split(",")
-        }
+        listed = {token.strip().lower() for value in headers.get("connection", ()) for token in value.split(",")}
         extra: dict[str, tuple[str, ...]] = {}
         for name in sent:
             if name in listed:

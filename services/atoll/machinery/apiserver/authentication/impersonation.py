@@ -23,7 +23,6 @@ from atoll.machinery.apiserver.authorization.groups import (
     RESERVED_EXTRA,
     RESERVED_PREFIXES,
     SERVICE_ACCOUNT_PREFIX,
-    is_lifecycle,
     is_privileged,
 )
 from atoll.machinery.apiserver.authorization.refusal import forbidden, quoted
@@ -94,10 +93,8 @@ def _keep_out(want: Wanted, requestor: User, cluster: str) -> None:
             text = f"impersonating the extra key {quoted(key)} is not allowed for the requestor"
             raise Forbidden(f"forbidden: {text}")
     held = effective(requestor, cluster).own.groups
-    asked = want.groups or ()
-    if want.user.startswith(RESERVED_PREFIXES) or any(
-        is_lifecycle(group) or (is_privileged(group) and group not in held) for group in asked
-    ):
+    rising = any(is_privileged(group) and group not in held for group in want.groups or ())
+    if rising or want.user.startswith(RESERVED_PREFIXES):
         raise Forbidden("forbidden: impersonation is not allowed for the requestor")
 
 

@@ -93,9 +93,7 @@ class TokenIssuer:
         spec = _checked_spec(obj, account)
         lifetime_s, warnings = self._lifetime(int(spec.get("expirationSeconds") or DEFAULT_LIFETIME_S))
         audiences = tuple(spec.get("audiences") or self._issuers.audiences)
-        who = Account(
-            account.cluster, account.namespace, account.name, decode(record.value)["metadata"]["uid"]
-        )
+        who = Account(account.cluster, account.namespace, account.name, decode(record.value)["metadata"]["uid"])
         token, expires = self.issue(who, audiences, lifetime_s, _bound_secret(spec, account, snapshot))
         stamp = datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         answer = {
@@ -133,9 +131,7 @@ def _checked_spec(obj: Object, account: ObjectKey) -> Object:
     elif asked > MAX_LIFETIME_S:
         problem = "may not specify a duration larger than 2^32 seconds"
     if problem:
-        error = FieldError(
-            "FieldValueInvalid", "spec.expirationSeconds", f"Invalid value: {asked}: {problem}"
-        )
+        error = FieldError("FieldValueInvalid", "spec.expirationSeconds", f"Invalid value: {asked}: {problem}")
         raise invalid(_KIND, "", [error])
     return dict(spec)
 
@@ -149,9 +145,7 @@ def _bound_secret(spec: Object, account: ObjectKey, snapshot: View) -> Reference
     if kind in ("Pod", "Node"):
         raise _not_found(f"{kind.lower()}s", name)
     if kind != "Secret" or reference.get("apiVersion", "v1") != "v1":
-        raise BadRequest(
-            f"cannot bind token for serviceaccount {quoted(account.name)} to type {quoted(kind)}"
-        )
+        raise BadRequest(f"cannot bind token for serviceaccount {quoted(account.name)} to type {quoted(kind)}")
     record = snapshot.get(ObjectKey(SECRETS, account.cluster, account.namespace, name))
     if record is None:
         raise _not_found("secrets", name)

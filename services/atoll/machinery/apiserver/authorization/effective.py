@@ -165,9 +165,7 @@ def _warrants(user: User) -> Iterator[User]:
 def for_policy(user: User, cluster: str, prefix: str) -> tuple[Identity, ...]:
     """The identities as an export's maximal permission policy names them: prefixed, accounts globally."""
     return tuple(
-        Identity(
-            prefix + _policy_name(identity.name, cluster), tuple(prefix + group for group in identity.groups)
-        )
+        Identity(prefix + _policy_name(identity.name, cluster), tuple(prefix + group for group in identity.groups))
         for identity in effective(user, cluster).identities
     )
 

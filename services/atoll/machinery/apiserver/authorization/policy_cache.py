@@ -186,9 +186,7 @@ def _source(snapshot: View, cluster: str) -> objects.Source:
     )
 
 
-def _all(
-    snapshot: View, type_: ResourceType, cluster: str, decoder: msgspec.json.Decoder[T]
-) -> tuple[T, ...]:
+def _all(snapshot: View, type_: ResourceType, cluster: str, decoder: msgspec.json.Decoder[T]) -> tuple[T, ...]:
     """Every object of a type in a cluster. An absent cluster is no wildcard: "" gives nothing."""
     if not cluster or not snapshot.last(type_, cluster):
         return ()
@@ -224,7 +222,6 @@ def _compile_bound(bindings: tuple[_ApiBinding, ...], exports: tuple[_ApiExport,
     policed = frozenset(
         export.metadata.name
         for export in exports
-        if export.spec.maximal_permission_policy is not None
-        and export.spec.maximal_permission_policy.local is not None
+        if export.spec.maximal_permission_policy is not None and export.spec.maximal_permission_policy.local is not None
     )
     return Bound(resources, policed)

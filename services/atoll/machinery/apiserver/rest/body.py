@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import msgspec
+
 from atoll.machinery.apiserver.call import Call
 from atoll.machinery.apiserver.negotiation import JSON, PROTOBUF, YAML
 from atoll.machinery.kinds import protobuf
@@ -107,9 +109,46 @@ def check_kind(kind: Kind, obj: Object) -> None:
         raise BadRequest(
             f"the API version in the data ({api_version}) does not match the expected API version ({kind.api_version})"
         )
-    if not isinstance(obj.setdefault("metadata", {}), dict):
-        text = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
-        raise BadRequest(f"{text}: metadata is not an object")
+    if obj.get("metadata") is None:
+        obj["metadata"] = {}
+    try:
+        msgspec.convert(obj["metadata"], _Metadata)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{cannot_be_handled(kind)}: json: {str(error).replace('$', 'metadata')}") from error
+
+
+def cannot_be_handled(kind: Kind) -> str:
+    """How an answer begins to a document whose types are not those of its kind."""
+    return f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+
+
+class _Owner(msgspec.Struct):
+    apiVersion: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+    controller: bool | None = None
+    blockOwnerDeletion: bool | None = None
+
+
+class _Metadata(msgspec.Struct):
+    """Types of metadata, on which everything behind relies; null stands for absence."""
+
+    name: str | None = None
+    generateName: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resourceVersion: str | None = None
+    selfLink: str | None = None
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    generation: int | None = None
+    deletionGracePeriodSeconds: int | None = None
+    labels: dict[str, str | None] | None = None
+    annotations: dict[str, str | None] | None = None
+    finalizers: list[str] | None = None
+    ownerReferences: list[_Owner] | None = None
+    managedFields: list[dict[str, object]] | None = None
 
 
 def judge(call: Call, obj: Object, duplicates: list[str], validation: str) -> None:

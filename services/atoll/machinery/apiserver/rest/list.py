@@ -39,6 +39,8 @@ class Request(msgspec.Struct, frozen=True):
     moment: int
     after: Position | None
     mark: bytes
+    #: What the token says to lie behind `after`; -1 where nobody counted.
+    remaining: int = -1
 
 
 class Listing:
@@ -48,7 +50,7 @@ class Listing:
         self._store, self._request, self._item = store, request, item
         self._after, self._left = request.after, request.options.limit
         self.revision, self.done = request.at, False
-        self._remaining = -1
+        self._remaining, self._expected = -1, request.remaining
         self._last_sent = Position("", "", "")
 
     def slice(self) -> list[bytes]:
@@ -60,7 +62,10 @@ class Listing:
         self.revision = page.revision
         values = page.values if self._request.chosen.is_everything else self._selected(page)
         if self._request.chosen.is_everything:
-            self._after, self._remaining = page.after, page.remaining
+            self._after = page.after
+            # A past moment cannot be counted any more, but its first page was.
+            self._expected -= len(values) if self._expected >= 0 else 0
+            self._remaining = self._expected = page.remaining if page.remaining >= 0 else self._expected
             self._left -= len(values) if self._left else 0
         self.done = self._after is None or (self._request.options.limit > 0 and self._left <= 0)
         return [self._item(value) for value in values]
@@ -88,7 +93,9 @@ class Listing:
         found: Object = {"resourceVersion": str(self.revision)}
         if self._after is not None:
             moment = self._request.moment or int(time.time())
-            found["continue"] = continuation.issue(self.revision, moment, self._request.mark, self._after)
+            found["continue"] = continuation.issue(
+                self.revision, moment, self._request.mark, self._after, self._remaining
+            )
             if self._remaining > 0:
                 found["remainingItemCount"] = self._remaining
         return found
@@ -117,13 +124,13 @@ def checked(call: Call) -> Request:
     options = list_options(call.info.query, watch=False)
     chosen = selection(call.kind, options)
     mark = continuation.fingerprint(call.scope, chosen.canonical)
-    at, moment, after = 0, 0, None
+    at, moment, after, remaining = 0, 0, None, -1
     if options.continue_token:
         token = continuation.read(options.continue_token, mark, LIST_WINDOW_S)
-        at, moment, after = token.revision, token.moment, token.after
+        at, moment, after, remaining = token.revision, token.moment, token.after, token.remaining
     elif options.resource_version > 0 and (options.match == "Exact" or (options.limit and not options.match)):
         at = options.resource_version
-    return Request(call.scope, options, chosen, at, moment, after, mark)
+    return Request(call.scope, options, chosen, at, moment, after, mark, remaining)
 
 
 def item_encoder(call: Call) -> Callable[[bytes], bytes]:

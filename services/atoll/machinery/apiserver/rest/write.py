@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.call import Call, Plan, Reply, View
 from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.apiserver.rest import present
+from atoll.machinery.apiserver.rest.body import cannot_be_handled
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.metadata import (
     dedupe_owner_references,
@@ -25,7 +26,7 @@ from atoll.machinery.kinds.metadata import (
     validate_metadata_update,
 )
 from atoll.machinery.meta.objects import Object, encode, splice
-from atoll.machinery.meta.status import FieldError, invalid
+from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import TrackOptions, reset_fields
@@ -162,7 +163,7 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
     if not tracked:
         own_fields(writing, obj, None)
     errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
-    _refuse_invalid(kind, obj, errors)
+    _refuse_invalid(call, obj, errors)
     writing.admission.validate(review)
     call.warnings.extend(kind.warnings(obj))
     stamp_cluster(obj, call.cluster)
@@ -197,7 +198,7 @@ def finish_update(
         *kind.validate_update(obj, before),
         *(kind.validate_status(obj, before) if subresource == "status" else ()),
     ]
-    _refuse_invalid(kind, obj, errors)
+    _refuse_invalid(call, obj, errors)
     writing.admission.validate(review)
     if not subresource:
         call.warnings.extend(kind.warnings(obj))

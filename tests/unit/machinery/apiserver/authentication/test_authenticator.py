@@ -222,6 +222,14 @@ class TestIdentityHeaders:
         with pytest.raises(Unauthorized):
             authenticator.authenticate(sent, WEB, store)
 
+    def test_from_a_client_that_only_has_the_proxys_name_refuse_the_request(
+        self, authenticator: Authenticator, store: FakeStore, client_ca: Pair
+    ) -> None:
+        der = pem_to_der(make_client(client_ca, "front-proxy").certificate)
+        sent = HttpRequest("GET", b"/api", {"x-remote-user": ["root"]}, b"", Peer("", 1, der))
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(sent, WEB, store)
+
     @pytest.mark.parametrize(
         "headers",
         [

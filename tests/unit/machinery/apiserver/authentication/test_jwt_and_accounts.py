@@ -337,6 +337,26 @@ def test_no_forged_token_is_ever_accepted(keys: KeySet, tokens: ServiceAccountTo
     assert len(seen) >= 500
 
 
+def test_even_with_our_key_a_header_that_says_anything_else_is_refused(
+    keys: KeySet, tokens: ServiceAccountTokens, store: FakeStore
+) -> None:
+    header, payload, _ = _good(keys)
+    for changed in _headers(keys, header):
+        signed = f"{_b64(changed)}.{_b64(payload)}"
+        signature = keys.signing.sign(signed.encode(), PKCS1v15(), hashes.SHA256())
+        with pytest.raises(Unauthorized):
+            check(tokens, f"{signed}.{_b64(signature)}", store)
+
+
+def test_an_account_without_a_uid_has_no_tokens(
+    tokens: ServiceAccountTokens, issuer: TokenIssuer, store: FakeStore
+) -> None:
+    put_account(store, uid="")
+    token, _ = issuer.issue(Account(WEB, "ns", "builder", ""), (ISSUER,), 600)
+    with pytest.raises(Unauthorized):
+        check(tokens, token, store)
+
+
 def test_even_with_our_key_claims_that_contradict_themselves_are_refused(
     keys: KeySet, tokens: ServiceAccountTokens, store: FakeStore
 ) -> None:

@@ -125,6 +125,13 @@ def test_system_clusters_and_cluster_less_requests_are_for_masters(store: FakeSt
             assert not authorizer.authorize(store, ask(user, cluster=cluster)).allowed
 
 
+def test_system_clusters_stay_closed_though_they_have_a_logical_cluster(
+    store: FakeStore, authorizer: Authorizer
+) -> None:
+    store.put("system:admin", logical_cluster())
+    assert not authorizer.authorize(store, ask(KCP_ADMIN, cluster="system:admin")).allowed
+
+
 def test_metrics_of_the_shard_are_judged_by_the_rbac_of_root(store: FakeStore, authorizer: Authorizer) -> None:
     question = ask(BOB, cluster="", path="/metrics")
     assert not authorizer.authorize(store, question).allowed
@@ -253,6 +260,20 @@ class TestMaximalPermissionPolicy:
         self.allow(store, subject_)
         assert authorizer.authorize(store, ask(ALICE, "create", **self.WORKSPACES)).allowed
 
+    def test_begins_with_the_binding(self, store: FakeStore, authorizer: Authorizer) -> None:
+        workspace(store, "later", owner="alice")
+        question = ask(ALICE, "create", "later", **self.WORKSPACES)
+        assert authorizer.authorize(store, question).allowed
+        store.put("later", {
+            "kind": "APIBinding", "metadata": {"name": "tenancy"},
+            "spec": {"reference": {"export": {"path": "root", "name": "tenancy.kcp.io"}}},
+            "status": {
+                "apiExportClusterName": "root",
+                "boundResources": [{"group": "tenancy.kcp.io", "resource": "workspaces"}],
+            },
+        })  # fmt: skip
+        assert not authorizer.authorize(store, question).allowed
+
     def test_is_only_an_upper_bound(self, store: FakeStore, authorizer: Authorizer) -> None:
         self.allow(store, f"Group:apis.kcp.io:binding:{AUTHENTICATED}")
         store.put(WEB, binding("door", "system:kcp:workspace:access", "User:bob"))
@@ -312,6 +333,12 @@ class TestForeignIdentities:
             store.put(cluster, binding("all", "cluster-admin", "Group:system:serviceaccounts"))
         assert authorizer.authorize(store, ask(account(WEB), cluster=WEB)).allowed
         assert not authorizer.authorize(store, ask(account(WEB), cluster="other")).allowed
+
+    def test_a_foreign_service_account_does_not_get_in_as_somebody_authenticated(
+        self, store: FakeStore, authorizer: Authorizer
+    ) -> None:
+        store.put(WEB, binding("all", "view", f"Group:{AUTHENTICATED}"))
+        assert step_of(authorizer.authorize(store, ask(account("other")))) == "02-content"
 
     def test_a_foreign_service_account_has_what_its_global_name_was_granted(
         self, store: FakeStore, authorizer: Authorizer

@@ -1,0 +1,251 @@
+"""Consumers over a real stream: what they hold is the log, or a reread and then the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.stream import subjects
+from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.subjects import stream_name
+from harness.nats import NatsServer, eventually
+from harness.shardlog import CONFIGMAPS, ShardLog
+from harness.streams import publishing
+from harness.subscriber import Projection, Subscriber
+
+GADGETS = ResourceType("gadgets.example.com", "gadgets", "3f" * 32)
+
+
+def key(number: int) -> ObjectKey:
+    return ObjectKey(GADGETS if number % 5 == 0 else CONFIGMAPS, f"c{number % 3}", "default", f"m{number % 7}")
+
+
+def write(log: ShardLog, count: int) -> None:
+    for _ in range(count):
+        number = len(log.entries)
+        if number % 11 == 10 and key(number) in log.objects:
+            log.delete(key(number))
+        else:
+            log.put(key(number), data={"number": f"{number:06d}"})
+
+
+def everything(**options: bool) -> Subscription:
+    return Subscription("root", subjects.everything("changes", "root"), "operator", batch=100, **options)
+
+
+async def caught_up(projection: Projection) -> None:
+    await eventually(lambda: projection.objects == projection.expected())
+
+
+async def test_three_filters_each_receive_their_part_of_the_log(tmp_path: Path) -> None:
+    log = ShardLog()
+    one = Projection(log)
+    two = Projection(log, lambda key: key.cluster == "c1")
+    three = Projection(log, lambda key: key.type == GADGETS)
+    filters = (
+        subjects.everything("changes", "root"),
+        subjects.filters("changes", "root", cluster="c1"),
+        subjects.filters("changes", "root", identity=GADGETS.identity),
+    )
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 700)
+        await running.drained()
+        access, names = nats.operator_access(), nats.operator["consumers"]
+        projections = (one, two, three)
+        subscribers = [
+            Subscriber(access, Subscription("root", wanted, name, from_start=True), projection)
+            for wanted, name, projection in zip(filters, names, projections, strict=False)
+        ]
+        write(log, 300)
+        for projection in projections:
+            await eventually(lambda p=projection: p.revisions == p.expected_revisions())  # type: ignore[misc]
+            assert projection.objects == projection.expected()
+            assert projection.gaps == []
+        for subscriber in subscribers:
+            await subscriber.__aexit__()
+
+
+async def test_without_a_mark_it_reads_the_list_first_and_then_what_follows(tmp_path: Path) -> None:
+    log = ShardLog()
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 100)
+        await running.drained()
+        async with Subscriber(nats.operator_access(), everything(), projection):
+            await caught_up(projection)
+            write(log, 100)
+            await eventually(lambda: len(projection.events) == 100)
+    assert projection.gaps == [Gap.NEW]
+    assert projection.objects == projection.expected()
+    assert projection.revisions == projection.expected_revisions()[100:]
+
+
+async def test_a_consumer_stopped_anywhere_goes_on_from_its_mark(tmp_path: Path) -> None:
+    log, dice = ShardLog(), random.Random(3)
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats, publishing(log, nats):
+        for _ in range(5):
+            write(log, 400)
+            reached = len(projection.events) + dice.randrange(1, 300)
+            async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
+                await eventually(lambda reached=reached: len(projection.events) >= reached)  # type: ignore[misc]
+        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
+            await eventually(lambda: projection.revisions == projection.expected_revisions())
+    assert projection.gaps == []
+
+
+async def test_it_rides_out_kills_of_the_server(tmp_path: Path) -> None:
+    log, stop = ShardLog(), asyncio.Event()
+    projection = Projection(log)
+
+    async def keep_writing() -> None:
+        while not stop.is_set():
+            write(log, 10)
+            await asyncio.sleep(0.001)
+
+    async with (
+        NatsServer(tmp_path, backoff_s=0.01) as nats,
+        publishing(log, nats),
+        Subscriber(nats.operator_access(), everything(from_start=True), projection),
+    ):
+        writing = asyncio.ensure_future(keep_writing())
+        for _ in range(3):
+            reached = len(projection.events) + 500
+            await eventually(lambda reached=reached: len(projection.events) > reached)  # type: ignore[misc]
+            await nats.kill()
+        stop.set()
+        await writing
+        await caught_up(projection)
+    if not projection.gaps:
+        assert projection.revisions == projection.expected_revisions()
+
+
+async def test_a_deleted_store_makes_it_reread(tmp_path: Path) -> None:
+    log = ShardLog()
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 200)
+        await running.drained()
+        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
+            await eventually(lambda: len(projection.events) == 200)
+            await nats.stop()
+            nats.delete_store()
+            write(log, 50)
+            await nats.start()
+            await caught_up(projection)
+            await running.drained()
+            write(log, 20)
+            await caught_up(projection)
+    assert projection.gaps[0] in (Gap.STREAM, Gap.RESYNC, Gap.REWOUND)
+
+
+@pytest.mark.parametrize("number", [30, 99])
+async def test_a_flipped_bit_ends_in_the_truth(tmp_path: Path, number: int) -> None:
+    log = ShardLog()
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 100)
+            await running.drained()
+        await nats.stop()
+        nats.flip_bit(stream_name("changes", "root"), b'"number":"%06d"' % number)
+        await nats.start()
+        async with (
+            publishing(log, nats) as running,
+            Subscriber(nats.operator_access(), everything(from_start=True), projection),
+        ):
+            await eventually(lambda: bool(projection.gaps))
+            await caught_up(projection)
+            await running.drained()
+            write(log, 30)
+            await caught_up(projection)
+
+
+async def test_a_consumer_of_one_cluster_notices_a_lost_message_at_the_next_one(tmp_path: Path) -> None:
+    log = ShardLog()
+    projection = Projection(log, lambda key: key.cluster == "c1")
+    subscription = Subscription("root", subjects.filters("changes", "root", cluster="c1"), "operator", True)
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 100)
+            await running.drained()
+        lost = next(
+            at for at, entry in enumerate(log.entries) if at > 40 and entry.operation != 3 and entry.key.cluster == "c1"
+        )
+        await nats.stop()
+        nats.flip_bit(stream_name("changes", "root"), b'"number":"%06d"' % lost)
+        await nats.start()
+        async with Subscriber(nats.operator_access(), subscription, projection):
+            await eventually(lambda: projection.gaps == [Gap.MISSING])
+            await caught_up(projection)
+
+
+async def test_a_stream_that_was_written_otherwise_up_to_the_mark_is_noticed(tmp_path: Path) -> None:
+    log = ShardLog()
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 50)
+            await running.drained()
+        await nats.stop()
+        shutil.copytree(nats.directory / "store", tmp_path / "copy")
+        await nats.start()
+        async with (
+            publishing(log, nats) as running,
+            Subscriber(nats.operator_access(), everything(from_start=True), projection),
+        ):
+            write(log, 10)
+            await eventually(lambda: len(projection.events) == 60)
+        await nats.stop()
+        nats.delete_store()
+        shutil.copytree(tmp_path / "copy", nats.directory / "store")
+        await nats.start()
+        log.compact(log.entries[-5].revision)
+        async with publishing(log, nats) as running:
+            write(log, 40)
+            await running.drained()
+        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
+            await eventually(lambda: projection.gaps[:1] == [Gap.REWRITTEN])
+            await caught_up(projection)
+
+
+async def test_a_new_lineage_makes_it_reread(tmp_path: Path) -> None:
+    log = ShardLog()
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats:
+        async with (
+            publishing(log, nats),
+            Subscriber(nats.operator_access(), everything(from_start=True), projection),
+        ):
+            write(log, 50)
+            await eventually(lambda: len(projection.events) == 50)
+        restored = log.reopened(lineage="b2")
+        projection.log = restored
+        async with (
+            publishing(restored, nats),
+            Subscriber(nats.operator_access(), everything(from_start=True), projection),
+        ):
+            write(restored, 50)
+            await eventually(lambda: projection.gaps[:1] == [Gap.LINEAGE])
+            await caught_up(projection)
+
+
+async def test_a_foreign_message_is_ignored(tmp_path: Path) -> None:
+    log = ShardLog()
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 20)
+            await running.drained()
+        connection = await nats.connect()
+        await connection.client.jetstream().publish("atoll.changes.root.core.core.configmaps.c1", b"{}")
+        await connection.close()
+        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
+            await eventually(lambda: projection.revisions == projection.expected_revisions())
+    assert projection.gaps == []

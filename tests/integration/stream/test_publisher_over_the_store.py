@@ -1,0 +1,155 @@
+"""The publisher over the shard's own store: what was committed is what subscribers receive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage import sealing
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.options import LOGICAL_CLUSTERS, SECRETS, StoreOptions
+from atoll.machinery.storage.published import PublishedLog
+from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.subjects import everything
+from harness.nats import NatsServer, eventually
+from harness.stores import delete, key, put, store_options
+from harness.streams import QUICK, publishing, read_stream
+
+CLUSTER = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> StoreOptions:
+    key_file = tmp_path / "keys.json"
+    sealing.ensure_key_file(key_file)
+    return store_options(tmp_path / "store", sealed_types=(SECRETS,), key_file=str(key_file))
+
+
+@pytest.fixture
+async def store(options: StoreOptions) -> AsyncIterator[LmdbStore]:
+    store = open_store(options)
+    yield store
+    await store.close()
+
+
+async def write(store: LmdbStore, count: int, start: int = 0) -> None:
+    for number in range(start, start + count):
+        await store.submit([put(key(f"m{number}", cluster=f"c{number % 3}"), data=f"value {number}")])
+
+
+def stored(store: LmdbStore) -> list[tuple[int, bytes]]:
+    return [(entry.revision, entry.value) for entry in store.tail(0, 100_000)]
+
+
+def files_with(directory: Path, text: bytes) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+class Received:
+    """An application that only remembers."""
+
+    def __init__(self) -> None:
+        self.kept: Mark | None = None
+        self.events: list[Event] = []
+        self.gaps: list[Gap] = []
+
+    def mark(self) -> Mark | None:
+        return self.kept
+
+    async def apply(self, events: list[Event], mark: Mark) -> None:
+        self.events += events
+        self.kept = mark
+
+    async def repair(self, gap: Gap) -> int:
+        self.gaps.append(gap)
+        return 0
+
+    async def repaired(self, mark: Mark) -> None:
+        self.kept = mark
+
+
+async def test_a_subscriber_receives_the_stores_log_byte_for_byte(tmp_path: Path, store: LmdbStore) -> None:
+    received = Received()
+    async with NatsServer(tmp_path) as nats, publishing(PublishedLog(store), nats):
+        subscription = Subscription("root", everything("changes", "root"), "operator", from_start=True)
+        task = asyncio.ensure_future(Consumer(nats.operator_access(), subscription, received).run())
+        await write(store, 300)
+        await eventually(lambda: len(received.events) == 300)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [(event.revision, event.payload) for event in received.events] == stored(store)
+    assert received.gaps == []
+    assert all(event.intact and event.hole > 0 for event in received.events)
+
+
+async def test_deletes_and_secrets_travel_as_they_are_stored(tmp_path: Path, store: LmdbStore) -> None:
+    secret = key("s", type=SECRETS)
+    async with NatsServer(tmp_path) as nats, publishing(PublishedLog(store), nats) as running:
+        [first] = await store.submit([put(secret, data="canary-77aa")])
+        await store.submit([put(secret, expected=first, data="canary-77ab")])
+        [plain] = await store.submit([put(key("m"), data="x")])
+        await store.submit([delete(key("m"), plain)])
+        await running.drained()
+        events = [event for _, event in await read_stream(nats, "changes")]
+    assert [(event.operation, event.sealed, event.intact) for event in events] == [
+        (Operation.ADDED, True, True), (Operation.MODIFIED, True, True),
+        (Operation.ADDED, False, True), (Operation.DELETED, False, True),
+    ]  # fmt: skip
+    assert events[3].payload == events[2].payload.replace(b"%d" % plain, b"%d" % events[3].revision)
+    assert not files_with(tmp_path, b"canary")
+
+
+async def test_the_state_stream_follows_the_stores_objects(tmp_path: Path, store: LmdbStore) -> None:
+    role = key("r", cluster="c1", namespace="", type=ResourceType("rbac.authorization.k8s.io", "clusterroles"))
+    annotated = {"annotations": {"internal.kcp.io/replicate": "apis.kcp.io"}}
+    async with NatsServer(tmp_path) as nats, publishing(PublishedLog(store), nats) as running:
+        await store.submit([put(CLUSTER)])
+        [at] = await store.submit([put(role, metadata=annotated)])
+        await running.drained()
+        assert len(await read_stream(nats, "state")) == 2
+        await store.submit([put(role, expected=at)])
+        await running.drained()
+        held = {event.key: event.operation for _, event in await read_stream(nats, "state")}
+    assert held == {CLUSTER: Operation.ADDED, role: Operation.DELETED}
+
+
+async def test_a_store_opened_again_goes_on_and_a_deleted_stream_is_filled_again(
+    tmp_path: Path, options: StoreOptions
+) -> None:
+    async with NatsServer(tmp_path) as nats:
+        store = open_store(options)
+        async with publishing(PublishedLog(store), nats) as running:
+            await store.submit([put(CLUSTER)])
+            await write(store, 100)
+            await running.drained()
+        await store.close()
+        store = open_store(options)
+        async with publishing(PublishedLog(store), nats) as running:
+            await write(store, 100, 100)
+            await running.drained()
+            events = [event for _, event in await read_stream(nats, "changes")]
+            assert [(event.revision, event.payload) for event in events] == stored(store)
+            await nats.stop()
+            nats.delete_store()
+            await nats.start()
+            await eventually(lambda: running.publisher.changes.stats.anew == 1)
+            await eventually(lambda: running.publisher.state.stats.anew == 1)
+            await running.drained()
+            events = [event for _, event in await read_stream(nats, "changes")]
+            assert events[0].operation is Operation.RESYNC
+            assert [(event.revision, event.payload) for event in events[1:]] == stored(store)
+            assert CLUSTER in {event.key for _, event in await read_stream(nats, "state")}
+        await store.close()
+
+
+async def test_the_store_learns_what_is_published(tmp_path: Path, store: LmdbStore) -> None:
+    async with NatsServer(tmp_path) as nats, publishing(PublishedLog(store), nats, QUICK):
+        await write(store, 10)
+        last = store.tail(0)[-1].revision
+        await eventually(lambda: store.published == last)

@@ -1,0 +1,192 @@
+"""Projections of the state stream: complete, current, and swept of what is no longer there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.state_consumer import StateConsumer, StateMark
+from atoll.machinery.stream.subjects import everything, stream_name
+from harness.nats import NatsServer, eventually
+from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
+from harness.streams import publishing
+
+SUBSCRIPTION = Subscription("root", everything("state", "root"), "operator", batch=20)
+
+
+def cluster(name: str) -> ObjectKey:
+    return ObjectKey(LOGICAL_CLUSTERS, name, "", "cluster")
+
+
+class Routes:
+    """A projection: rows with revision, value and generation."""
+
+    def __init__(self) -> None:
+        self.kept: StateMark | None = None
+        self.rows: dict[ObjectKey, tuple[int, bytes, int]] = {}
+        self.generation = 0
+        self.gaps: list[Gap] = []
+        self.sweeps = 0
+
+    def mark(self) -> StateMark | None:
+        return self.kept
+
+    async def begin(self, gap: Gap) -> None:
+        self.gaps.append(gap)
+        self.generation += 1
+        self.kept = None
+
+    async def apply(self, events: list[Event], mark: StateMark | None) -> None:
+        for event in events:
+            assert event.key is not None
+            if event.operation is Operation.DELETED:
+                self.rows.pop(event.key, None)
+            else:
+                self.rows[event.key] = (event.revision, event.payload, self.generation)
+        self.kept = mark
+
+    async def sweep(self, mark: StateMark) -> None:
+        self.rows = {key: row for key, row in self.rows.items() if row[2] == self.generation}
+        self.sweeps += 1
+        self.kept = mark
+
+    @property
+    def values(self) -> dict[ObjectKey, bytes]:
+        return {key: row[1] for key, row in self.rows.items()}
+
+
+class Following:
+    """A state consumer at work on a projection."""
+
+    def __init__(self, nats: NatsServer, routes: Routes) -> None:
+        self.consumer = StateConsumer(nats.operator_access(), SUBSCRIPTION, routes)
+
+    async def __aenter__(self) -> StateConsumer:
+        self.task = asyncio.ensure_future(self.consumer.run())
+        return self.consumer
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def standing(log: ShardLog) -> dict[ObjectKey, bytes]:
+    return {key: entry.value for key, entry in log.objects.items()}
+
+
+async def test_it_reads_all_and_follows(tmp_path: Path) -> None:
+    log, routes = ShardLog(), Routes()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        for number in range(70):
+            log.put(cluster(f"c{number}"))
+        await running.drained()
+        async with Following(nats, routes):
+            await eventually(lambda: routes.sweeps == 1)
+            assert routes.values == standing(log)
+            log.put(cluster("c3"), phase="Ready")
+            log.delete(cluster("c4"))
+            log.put(cluster("new"))
+            await eventually(lambda: routes.values == standing(log))
+    assert routes.gaps == [Gap.NEW]
+
+
+async def test_an_empty_stream_is_a_complete_generation(tmp_path: Path) -> None:
+    log, routes = ShardLog(), Routes()
+    routes.rows[cluster("gone")] = (1, b"{}", 0)
+    async with NatsServer(tmp_path) as nats, publishing(log, nats), Following(nats, routes):
+        await eventually(lambda: routes.sweeps == 1)
+        assert routes.rows == {}
+
+
+async def test_it_goes_on_from_its_mark_without_rereading(tmp_path: Path) -> None:
+    log, routes = ShardLog(), Routes()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats):
+        for turn in range(4):
+            log.put(cluster("c1"), turn=str(turn))
+            log.put(cluster(f"n{turn}"))
+            async with Following(nats, routes):
+                await eventually(lambda: routes.values == standing(log) and routes.kept is not None)
+            log.put(cluster(f"n{turn}"), while_away=True)
+        async with Following(nats, routes):
+            await eventually(lambda: routes.values == standing(log))
+    assert (routes.gaps, routes.sweeps) == ([Gap.NEW], 1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "gap"),
+    [
+        ({"created": "1999-01-01T00:00:00Z"}, Gap.STREAM),
+        ({"sequence": 10_000}, Gap.REWOUND),
+        ({"time_s": 0.0}, Gap.STALE),
+        ({"written": 1}, Gap.REWRITTEN),
+        ({"lineage": "other", "written": None}, Gap.LINEAGE),
+    ],
+)
+async def test_a_mark_that_no_longer_holds_is_not_followed(tmp_path: Path, spoil: dict[str, object], gap: Gap) -> None:
+    log, routes = ShardLog(), Routes()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats):
+        log.put(cluster("c1"))
+        async with Following(nats, routes):
+            await eventually(lambda: routes.values == standing(log) and routes.kept is not None)
+        assert routes.kept is not None
+        changes = {name: value for name, value in spoil.items() if value is not None}
+        routes.kept = msgspec.structs.replace(routes.kept, **changes)
+        routes.rows[cluster("stale")] = (1, b"{}", routes.generation)
+        async with Following(nats, routes):
+            await eventually(lambda: routes.sweeps == 2)
+    assert routes.gaps == [Gap.NEW, gap]
+    assert routes.values == standing(log)
+
+
+async def test_a_refill_is_followed_and_swept(tmp_path: Path) -> None:
+    log, routes = ShardLog(), Routes()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running, Following(nats, routes):
+        for number in range(60):
+            log.put(cluster(f"c{number}"))
+        await eventually(lambda: routes.values == standing(log))
+        running.publisher.state.rebuild("a test asks")
+        await eventually(lambda: routes.sweeps >= 2)
+        log.put(cluster("after"))
+        await eventually(lambda: routes.values == standing(log))
+
+
+async def test_a_deleted_store_and_a_new_lineage_end_in_what_stands(tmp_path: Path) -> None:
+    log, routes = ShardLog(), Routes()
+    async with NatsServer(tmp_path) as nats:
+        log.put(cluster("kept"))
+        restored = log.reopened(lineage="b2")
+        async with Following(nats, routes):
+            async with publishing(log, nats) as running:
+                log.put(cluster("lost"))
+                await eventually(lambda: routes.values == standing(log))
+                await nats.stop()
+                nats.delete_store()
+                await nats.start()
+                await eventually(lambda: running.publisher.state.stats.anew == 1)
+                await eventually(lambda: len(routes.gaps) > 1 and routes.values == standing(log))
+            async with publishing(restored, nats):
+                await eventually(lambda: routes.values == standing(restored))
+
+
+async def test_a_message_lost_to_a_flipped_bit_comes_back(tmp_path: Path) -> None:
+    log, routes = ShardLog(), Routes()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            for number in range(30):
+                log.put(cluster(f"c{number}"), note=f"needle-{number:03d}")
+            await running.drained()
+        await nats.stop()
+        nats.flip_bit(stream_name("state", "root"), b"needle-012")
+        await nats.start()
+        async with Following(nats, routes):
+            await eventually(lambda: routes.sweeps == 1)
+            assert len(routes.rows) == 29
+            async with publishing(log, nats):
+                await eventually(lambda: routes.values == standing(log))
