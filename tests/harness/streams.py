@@ -61,6 +61,6 @@ async def read_stream(nats: NatsServer, kind: str) -> list[tuple[int, Event]]:
 async def _read_all(connection: Connection, reader: Reader) -> list[tuple[int, Event]]:
     await reader.open({"deliver_policy": "all"})
     found: list[tuple[int, Event]] = []
-    while batch := await reader.batch(wait=False):
+    while batch := await reader.batch(wait_s=0):
         found.extend((stream_sequence(m.reply), decode(m.subject, m.headers, m.data)) for m in batch)
     return found

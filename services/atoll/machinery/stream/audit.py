@@ -121,7 +121,7 @@ class Audit:
         found = Survey(state["first_seq"])
         await reader.open({"deliver_policy": "all", "headers_only": True})
         try:
-            while found.expected <= until and (batch := await reader.batch(wait=False)):
+            while found.expected <= until and (batch := await reader.batch(wait_s=0)):
                 for message in batch:
                     sequence = stream_sequence(message.reply)
                     if sequence > until:

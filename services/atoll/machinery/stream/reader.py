@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
 _CONSUMER_NOT_FOUND = 10014
-_EXPIRES_S = 20.0
+#: How long one request for messages lies with the server.
+WAIT_S = 20.0
 _GRACE_S = 5.0
 _MAX_BYTES = 16 << 20
 _NO_MESSAGES = "404"
@@ -62,11 +63,11 @@ class Reader:
         if not self._connection.closed.is_set():
             await self._delete()
 
-    async def batch(self, wait: bool = True) -> list[Msg]:
-        """At least one message, in stream order; empty if nothing came in time, or at once if not told to
-        wait. Raises Unavailable."""
+    async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
+        """At least one message, in stream order; empty if none came within `wait_s` (0: if none is there now).
+        Raises Unavailable."""
         if self._outstanding <= 0:
-            await self._ask(wait)
+            await self._ask(wait_s)
         found: list[Msg] = []
         while self._outstanding > 0 and (not found or not self._queue.empty()):
             message = await self._next()
@@ -81,14 +82,14 @@ class Reader:
 
     async def _next(self) -> Msg | Exception:
         try:
-            async with asyncio.timeout(_EXPIRES_S + _GRACE_S):
+            async with asyncio.timeout(WAIT_S + _GRACE_S):
                 return await self._queue.get()
         except TimeoutError as error:
             raise Unavailable("the consumer went silent") from error
 
-    async def _ask(self, wait: bool) -> None:
+    async def _ask(self, wait_s: float) -> None:
         body: Object = {"batch": self._size, "max_bytes": _MAX_BYTES}
-        body |= {"expires": int(_EXPIRES_S * 1e9)} if wait else {"no_wait": True}
+        body |= {"expires": int(wait_s * 1e9)} if wait_s else {"no_wait": True}
         self._requests += 1
         self._outstanding = self._size
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"

@@ -21,7 +21,7 @@ from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.consumer import Subscription
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, decode
-from atoll.machinery.stream.reader import Reader, stream_sequence
+from atoll.machinery.stream.reader import WAIT_S, Reader, stream_sequence
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -31,6 +31,7 @@ log = structlog.get_logger()
 #: Deletions older than the tombstones are forgotten; an hour is left for clocks that differ.
 _MARK_LIVES_S = TOMBSTONE_TTL_S - 3600
 _REFRESH_S = 3600.0
+_REFILL_WAIT_S = 0.1
 
 
 class StateMark(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ class StateConsumer:
             await reader.open(self._start(mark))
             while True:
                 # The server's count of what is pending includes messages it cannot read: only silence says the end.
-                batch = await reader.batch(wait=self._complete or self._refilling)
+                batch = await reader.batch(self._wait_s())
                 broken = await self._take(batch, mark)
                 if broken is not None:
                     return broken
@@ -112,6 +113,11 @@ class StateConsumer:
                     await self._sweep()
         finally:
             await reader.close()
+
+    def _wait_s(self) -> float:
+        if self._complete:
+            return WAIT_S
+        return _REFILL_WAIT_S if self._refilling else 0.0
 
     async def _begin(self, gap: Gap) -> None:
         log.info("state is read anew", stream=self._stream, reason=gap.value)

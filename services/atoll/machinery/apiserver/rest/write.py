@@ -17,7 +17,6 @@ from atoll.machinery.apiserver.call import Call, Plan, Reply, View
 from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.apiserver.rest import present
-from atoll.machinery.apiserver.rest.body import cannot_be_handled
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.metadata import (
     dedupe_owner_references,
@@ -26,7 +25,7 @@ from atoll.machinery.kinds.metadata import (
     validate_metadata_update,
 )
 from atoll.machinery.meta.objects import Object, encode, splice
-from atoll.machinery.meta.status import BadRequest, FieldError, invalid
+from atoll.machinery.meta.status import FieldError, invalid
 from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import TrackOptions, reset_fields
