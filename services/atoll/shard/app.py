@@ -69,7 +69,7 @@ class ShardApp:
         self.paths = PathIndex(self.identities.workspaces)
         self.facts = Facts(self.paths, self.identities)
         self.authorizer = Authorizer()
-        self.identity = assemble(config, credentials, self.authorizer)
+        self.identity = assemble(credentials, self.authorizer)
         admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer))
         self.core = Core(store, Catalogs(system_kinds()), admission)
         self.loopback = Loopback(self.core, MANAGER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import ClassVar
 
 import msgspec
@@ -11,6 +13,11 @@ FEATURE_GATES = (
     "WorkspaceMounts", "CacheAPIs", "EnableDeprecatedAPIExportVirtualWorkspacesUrls", "WorkspaceAuthentication",
     "LogicalClusterMigration", "StorageVersionAPI", "GlobalServiceAccount", "WatchList", "ListFromCacheSnapshot",
 )  # fmt: skip
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+MAX_WORKERS = 64
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +52,31 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         "log_level": "debug, info, warning or error",
         "allow_any_filesystem": "accept network and temporary file systems",
     }
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later. Raises ValueError with what is wrong."""
+        if not self.root_directory:
+            raise ValueError("root-directory must not be empty")
+        if not 0 <= self.secure_port <= 65535:
+            raise ValueError(f"secure-port {self.secure_port} is not between 0 and 65535")
+        if not 0 <= self.workers <= MAX_WORKERS:
+            raise ValueError(f"workers {self.workers} is not between 0 and {MAX_WORKERS}")
+        if not _LABEL.fullmatch(self.shard_name):
+            raise ValueError(f"shard-name {self.shard_name!r} is not a DNS label")
+        if self.log_level not in LOG_LEVELS:
+            raise ValueError(f"log-level {self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
+        try:
+            ipaddress.ip_address(self.bind_address)
+        except ValueError as error:
+            raise ValueError(f"bind-address {self.bind_address!r} is not an IP address") from error
+
+    @property
+    def host(self) -> str:
+        """Where clients on this machine find the shard, as it stands in a URL."""
+        address = ipaddress.ip_address(self.bind_address)
+        if address.is_unspecified:
+            return "127.0.0.1" if address.version == 4 else "[::1]"
+        return str(address) if address.version == 4 else f"[{address}]"
 
 
 class UnknownGate(Exception):

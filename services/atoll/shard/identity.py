@@ -19,12 +19,17 @@ from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
 from atoll.machinery.apiserver.authentication.tokens import KnownTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.machinery.process.pki import Pair
 from atoll.shard.config import ShardConfig
 from atoll.shard.kubeconfig import kept_admin_token
 
 SERVING_CA, SERVING = "serving-ca", "apiserver"
+
+
+class CredentialsRefused(Exception):
+    """A file with tokens, keys or authorities that is not what it should be; names the file, quotes nothing of it."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -35,21 +40,45 @@ class Credentials(msgspec.Struct, frozen=True):
     keys: KeySet
     tokens: AdminTokens | None
     client_ca_pem: bytes
+    #: Users of the token file by token digest.
+    users: dict[bytes, User]
 
 
 def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
     """Read the credentials of a root directory, making what is missing. `names` go into the certificate.
 
-    `tokens` are the administrators' tokens that another process of this shard made.
+    `tokens` are the administrators' tokens that another process of this shard made. Raises CredentialsRefused, OSError.
     """
     root = Path(config.root_directory)
-    ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
-    serving = pki.serving_in(root, SERVING, ca, names)
+    try:
+        ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
+        serving = pki.serving_in(root, SERVING, ca, names)
+    except pki.PkiError as error:
+        raise CredentialsRefused(str(error)) from error
     keys = load_keys(pki.rsa_key_in(root / "sa.key"))
     if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
-    client_ca = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
-    return Credentials(ca, serving, keys, tokens, client_ca)
+    return Credentials(ca, serving, keys, tokens, _client_ca(config.client_ca_file), _known_users(config.token_auth_file))
+
+
+def _client_ca(file: str) -> bytes:
+    if not file:
+        return b""
+    pem = Path(file).read_bytes()
+    try:
+        pki.pem_to_der(pem)
+    except ValueError as error:
+        raise CredentialsRefused(f"{file} holds no PEM certificate") from error
+    return pem
+
+
+def _known_users(file: str) -> dict[bytes, User]:
+    if not file:
+        return {}
+    try:
+        return parse_token_file(Path(file).read_text())
+    except ValueError as error:
+        raise CredentialsRefused(f"{file}: {error}") from error
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -62,15 +91,14 @@ class Identity(msgspec.Struct, frozen=True):
     keys: KeySet
 
 
-def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authorizer) -> Identity:
+def assemble(credentials: Credentials, authorizer: Authorizer) -> Identity:
     """The authenticator of a shard."""
     issuers = Issuers()
     sources: list[TokenSource] = []
     if credentials.tokens is not None:
         sources.append(KnownTokens(credentials.tokens.users, issuers.audiences))
-    if config.token_auth_file:
-        users = parse_token_file(Path(config.token_auth_file).read_text())
-        sources.append(KnownTokens(users, issuers.audiences))
+    if credentials.users:
+        sources.append(KnownTokens(credentials.users, issuers.audiences))
     sources.append(ServiceAccountTokens(credentials.keys, issuers))
     bearers = Bearers(tuple(sources), issuers.audiences)
     authenticator = Authenticator(bearers, Certificates(credentials.client_ca_pem), Impersonator(authorizer))

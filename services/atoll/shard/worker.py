@@ -1,8 +1,9 @@
 """An API worker: TLS, authentication, authorization, admission and all reads, beside the shard's writer.
 
 `standalone.workers` starts it with one line of JSON on standard input (`Brief`), keeps that pipe open for as long as it
-lives, and reads one line back when the worker serves. Reads go to the LMDB file; mutations go to the writer over its
-Unix socket. A worker holds nothing that another does not: any of them may answer any request, and any may die.
+lives, and reads one line back when the worker serves. The worker calls itself ready only after a second line, which
+says that all of them serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. A worker holds
+nothing that another does not: any of them may answer any request, and any may die.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from atoll.shard.identity import load
 log = structlog.get_logger()
 
 DRAIN_S = 10.0
-READY = "ready"
+READY, ALL_SERVE = "ready", "all serve"
 
 
 class Brief(msgspec.Struct, frozen=True):
@@ -49,16 +50,17 @@ async def serve(brief: Brief) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    loop.add_reader(sys.stdin.fileno(), stop.set)
     store = await connect_store(brief.store, Path(brief.socket))
     try:
         credentials = load(brief.config, brief.names, tokens=brief.tokens)
         app = ShardApp(brief.config, store, credentials, brief.url)
         context = tls.server_context(credentials.serving, credentials.client_ca_pem)
+        app.ready_checks["workers"] = lambda: "not all workers serve"
         server = Server(app.pipeline(), Limits(), context)
         await server.start(brief.config.bind_address, brief.port, reuse_port=True)
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
+        await _listen_to_parent(lambda: app.ready_checks.pop("workers", None), stop.set)
         following = asyncio.create_task(app.resources.watches.follow())
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -68,6 +70,13 @@ async def serve(brief: Brief) -> None:
         app.close()
     finally:
         await store.close()
+
+
+async def _listen_to_parent(all_serve: Callable[[], object], gone: Callable[[], None]) -> None:
+    """Call back for the parent's second line, and when the parent is gone."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
 
 
 def main() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import signal
+import socket
 import sys
 import time
 from collections.abc import Coroutine
@@ -18,7 +20,7 @@ from typing import Any
 import structlog
 
 from atoll.machinery.process.pki import write_private
-from atoll.machinery.storage.files import DATA_FILE
+from atoll.machinery.storage.files import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import SECRETS, StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
@@ -27,7 +29,7 @@ from atoll.shard.app import ShardApp
 from atoll.shard.config import ShardConfig, feature_gates
 from atoll.shard.identity import Credentials, load
 from atoll.standalone.front import Front
-from atoll.standalone.stream import Streaming
+from atoll.standalone.stream import CREDENTIALS_FILE, Streaming
 
 log = structlog.get_logger()
 
@@ -46,15 +48,19 @@ def store_options(config: ShardConfig) -> StoreOptions:
 def prepare(config: ShardConfig) -> LmdbStore:
     """Make the root directory and open its store.
 
-    Raises StoreInUse, FileSystemRefused, UnknownFormat, KeyFileRefused, OSError. Sealing keys are made for a new store
-    only: without them an existing one cannot be read, and new ones would not help.
+    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError; then nothing of an existing
+    directory was changed. Sealing keys are made for a new store only: without them an existing one cannot be read, and
+    new ones would not help.
     """
     root = Path(config.root_directory)
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    root.chmod(0o700)
+    if not config.allow_any_filesystem:
+        require_local(root)
     if not (root / STORE / DATA_FILE).exists():
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         ensure_key_file(root / KEYS_FILE)
-    return open_store(store_options(config))
+    store = open_store(store_options(config))
+    root.chmod(0o700)
+    return store
 
 
 async def start(config: ShardConfig) -> None:
@@ -84,7 +90,7 @@ class Standalone:
         credentials = load(self._config, names)
         front = Front(self._config, self._store, credentials)
         port = await self._listen(front)
-        app = ShardApp(self._config, self._store, credentials, f"https://{self._config.bind_address}:{port}")
+        app = ShardApp(self._config, self._store, credentials, f"https://{self._config.host}:{port}")
         await app.bootstrap()
         async with Streaming(self._config, self._store, app.registry, self._stop.set):
             tasks = [self._background(app.manager(self._store).run()), self._background(self._store.run_maintenance())]
@@ -128,8 +134,10 @@ class Standalone:
                 f"  export KUBECONFIG={self._root / kubeconfig.FILE_NAME}",
                 "  kubectl create workspace acme --enter",
                 "  kubectl create configmap hello --from-literal=who=world",
-                f"Every change is on a stream: {self._root / 'stream.json'} says where and with which credential.",
             ]
+        if not self._config.nats_url:
+            file = self._root / CREDENTIALS_FILE
+            lines.append(f"Every change is on a stream: {file} says where and with which credential.")
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
@@ -145,6 +153,7 @@ class Standalone:
 
 
 def _names(bind_address: str) -> list[str]:
-    """Names in the serving certificate."""
-    names = ["localhost", "127.0.0.1", "::1"]
-    return names if bind_address in {*names, "0.0.0.0", "::"} else [*names, bind_address]
+    """Names in the serving certificate; those of the machine too where everybody on its networks may come in."""
+    address = ipaddress.ip_address(bind_address)
+    more = [socket.gethostname(), socket.getfqdn()] if address.is_unspecified else [str(address)]
+    return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", *more]))

@@ -17,15 +17,16 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published import PublishedLog
-from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.connection import Access, TooOld
 from atoll.machinery.stream.policy import DefaultPolicy
-from atoll.machinery.stream.publisher import Publisher
-from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
+from atoll.machinery.stream.publisher import Publisher, PublisherOptions
+from atoll.machinery.stream.server import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
 
 log = structlog.get_logger()
 
 DRAIN_S = 3.0
+BASE_DELAY_S, MAX_DELAY_S = 0.1, 30.0
 CREDENTIALS_FILE = "stream.json"
 
 
@@ -58,22 +59,34 @@ class Streaming:
             await self._server.stop()
 
     async def _run(self) -> None:
-        access = Access([self._config.nats_url]) if self._config.nats_url else await self._embedded()
+        options = PublisherOptions()
+        if self._config.nats_url:
+            access = Access([self._config.nats_url])
+        else:
+            server = await self._embedded()
+            access, options = server.access, PublisherOptions(restart_server=server.restart)
         publisher = Publisher(
-            PublishedLog(self._store), DefaultPolicy(), access, lambda _: self._deposed()
+            PublishedLog(self._store), DefaultPolicy(), access, lambda _: self._deposed(), options
         )
         self._measure(publisher)
         self._publisher = publisher
         await publisher.run()
 
-    async def _embedded(self) -> Access:
-        root = Path(self._config.root_directory)
+    async def _embedded(self) -> EmbeddedServer:
+        """The embedded server, once it is up; tried again, later each time, while it does not come up."""
+        root, delay_s = Path(self._config.root_directory), BASE_DELAY_S
         options = ServerOptions(
             directory=root / "nats", shard=self._config.shard_name, credentials_file=root / CREDENTIALS_FILE
         )
-        self._server = EmbeddedServer(options)
-        await self._server.start()
-        return self._server.access
+        while True:
+            try:
+                self._server = EmbeddedServer(options)
+                await self._server.start()
+                return self._server
+            except (ServerFailed, TooOld, OSError) as error:
+                log.error("nats server did not start", error=str(error), again_s=delay_s)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, MAX_DELAY_S)
 
     def _measure(self, publisher: Publisher) -> None:
         events = Gauge("atoll_stream_lag_events", "Log entries not yet in both streams.", registry=self._registry)

@@ -104,9 +104,10 @@ def key_id(record: bytes) -> int:
 
 
 def ensure_key_file(path: Path) -> None:
-    """Write a key file (0600) with one fresh key, unless there is one."""
-    if not path.exists():
-        _write(path, _KeyFile(1, (_fresh_key(1),)))
+    """Write a key file (0600) with one fresh key, unless there is one; of two that try at once, one does."""
+    with _only_editor(path):
+        if not path.exists():
+            _write(path, _KeyFile(1, (_fresh_key(1),)))
 
 
 def add_key(path: Path) -> int:

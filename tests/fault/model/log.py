@@ -1,0 +1,238 @@
+"""The truth that clients' histories are judged by: a shard's log, its replay, and the table it must equal.
+
+`read` takes both from the LMDB file through the store's own read side, while the shard is stopped or beside it. The
+rest is pure, so that validators can be tested on logs made by hand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from atoll.machinery.meta.objects import HOLE_SIZE
+from atoll.machinery.storage.contract import LogEntry, Operation
+from atoll.machinery.storage.environment import Environment, open_for_reading
+from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.published import PublishedLog
+from atoll.machinery.storage.readside import ReadSide
+from fault.recorder.history import Key, Scope
+
+RESOURCE = "configmaps"
+_MARK = b'"resourceVersion":"%016d"'
+_PAGE = 2000
+
+
+class Image(msgspec.Struct, frozen=True):
+    """What the model needs of an object of the traffic's resource."""
+
+    uid: str
+    tag: str
+    data: dict[str, str]
+    labels: dict[str, str]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry of the log: `value` as a watch shows it, its image, the revisions it says it follows."""
+
+    revision: int
+    operation: str
+    key: Key
+    value: bytes
+    image: Image
+    previous: int
+    previous_of_type: int = 0
+
+    @property
+    def checksum(self) -> int:
+        return int(crc32c(self.value))
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """One event that a watch must show."""
+
+    type: str
+    revision: int
+    key: Key
+    checksum: int
+
+
+class Log:
+    """The entries of the traffic's resource, in order, with the questions that validators ask."""
+
+    def __init__(self, entries: list[Entry], everything: list[int] | None = None) -> None:
+        self.entries = entries
+        #: Revisions of all entries, other resources included.
+        self.revisions = everything if everything is not None else [entry.revision for entry in entries]
+
+    @cached_property
+    def by_revision(self) -> dict[int, Entry]:
+        return {entry.revision: entry for entry in self.entries}
+
+    @cached_property
+    def by_tag(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            if entry.operation != "DELETED":
+                found[entry.image.tag].append(entry)
+        return found
+
+    @cached_property
+    def by_key(self) -> dict[Key, list[Entry]]:
+        found: dict[Key, list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            found[entry.key].append(entry)
+        return found
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        return frozenset(self.revisions)
+
+    def splits_a_commit(self, revision: int) -> bool:
+        """Whether a revision lies inside one transaction: those of one are consecutive numbers."""
+        return revision in self._known and revision + 1 in self._known
+
+    def at(self, key: Key, revision: int) -> Entry | None:
+        """What stood under a key at a revision; None where nothing did."""
+        entries = self.by_key.get(key, [])
+        index = bisect_right(entries, revision, key=lambda entry: entry.revision)
+        found = entries[index - 1] if index else None
+        return None if found is None or found.operation == "DELETED" else found
+
+    def state(self, scope: Scope, revision: int) -> list[Expected]:
+        """The objects of a scope at a revision, as ADDED events, in no particular order."""
+        found = []
+        for key in self.by_key:
+            entry = self.at(key, revision) if covers(scope, key) else None
+            if entry is not None and selects(scope, entry.image):
+                found.append(Expected("ADDED", entry.revision, key, entry.checksum))
+        return found
+
+    def events(self, scope: Scope, above: int, upto: int) -> list[Expected]:
+        """What a watch of a scope shows of the revisions above one, up to another, in order."""
+        first = bisect_right(self.entries, above, key=lambda entry: entry.revision)
+        last = bisect_right(self.entries, upto, key=lambda entry: entry.revision)
+        found = (self._event(scope, entry) for entry in self.entries[first:last] if covers(scope, entry.key))
+        return [event for event in found if event is not None]
+
+    def _event(self, scope: Scope, entry: Entry) -> Expected | None:
+        before = self.by_revision.get(entry.previous)
+        was = before is not None and selects(scope, before.image)
+        stands = entry.operation != "DELETED" and selects(scope, entry.image)
+        if not was and not stands:
+            return None
+        type = ("MODIFIED" if was else "ADDED") if stands else "DELETED"
+        return Expected(type, entry.revision, entry.key, entry.checksum)
+
+
+def covers(scope: Scope, key: Key) -> bool:
+    """Whether a key lies in a scope's clusters, namespaces and names."""
+    if scope.cluster not in {"*", key.cluster} or scope.namespace not in {"", key.namespace}:
+        return False
+    return scope.name in {"", key.name}
+
+
+def selects(scope: Scope, image: Image) -> bool:
+    """Whether a scope's label selector takes an object."""
+    return scope.label is None or image.labels.get(scope.label[0]) == scope.label[1]
+
+
+# --- reading it from a store ------------------------------------------------------------------------------
+
+
+class Stored(msgspec.Struct):
+    """Everything that is judged of a store's file: `table` and `replayed` map raw keys to (revision, checksum)."""
+
+    log: Log
+    entries: list[tuple[int, int]]
+    table: dict[str, tuple[int, int]]
+    replayed: dict[str, tuple[int, int]]
+    problems: list[str]
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] = {}
+
+
+_decode = msgspec.json.Decoder(_Object).decode
+
+
+def read(options: StoreOptions) -> Stored:
+    """Read a whole store: fsck, the log, its replay, and the table of objects."""
+    environment = open_for_reading(options)
+    try:
+        side = ReadSide(options, environment, lambda *_event, **_facts: None, lambda: 0)
+        logged = _tail(side)
+        return Stored(
+            log=Log([_entry(entry) for entry in logged if _counts(entry)], [entry.revision for entry in logged]),
+            entries=[(entry.revision, crc32c(entry.value)) for entry in logged],
+            table=_table(environment, side),
+            replayed=replay(logged),
+            problems=[f"{problem.where} {problem.key}: {problem.what}" for problem in fsck(options)],
+        )
+    finally:
+        environment.close()
+
+
+def _tail(side: ReadSide) -> list[LogEntry]:
+    found: list[LogEntry] = []
+    while page := side.tail(found[-1].revision if found else 0, _PAGE):
+        found.extend(page)
+    return found
+
+
+def replay(entries: list[LogEntry]) -> dict[str, tuple[int, int]]:
+    """The table that the entries make, from nothing."""
+    table: dict[str, tuple[int, int]] = {}
+    for entry in entries:
+        where = str(entry.key)
+        if entry.operation is Operation.DELETED:
+            table.pop(where)
+        else:
+            table[where] = (entry.revision, crc32c(entry.value))
+    return table
+
+
+def _table(environment: Environment, side: ReadSide) -> dict[str, tuple[int, int]]:
+    log = PublishedLog(side)  # type: ignore[arg-type]  # its reading half is all that is used
+    found: dict[str, tuple[int, int]] = {}
+    for type in log.types():
+        for entry in log.standing(type, None, 1 << 30):
+            found[str(entry.key)] = (entry.revision, crc32c(entry.value))
+    return found
+
+
+def _counts(entry: LogEntry) -> bool:
+    return entry.key.type.resource == RESOURCE and not entry.sealed
+
+
+def _entry(entry: LogEntry) -> Entry:
+    value = entry.value
+    if entry.operation is Operation.DELETED:
+        # A watch shows the last state with the revision of the deletion in it.
+        at = value.index(_MARK % entry.previous) + len(_MARK % 0) - HOLE_SIZE - 1
+        value = value[:at] + b"%016d" % entry.revision + value[at + HOLE_SIZE :]
+    obj = _decode(value)
+    image = Image(obj.metadata.uid, obj.data.get("tag", ""), obj.data, obj.metadata.labels)
+    key = Key(entry.key.cluster, entry.key.namespace, entry.key.name)
+    operation = entry.operation.name
+    return Entry(entry.revision, operation, key, value, image, entry.previous, entry.previous_of_type)
+
+
+def shard_store(root: Path) -> StoreOptions:
+    """Options of the store below a shard's root directory."""
+    from atoll.shard.config import ShardConfig
+    from atoll.standalone.start import store_options
+
+    return store_options(ShardConfig(root_directory=str(root), allow_any_filesystem=True))

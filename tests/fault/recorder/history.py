@@ -1,0 +1,132 @@
+"""What clients did and saw, as values: writes, reads, watches. Traffic records, validators judge, files replay.
+
+Moments are microseconds of the wall clock, because revisions are too; both are taken on one machine. A write of
+which the client never heard an answer is UNKNOWN, never forgotten: the shard's log says what became of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from pathlib import Path
+
+import msgspec
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """One object of the resource that the traffic writes."""
+
+    cluster: str
+    namespace: str
+    name: str
+
+
+class Outcome(enum.StrEnum):
+    """What the client heard."""
+
+    ACKED = "acked"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class Write(msgspec.Struct):
+    """One write. `tag` stands in the object it wrote; a delete names the `uid` it removed, if it heard it.
+
+    `expected` is the precondition: a revision, 0 for "must not exist", -1 for none. `returned` is 0 until an answer
+    came, `revision` the one in the answer (0 where it holds none). `content` is the object's data if the write gives
+    all of it.
+    """
+
+    verb: str
+    key: Key
+    tag: str
+    called: int
+    expected: int = -1
+    content: dict[str, str] | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    returned: int = 0
+    revision: int = 0
+    uid: str = ""
+    code: int = 0
+
+
+class Read(msgspec.Struct, frozen=True):
+    """One GET that was answered. `revision` 0: there was no such object."""
+
+    key: Key
+    called: int
+    returned: int
+    revision: int
+    checksum: int = 0
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line of a watch. A bookmark has no name; `checksum` is that of the object's bytes as they came."""
+
+    type: str
+    revision: int
+    key: Key
+    checksum: int = 0
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """What a watcher asked for; `*` is every cluster, empty selectors select everything."""
+
+    cluster: str
+    namespace: str = ""
+    label: tuple[str, str] | None = None
+    name: str = ""
+
+
+class Session(msgspec.Struct):
+    """One connection of a watcher.
+
+    `start` is the revision it resumed from. With `initial`, it began with the state instead: `state` is that, and
+    `start` the revision the state was said to be of (0 if the connection broke before that was said).
+    """
+
+    start: int
+    initial: bool = False
+    state: list[Event] = msgspec.field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
+
+
+class Watch(msgspec.Struct):
+    """All sessions of one watcher, in order; each resumed where the one before ended unless it is `initial`."""
+
+    name: str
+    scope: Scope
+    sessions: list[Session] = msgspec.field(default_factory=list)
+
+
+class History(msgspec.Struct):
+    """Everything of one run."""
+
+    seed: int
+    writes: list[Write] = msgspec.field(default_factory=list)
+    reads: list[Read] = msgspec.field(default_factory=list)
+    watches: list[Watch] = msgspec.field(default_factory=list)
+    #: Seconds during which the shard was up, for the rate below which a run is void.
+    served_s: float = 0.0
+
+    @property
+    def acked(self) -> int:
+        return sum(write.outcome is Outcome.ACKED for write in self.writes)
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged writes a second."""
+        return self.acked / self.served_s if self.served_s else 0.0
+
+    def save(self, path: Path) -> None:
+        """Keep it for a replay of the validators."""
+        path.write_bytes(msgspec.json.encode(self))
+
+
+def load(path: Path) -> History:
+    """A history that `save` wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=History)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000

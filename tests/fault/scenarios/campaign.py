@@ -1,0 +1,168 @@
+"""A campaign: a shard under eight writers and eight watchers, killed at random moments, judged at each and at the end.
+
+`test_kills` runs it on the product, `test_planted_bugs` on mutants of it. Void runs are run once more; a failure
+leaves the history and says how to run it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from fault.model.log import Stored, read, shard_store
+from fault.recorder.history import History, Outcome
+from fault.traffic.fleet import Fleet
+from fault.traffic.watchers import Watcher, eight
+from fault.traffic.writers import Writer
+from fault.validators import durability, order, watches
+from fault.validators.violation import Violation, VoidRun
+from harness.shard import ShardProcess
+
+WRITERS = 8
+MIN_RATE = 100.0
+SEED_VARIABLE = "FAULT_SEED"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How often to kill, and how many seconds of traffic lie between two kills."""
+
+    kills: int
+    shortest_s: float = 0.8
+    longest_s: float = 2.5
+
+
+def seed_of_run(default: int) -> int:
+    """The seed to use: that of the environment where a failure is run again, else the test's own."""
+    return int(os.environ.get(SEED_VARIABLE, default))
+
+
+def replay_command(seed: int, test: str) -> str:
+    return f"{SEED_VARIABLE}={seed} bash tests/run -m 'long or not long' {test}"
+
+
+@asynccontextmanager
+async def traffic(fleet: Fleet, history: History) -> AsyncIterator[None]:
+    """Writers and watchers at work; ends when they are, with whatever one of them failed of."""
+    watchers = [
+        Watcher(watch, fleet, random.Random(f"{history.seed} {watch.name}"), by_watch)
+        for watch, by_watch in eight(fleet.clusters)
+    ]
+    history.watches = [watcher.watch for watcher in watchers]
+    writers = [
+        Writer(number, fleet, history, random.Random(f"{history.seed} writer {number}")) for number in range(WRITERS)
+    ]
+    tasks = [asyncio.create_task(each.run()) for each in (*watchers, *writers)]
+    try:
+        yield
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def quiet(fleet: Fleet, history: History) -> None:
+    """Stop new writes, wait for the open ones, and let watchers take what there is."""
+    fleet.pause()
+    async with asyncio.timeout(20):
+        while any(write.outcome is Outcome.UNKNOWN and not write.returned and _young(write.called) for write in history.writes[-64:]):  # noqa: E501
+            await asyncio.sleep(0.02)
+    history.served_s = fleet.served_s
+
+
+def _young(called: int) -> bool:
+    from fault.recorder.history import now_us
+
+    return now_us() - called < 1_000_000
+
+
+async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stored]:
+    """Run a campaign; gives what clients saw and what the store holds. Raises Violation for what kills show."""
+    history, dice, fleet = History(seed), random.Random(seed), Fleet(shard)
+    last: Stored | None = None
+    await asyncio.to_thread(shard.start)
+    try:
+        await fleet.open()
+        async with traffic(fleet, history):
+            for _ in range(plan.kills):
+                await asyncio.sleep(dice.uniform(plan.shortest_s, plan.longest_s))
+                await fleet.kill()
+                last = await asyncio.to_thread(judge_store, shard, last)
+                await fleet.restart()
+            await asyncio.sleep(plan.shortest_s)
+            await quiet(fleet, history)
+        await a_last_write(fleet)
+    finally:
+        await fleet.close()
+        await asyncio.to_thread(shard.stop)
+    return history, await asyncio.to_thread(judge_store, shard, last)
+
+
+async def a_last_write(fleet: Fleet) -> None:
+    """After all that the shard still takes a write."""
+    answer = await fleet.api.ask(
+        "POST", f"/clusters/{fleet.clusters[0]}/api/v1/namespaces",
+        b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"last"}}', "application/json",
+    )  # fmt: skip
+    assert answer.status == 201, answer.body
+
+
+def judge_store(shard: ShardProcess, before: Stored | None) -> Stored:
+    """The store as the process left it: sound, its log whole and only longer than before."""
+    stored = read(shard_store(shard.root))
+    durability.store_is_sound(stored)
+    durability.replay_is_the_table(stored)
+    if before is not None:
+        durability.log_only_grows(before, stored)
+    return stored
+
+
+def judge(history: History, stored: Stored) -> None:
+    """Every promise to clients. Raises the first Violation, or VoidRun."""
+    if history.rate < MIN_RATE:
+        raise VoidRun(f"{history.rate:.0f} acknowledged writes a second, below {MIN_RATE:.0f}")
+    log = stored.log
+    durability.revisions_rise(history, log.revisions)
+    durability.acknowledged_writes_are_logged(history, log)
+    durability.unknown_writes_are_whole_or_absent(history, log)
+    durability.nothing_else_is_logged(history, log)
+    order.order_agrees_with_time(history, log)
+    order.preconditions_held(history, log)
+    order.reads_are_fresh(history, log)
+    watches.all_promises(history.watches, log)
+
+
+Start = Callable[[Path], ShardProcess]
+
+
+async def judged_campaign(directory: Path, plan: Plan, seed: int, start: Start = ShardProcess) -> History:
+    """Run and judge; a void run once more. Raises Violation."""
+    for attempt in (0, 1):
+        here = directory / f"run{attempt}"
+        here.mkdir()
+        history, stored = await run(start(here), plan, seed + attempt)
+        history.save(here / "history.json")
+        try:
+            await asyncio.to_thread(judge, history, stored)
+        except VoidRun:
+            if attempt:
+                raise
+        else:
+            return history
+    raise AssertionError("unreachable")
+
+
+async def or_tell(work: Awaitable[History], seed: int, test: str, directory: Path) -> History:
+    """Say with a failure how to see it again."""
+    try:
+        return await work
+    except Violation as error:
+        raise type(error)(f"{error}\n  histories below {directory}\n  {replay_command(seed, test)}") from error

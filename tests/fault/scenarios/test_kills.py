@@ -1,0 +1,25 @@
+"""kill -9 of the shard at random moments under load: nothing acknowledged is lost, nothing promised is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fault.scenarios.campaign import Plan, judged_campaign, or_tell, seed_of_run
+
+GATE, LONG = Plan(kills=3), Plan(kills=50)
+_THIS = "tests/fault/scenarios/test_kills.py"
+
+
+async def test_killed_shard_keeps_every_promise(tmp_path: Path) -> None:
+    seed = seed_of_run(20261)
+    history = await or_tell(judged_campaign(tmp_path, GATE, seed), seed, _THIS, tmp_path)
+    assert sum(len(watch.sessions) for watch in history.watches) > 8 * GATE.kills
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_shard_killed_fifty_times_keeps_every_promise(tmp_path: Path) -> None:
+    seed = seed_of_run(20262)
+    await or_tell(judged_campaign(tmp_path, LONG, seed), seed, _THIS, tmp_path)

@@ -1,0 +1,59 @@
+"""The shard under the traffic: up or down, the clusters written to, and the clients that reach it now.
+
+Writers and watchers hold the fleet, not a connection; after a restart they go on with new clients, since the
+administrator's token is another one at each start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fault.traffic.shardapi import ShardApi
+from harness.shard import ShardProcess
+
+
+class Fleet:
+    """One shard and how to reach it. `up` is set while it serves."""
+
+    api: ShardApi
+
+    def __init__(self, shard: ShardProcess) -> None:
+        self.shard = shard
+        self.clusters: tuple[str, ...] = ()
+        self.up = asyncio.Event()
+        self.served_s = 0.0
+        self._since = 0.0
+
+    async def open(self, workspaces: int = 2) -> None:
+        """Connect to the running shard and make the workspaces that traffic goes to."""
+        self.api = ShardApi(self.shard)
+        made = [await self.api.workspace(f"traffic-{number}") for number in range(workspaces)]
+        self.clusters = tuple(made)
+        self.resume()
+
+    def resume(self) -> None:
+        """Let traffic go on."""
+        self._since = time.monotonic()
+        self.up.set()
+
+    def pause(self) -> None:
+        """The shard is down, or about to be checked: nobody starts a request."""
+        self.up.clear()
+        self.served_s += time.monotonic() - self._since
+
+    async def kill(self) -> None:
+        """SIGKILL now, under whatever is going on."""
+        killing = asyncio.to_thread(self.shard.kill)
+        self.pause()
+        await killing
+        await self.api.http.close()
+
+    async def restart(self) -> None:
+        """Start again on the same directory, and let traffic go on."""
+        await asyncio.to_thread(self.shard.start)
+        self.api = ShardApi(self.shard)
+        self.resume()
+
+    async def close(self) -> None:
+        await self.api.http.close()
