@@ -39,6 +39,9 @@ class ShardFailed(AssertionError):
 class ShardProcess:
     """One root directory and the process that serves it, started with `flags` besides the necessary ones."""
 
+    #: What `python -m` runs.
+    module = "atoll.cli"
+
     def __init__(self, directory: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
         self.root = directory / "atoll"
         self.kubeconfig = self.root / "admin.kubeconfig"
@@ -86,7 +89,7 @@ class ShardProcess:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
         command = [
-            sys.executable, "-m", "atoll.cli", "start", "--root-directory", str(self.root),
+            sys.executable, "-m", self.module, "start", "--root-directory", str(self.root),
             "--secure-port", "0", "--allow-any-filesystem", "true", *self.flags,
         ]  # fmt: skip
         with self.stdout_path.open("wb") as out, self.stderr_path.open("ab") as err:

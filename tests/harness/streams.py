@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
+from nats.aio.msg import Msg
 
-from atoll.machinery.stream.connection import Access, Connection
-from atoll.machinery.stream.events import Event, decode
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.events import Event, Malformed, decode
 from atoll.machinery.stream.log import Log
 from atoll.machinery.stream.pipeline import Limits
 from atoll.machinery.stream.policy import DefaultPolicy
@@ -48,19 +49,31 @@ async def publishing(log: Log, nats: NatsServer, options: PublisherOptions = QUI
 
 
 async def read_stream(nats: NatsServer, kind: str) -> list[tuple[int, Event]]:
-    """Every readable message of a stream, with its sequence."""
+    """Every readable message of a stream, with its sequence. Fails on one that is no event."""
+    return [(stream_sequence(m.reply), decode(m.subject, m.headers, m.data)) for m in await _read_all(nats, kind)]
+
+
+async def read_events(nats: NatsServer, kind: str) -> list[Event | None]:
+    """Every readable message of a stream; None for one that is no event."""
+    return [_event(message) for message in await _read_all(nats, kind)]
+
+
+def _event(message: Msg) -> Event | None:
+    try:
+        return decode(message.subject, message.headers, message.data)
+    except Malformed:
+        return None
+
+
+async def _read_all(nats: NatsServer, kind: str) -> list[Msg]:
     connection = await nats.connect()
     reader = Reader(connection, stream_name(kind, nats.shard), "reading")
+    found: list[Msg] = []
     try:
-        return await _read_all(connection, reader)
+        await reader.open({"deliver_policy": "all"})
+        while batch := await reader.batch(wait_s=0):
+            found += batch
     finally:
         await reader.close()
         await connection.close()
-
-
-async def _read_all(connection: Connection, reader: Reader) -> list[tuple[int, Event]]:
-    await reader.open({"deliver_policy": "all"})
-    found: list[tuple[int, Event]] = []
-    while batch := await reader.batch(wait_s=0):
-        found.extend((stream_sequence(m.reply), decode(m.subject, m.headers, m.data)) for m in batch)
     return found

@@ -67,12 +67,18 @@ def _serve(config: object) -> int:
     from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
     from atoll.machinery.storage.sealing import KeyFileRefused
     from atoll.shard.config import ShardConfig
+    from atoll.shard.identity import CredentialsRefused
     from atoll.standalone.start import start as serve
+    from atoll.standalone.workers import WorkerFailed
 
     assert isinstance(config, ShardConfig)
+    refusals = (
+        StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, CredentialsRefused, WorkerFailed,
+        OSError,
+    )  # fmt: skip
     try:
         uvloop.run(serve(config))
-    except (StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError) as error:
+    except refusals as error:
         return refused(str(error))
     return 0
 

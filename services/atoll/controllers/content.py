@@ -40,7 +40,8 @@ class Remaining(msgspec.Struct):
         return text
 
     def note(self, type: ResourceType, obj: Object) -> None:
-        name = type.group_resource
+        # Kubernetes writes the dot for the core group too.
+        name = f"{type.resource}.{type.group}"
         self.objects[name] = self.objects.get(name, 0) + 1
         for finalizer in obj["metadata"].get("finalizers") or []:
             self.finalizers[finalizer] = self.finalizers.get(finalizer, 0) + 1

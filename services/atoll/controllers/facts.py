@@ -11,11 +11,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import EXPORTS, SCHEMAS
 from atoll.machinery.kcp.bindings import Export, read_export
 from atoll.machinery.kcp.types import WorkspaceType, read_type
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.storage.contract import Snapshot

@@ -58,7 +58,8 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     keys = load_keys(pki.rsa_key_in(root / "sa.key"))
     if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
-    return Credentials(ca, serving, keys, tokens, _client_ca(config.client_ca_file), _known_users(config.token_auth_file))
+    users = _known_users(config.token_auth_file)
+    return Credentials(ca, serving, keys, tokens, _client_ca(config.client_ca_file), users)
 
 
 def _client_ca(file: str) -> bytes:

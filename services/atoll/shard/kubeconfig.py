@@ -56,8 +56,8 @@ def admin_kubeconfig(url: str, ca_pem: bytes, tokens: AdminTokens) -> Object:
 def merged(found: Object, ours: Object) -> Object:
     """`found` with our entries as they are today.
 
-    Fields that others set on our entries stay (a context's namespace), as do entries of other names. The current context
-    stays if there is such a context. Clusters of others that lie at the address that our `base` had move with it.
+    Fields that others set on our entries stay (a context's namespace), as do entries of other names. The current
+    context stays if there is such a context. Clusters of others at the address that our `base` had move with it.
     """
     _move(found, ours)
     result = {**ours, **found}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.apiserver.authorization.lru import LruCache
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Snapshot
 

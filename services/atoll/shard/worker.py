@@ -9,6 +9,7 @@ nothing that another does not: any of them may answer any request, and any may d
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ from atoll.shard.identity import load
 log = structlog.get_logger()
 
 DRAIN_S = 10.0
-READY, ALL_SERVE = "ready", "all serve"
+READY, ALL_SERVE = "ready", b"all serve\n"
 
 
 class Brief(msgspec.Struct, frozen=True):
@@ -46,21 +47,21 @@ class Brief(msgspec.Struct, frozen=True):
 
 async def serve(brief: Brief) -> None:
     """Serve until SIGTERM, until the writer is gone, or until the pipe to the parent closes."""
-    stop = asyncio.Event()
+    stop, all_serve = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
+    _listen_to_parent(all_serve, stop)
     store = await connect_store(brief.store, Path(brief.socket))
     try:
         credentials = load(brief.config, brief.names, tokens=brief.tokens)
         app = ShardApp(brief.config, store, credentials, brief.url)
         context = tls.server_context(credentials.serving, credentials.client_ca_pem)
-        app.ready_checks["workers"] = lambda: "not all workers serve"
+        app.ready_checks["workers"] = lambda: None if all_serve.is_set() else "not all workers serve"
         server = Server(app.pipeline(), Limits(), context)
         await server.start(brief.config.bind_address, brief.port, reuse_port=True)
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
-        await _listen_to_parent(lambda: app.ready_checks.pop("workers", None), stop.set)
         following = asyncio.create_task(app.resources.watches.follow())
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -72,11 +73,18 @@ async def serve(brief: Brief) -> None:
         await store.close()
 
 
-async def _listen_to_parent(all_serve: Callable[[], object], gone: Callable[[], None]) -> None:
-    """Call back for the parent's second line, and when the parent is gone."""
-    reader = asyncio.StreamReader()
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+def _listen_to_parent(all_serve: asyncio.Event, gone: asyncio.Event) -> None:
+    """Set `all_serve` when the parent says so, and `gone` when its end of the pipe is."""
+    loop, pipe = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def heard() -> None:
+        if os.read(pipe, 64):
+            all_serve.set()
+        else:
+            loop.remove_reader(pipe)
+            gone.set()
+
+    loop.add_reader(pipe, heard)
 
 
 def main() -> None:

@@ -48,9 +48,9 @@ def store_options(config: ShardConfig) -> StoreOptions:
 def prepare(config: ShardConfig) -> LmdbStore:
     """Make the root directory and open its store.
 
-    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError; then nothing of an existing
-    directory was changed. Sealing keys are made for a new store only: without them an existing one cannot be read, and
-    new ones would not help.
+    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError; then nothing of an
+    existing directory was changed. Sealing keys are made for a new store only: without them an existing one cannot be
+    read, and new ones would not help.
     """
     root = Path(config.root_directory)
     if not config.allow_any_filesystem:

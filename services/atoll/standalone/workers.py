@@ -12,6 +12,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,18 +20,22 @@ import structlog
 
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.submit_server import SubmitServer
-from atoll.shard.worker import READY, Brief
+from atoll.shard.worker import ALL_SERVE, READY, Brief
 
 log = structlog.get_logger()
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 BASE_DELAY_S, MAX_DELAY_S = 0.1, 5.0
+#: A worker that lived so long did not die of its start.
+HEALTHY_S = 30.0
 
 
 def reserve(host: str, port: int) -> socket.socket:
     """Bind a port that workers will share, without listening on it. Raises OSError if it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if port:
+        _refuse_sharing(family, host, port)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -39,6 +44,18 @@ def reserve(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _refuse_sharing(family: socket.AddressFamily, host: str, port: int) -> None:
+    """Raise OSError if somebody has the port: SO_REUSEPORT would let us in beside workers of another shard, and the
+    kernel would deal out requests among both."""
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+
+
+class WorkerFailed(Exception):
+    """A worker did not come up."""
 
 
 class Workers:
@@ -55,10 +72,12 @@ class Workers:
         self._stopping = False
 
     async def start(self, brief: Brief) -> None:
-        """Open the seam and start every worker. Raises RuntimeError if one does not come up."""
+        """Open the seam and start every worker. Raises WorkerFailed if one does not come up."""
         await self._seam.start()
         data = msgspec.json.encode(brief) + b"\n"
         await asyncio.gather(*(self._spawn(number, data) for number in range(self._count)))
+        for number in range(self._count):
+            self._tell(number)
         self._keepers = [asyncio.create_task(self._keep(number, data)) for number in range(self._count)]
 
     async def _spawn(self, number: int, data: bytes) -> None:
@@ -69,33 +88,47 @@ class Workers:
         self._processes[number] = process
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(data)
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await process.stdin.drain()
-            line = await process.stdout.readline()
+        line = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                process.stdin.write(data)
+                await process.stdin.drain()
+                line = await process.stdout.readline()
         if line.strip() != READY.encode():
-            raise RuntimeError(f"worker {number} did not start")
+            await _end(process)
+            raise WorkerFailed(f"worker {number} did not start")
         log.info("worker serves", worker=number, pid=process.pid)
+
+    def _tell(self, number: int) -> None:
+        """Let a worker call itself ready: the others serve as well."""
+        pipe = self._processes[number].stdin
+        if pipe is not None and not pipe.is_closing():
+            pipe.write(ALL_SERVE)
 
     async def _keep(self, number: int, data: bytes) -> None:
         """Replace a worker that dies, later each time it dies at once."""
         delay = BASE_DELAY_S
         while not self._stopping:
+            since = time.monotonic()
             code = await self._processes[number].wait()
             if self._stopping:
                 return
+            delay = BASE_DELAY_S if time.monotonic() - since > HEALTHY_S else delay
             log.error("worker died", worker=number, code=code, again_s=delay)
             await asyncio.sleep(delay)
+            delay = min(delay * 2, MAX_DELAY_S)
             try:
                 await self._spawn(number, data)
-                delay = BASE_DELAY_S
-            except (RuntimeError, TimeoutError, OSError) as error:
+                self._tell(number)
+            except (WorkerFailed, OSError) as error:
                 log.error("worker did not start", worker=number, error=str(error))
-                delay = min(delay * 2, MAX_DELAY_S)
 
     async def stop(self) -> None:
         """Drain and end every worker, then close the seam."""
         self._stopping = True
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
         processes = [process for process in self._processes.values() if process.returncode is None]
         for process in processes:
             process.terminate()
@@ -103,10 +136,13 @@ class Workers:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await asyncio.gather(*(process.wait() for process in processes))
         for process in processes:
-            if process.returncode is None:
-                process.kill()
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+            await _end(process)
         await self._seam.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a process that has not ended, and wait until it has."""
+    if process.returncode is None:
+        process.kill()
+    await process.wait()

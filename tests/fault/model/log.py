@@ -126,8 +126,18 @@ class Log:
         stands = entry.operation != "DELETED" and selects(scope, entry.image)
         if not was and not stands:
             return None
+        if not stands and before is not None and entry.operation != "DELETED":
+            # It left the selector: what was selected is shown, with the revision at which it left.
+            left = respliced(before.value, before.revision, entry.revision)
+            return Expected("DELETED", entry.revision, entry.key, crc32c(left))
         type = ("MODIFIED" if was else "ADDED") if stands else "DELETED"
         return Expected(type, entry.revision, entry.key, entry.checksum)
+
+
+def respliced(value: bytes, old: int, new: int) -> bytes:
+    """A record with another revision in it."""
+    at = value.index(_MARK % old) + len(_MARK % 0) - HOLE_SIZE - 1
+    return value[:at] + b"%016d" % new + value[at + HOLE_SIZE :]
 
 
 def covers(scope: Scope, key: Key) -> bool:
@@ -170,6 +180,7 @@ _decode = msgspec.json.Decoder(_Object).decode
 
 def read(options: StoreOptions) -> Stored:
     """Read a whole store: fsck, the log, its replay, and the table of objects."""
+    problems = [f"{problem.where} {problem.key}: {problem.what}" for problem in fsck(options)]
     environment = open_for_reading(options)
     try:
         side = ReadSide(options, environment, lambda *_event, **_facts: None, lambda: 0)
@@ -179,7 +190,7 @@ def read(options: StoreOptions) -> Stored:
             entries=[(entry.revision, crc32c(entry.value)) for entry in logged],
             table=_table(environment, side),
             replayed=replay(logged),
-            problems=[f"{problem.where} {problem.key}: {problem.what}" for problem in fsck(options)],
+            problems=problems,
         )
     finally:
         environment.close()
@@ -221,8 +232,7 @@ def _entry(entry: LogEntry) -> Entry:
     value = entry.value
     if entry.operation is Operation.DELETED:
         # A watch shows the last state with the revision of the deletion in it.
-        at = value.index(_MARK % entry.previous) + len(_MARK % 0) - HOLE_SIZE - 1
-        value = value[:at] + b"%016d" % entry.revision + value[at + HOLE_SIZE :]
+        value = respliced(value, entry.previous, entry.revision)
     obj = _decode(value)
     image = Image(obj.metadata.uid, obj.data.get("tag", ""), obj.data, obj.metadata.labels)
     key = Key(entry.key.cluster, entry.key.namespace, entry.key.name)

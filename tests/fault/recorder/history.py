@@ -34,7 +34,7 @@ class Write(msgspec.Struct):
 
     `expected` is the precondition: a revision, 0 for "must not exist", -1 for none. `returned` is 0 until an answer
     came, `revision` the one in the answer (0 where it holds none). `content` is the object's data if the write gives
-    all of it.
+    all of it; else it gives the tag alone, and `labels` where it gives those.
     """
 
     verb: str
@@ -43,6 +43,7 @@ class Write(msgspec.Struct):
     called: int
     expected: int = -1
     content: dict[str, str] | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
     outcome: Outcome = Outcome.UNKNOWN
     returned: int = 0
     revision: int = 0
@@ -97,6 +98,8 @@ class Watch(msgspec.Struct):
     name: str
     scope: Scope
     sessions: list[Session] = msgspec.field(default_factory=list)
+    #: How often the server said that the revision to resume from is gone.
+    refused: int = 0
 
 
 class History(msgspec.Struct):

@@ -30,11 +30,16 @@ SEED_VARIABLE = "FAULT_SEED"
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How often to kill, and how many seconds of traffic lie between two kills."""
+    """How often to kill, and how many seconds of traffic lie between two kills.
+
+    A `survives` run ends with a shard that serves on and stops in order; another one with the last kill, which is
+    all that can be asked of a shard with a bug planted in it.
+    """
 
     kills: int
     shortest_s: float = 0.8
     longest_s: float = 2.5
+    survives: bool = True
 
 
 def seed_of_run(default: int) -> int:
@@ -75,7 +80,6 @@ async def quiet(fleet: Fleet, history: History) -> None:
     async with asyncio.timeout(20):
         while any(write.outcome is Outcome.UNKNOWN and not write.returned and _young(write.called) for write in history.writes[-64:]):  # noqa: E501
             await asyncio.sleep(0.02)
-    history.served_s = fleet.served_s
 
 
 def _young(called: int) -> bool:
@@ -92,17 +96,21 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
     try:
         await fleet.open()
         async with traffic(fleet, history):
-            for _ in range(plan.kills):
+            for left in reversed(range(plan.kills)):
                 await asyncio.sleep(dice.uniform(plan.shortest_s, plan.longest_s))
                 await fleet.kill()
                 last = await asyncio.to_thread(judge_store, shard, last)
-                await fleet.restart()
-            await asyncio.sleep(plan.shortest_s)
-            await quiet(fleet, history)
-        await a_last_write(fleet)
+                if left or plan.survives:
+                    await fleet.restart()
+            if shard.running:
+                await asyncio.sleep(plan.shortest_s)
+                await quiet(fleet, history)
+        if plan.survives:
+            await a_last_write(fleet)
     finally:
         await fleet.close()
-        await asyncio.to_thread(shard.stop)
+        await asyncio.to_thread(shard.stop if plan.survives else shard.kill)
+        history.served_s = fleet.served_s
     return history, await asyncio.to_thread(judge_store, shard, last)
 
 
@@ -125,10 +133,12 @@ def judge_store(shard: ShardProcess, before: Stored | None) -> Stored:
     return stored
 
 
-def judge(history: History, stored: Stored) -> None:
+def judge(history: History, stored: Stored, min_rate: float = MIN_RATE) -> None:
     """Every promise to clients. Raises the first Violation, or VoidRun."""
-    if history.rate < MIN_RATE:
-        raise VoidRun(f"{history.rate:.0f} acknowledged writes a second, below {MIN_RATE:.0f}")
+    if history.rate < min_rate:
+        raise VoidRun(f"{history.rate:.0f} acknowledged writes a second, below {min_rate:.0f}")
+    if idle := [watch.name for watch in history.watches if not any(session.events for session in watch.sessions)]:
+        raise VoidRun(f"{', '.join(idle)} saw nothing")
     log = stored.log
     durability.revisions_rise(history, log.revisions)
     durability.acknowledged_writes_are_logged(history, log)
@@ -136,6 +146,7 @@ def judge(history: History, stored: Stored) -> None:
     durability.nothing_else_is_logged(history, log)
     order.order_agrees_with_time(history, log)
     order.preconditions_held(history, log)
+    order.changes_build_on_what_stood(history, log)
     order.reads_are_fresh(history, log)
     watches.all_promises(history.watches, log)
 

@@ -44,9 +44,8 @@ class Fleet:
 
     async def kill(self) -> None:
         """SIGKILL now, under whatever is going on."""
-        killing = asyncio.to_thread(self.shard.kill)
         self.pause()
-        await killing
+        await asyncio.to_thread(self.shard.kill)
         await self.api.http.close()
 
     async def restart(self) -> None:

@@ -13,6 +13,7 @@ from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.wire.client import ClientResponse, HttpClient, Origin
+from atoll.machinery.wire.exchange import Headers
 from atoll.machinery.wire.incoming import ClientLimits
 from harness.shard import ShardProcess
 
@@ -31,6 +32,8 @@ class ShardApi:
         origin = Origin(target.host, target.port, target.tls, target.server_name)
         self.http = HttpClient(origin, ClientLimits(request_timeout_s=REQUEST_TIMEOUT_S))
         self.target = target
+        #: Headers of system:masters, who alone watch every cluster at once.
+        self.masters = Client.from_kubeconfig(str(shard.kubeconfig), "shard-base").target.headers
 
     async def __aenter__(self) -> ShardApi:
         return self
@@ -46,10 +49,14 @@ class ShardApi:
 
     async def ask(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> ClientResponse:
         """One request with exactly these bytes; its answer, whatever that is. Path from /clusters on."""
-        headers = [*self.target.headers, ("accept", "application/json")]
+        headers = [*self.headers_for(path), ("accept", "application/json")]
         if content_type:
             headers.append(("content-type", content_type))
         return await self.http.request(method, path, tuple(headers), body)
+
+    def headers_for(self, path: str) -> Headers:
+        """Who asks: kcp-admin, or system:masters where the path means every cluster."""
+        return self.masters if path.startswith("/clusters/*/") else self.target.headers
 
     async def workspace(self, name: str) -> str:
         """A new workspace below root, ready; gives its logical cluster's name."""

@@ -95,7 +95,8 @@ class Writer:
     async def _patch(self, key: Key) -> None:
         write = self._new("patch", key)
         if self._dice.random() < 0.5:
-            patch: Any = {"data": {"tag": write.tag}, "metadata": {"labels": {"colour": self._dice.choice(COLOURS)}}}
+            write.labels = {"colour": self._dice.choice(COLOURS)}
+            patch: Any = {"data": {"tag": write.tag}, "metadata": {"labels": write.labels}}
             await self._send(write, "PATCH", self._path(key), patch, _MERGE)
         else:
             patch = [{"op": "replace", "path": "/data/tag", "value": write.tag}]

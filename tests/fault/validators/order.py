@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fault.model.log import Log
 from fault.recorder.history import History, Key, Outcome, Write
-from fault.validators.violation import BrokenPrecondition, OutOfOrder, StaleRead
+from fault.validators.violation import BrokenPrecondition, LostUpdate, OutOfOrder, StaleRead
 
 
 def _acked(history: History, log: Log) -> list[tuple[Write, int]]:
@@ -39,6 +39,18 @@ def preconditions_held(history: History, log: Log) -> None:
         actual = before.revision if before is not None else 0
         if actual != write.expected or entry.previous != write.expected:
             raise BrokenPrecondition(f"{write.verb} of {write.key} at {revision} expected {write.expected}, was {actual}")
+
+
+def changes_build_on_what_stood(history: History, log: Log) -> None:
+    """A patch or an apply gives a tag and perhaps labels: everything else is as the entry before left it."""
+    for write, revision in _acked(history, log):
+        entry = log.by_revision.get(revision)
+        before = log.at(write.key, revision - 1)
+        if entry is None or before is None or write.verb not in {"patch", "apply"}:
+            continue
+        data, labels = {**before.image.data, "tag": write.tag}, {**before.image.labels, **write.labels}
+        if entry.image.data != data or entry.image.labels != labels:
+            raise LostUpdate(f"{write.verb} of {write.key} at {revision} was not made from {before.revision}")
 
 
 def reads_are_fresh(history: History, log: Log) -> None:

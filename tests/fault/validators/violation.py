@@ -53,6 +53,10 @@ class BrokenPrecondition(Violation):
     """A conditional write was acknowledged although its condition did not hold."""
 
 
+class LostUpdate(Violation):
+    """A patch was applied to something else than what stood before it."""
+
+
 class StaleRead(Violation):
     """A read does not show a write that had been acknowledged before it began, or shows what never stood."""
 

@@ -77,6 +77,8 @@ def reliable(watch: Watch, log: Log) -> None:
 
 def resumable(watch: Watch, log: Log) -> None:
     """A session goes on right behind the revision it was given: nothing at or below it, and the very next."""
+    if watch.refused:
+        raise NotResumed(f"{watch.name}: {watch.refused} times the log was said not to go back to what it holds")
     for session in watch.sessions:
         first = next(_changes(session), None)
         if first is None:

@@ -186,6 +186,24 @@ async def test_a_consumer_of_one_cluster_notices_a_lost_message_at_the_next_one(
             await caught_up(projection)
 
 
+async def test_a_consumer_of_everything_notices_a_lost_message_that_nothing_follows_on_its_subject(
+    tmp_path: Path,
+) -> None:
+    log = ShardLog()
+    projection = Projection(log)
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            for number in range(20):
+                log.put(ObjectKey(CONFIGMAPS, f"only{number}", "default", "m"), data={"number": f"{number:06d}"})
+            await running.drained()
+        await nats.stop()
+        nats.flip_bit(stream_name("changes", "root"), b'"number":"000010"')
+        await nats.start()
+        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
+            await eventually(lambda: projection.gaps == [Gap.SKIPPED])
+            await caught_up(projection)
+
+
 async def test_a_stream_that_was_written_otherwise_up_to_the_mark_is_noticed(tmp_path: Path) -> None:
     log = ShardLog()
     projection = Projection(log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,8 +18,8 @@ from atoll.machinery.stream.events import Event, Operation
 from atoll.machinery.stream.policy import DefaultPolicy
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
-from harness.shardlog import CONFIGMAPS, ShardLog
-from harness.streams import QUICK, Running, publishing, read_stream
+from harness.shardlog import CONFIGMAPS, Entry, ShardLog
+from harness.streams import QUICK, Running, publishing, read_events, read_stream
 
 
 def config_map(name: str, cluster: str = "c1") -> ObjectKey:
@@ -168,6 +169,52 @@ async def test_compaction_that_passed_the_stream_is_said_by_a_resync(tmp_path: P
         events = await read_stream(nats, "changes")
     assert controls(events) == [(Operation.RESYNC, log.floor())]
     assert revisions(events)[20:] == [entry.revision for entry in log.entries]
+
+
+class CompactingLog(ShardLog):
+    """Compaction that comes between the look at the floor and the read, and a read that does not notice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compact_on_read = 0
+
+    def tail(self, revision: int, limit: int) -> Sequence[Entry]:
+        if self.compact_on_read:
+            self.compact(self.compact_on_read)
+            self.compact_on_read = 0
+            return self.entries[:limit]
+        return super().tail(revision, limit)
+
+
+async def test_compaction_in_the_middle_of_a_read_is_said_by_a_resync(tmp_path: Path) -> None:
+    log = CompactingLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 20)
+        await running.drained()
+        write(log, 20)
+        log.compact_on_read = log.entries[30].revision
+        await running.drained()
+        events = await read_stream(nats, "changes")
+    assert controls(events) == [(Operation.RESYNC, log.floor())]
+    assert revisions(events)[20:] == [entry.revision for entry in log.entries]
+
+
+async def test_a_strangers_message_neither_stops_publishing_nor_makes_anybody_reread(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 50)
+        await running.drained()
+        connection = await nats.connect()
+        name = stream_name("changes", "root")
+        await connection.client.jetstream().publish("atoll.changes.root.core.core.configmaps.c1", b"{}")
+        write(log, 700)
+        await running.drained()
+        info = await connection.api(f"STREAM.INFO.{name}")
+        await connection.close()
+        assert info["state"]["messages"] == 751
+        assert running.publisher.changes.stats.anew == 0
+        held = [event for event in await read_events(nats, "changes") if event is not None]
+    assert [event.revision for event in held] == [entry.revision for entry in log.entries]
 
 
 async def test_a_new_lineage_is_said_by_a_resync(tmp_path: Path) -> None:

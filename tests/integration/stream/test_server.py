@@ -17,7 +17,8 @@ import nats
 import pytest
 
 from atoll.machinery.stream.connection import TooOld, check_version
-from atoll.machinery.stream.server import EmbeddedServer, ServerFailed, ServerOptions, find_binary
+from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
+from atoll.machinery.stream.server_process import ServerFailed, find_binary
 from harness.nats import NatsServer, eventually
 
 PARENT = """
@@ -137,6 +138,25 @@ async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp
         assert bystander.stdin is not None
         bystander.stdin.close()
         bystander.wait(10)
+
+
+async def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path, backoff_s=0.3) as server:
+        port = server.server.address.rsplit(":", 1)[1]
+        first = server.server.pid
+        os.kill(first, signal.SIGKILL)
+        await eventually(lambda: not alive(first))
+        stranger = start_process(str(find_binary()), "-a", "127.0.0.1", "-p", port, stderr=subprocess.DEVNULL)
+        await eventually(lambda: bool(listening(stranger.pid)))
+        await eventually(lambda: server.server.pid not in (0, first))
+        second = server.server.pid
+        await eventually(lambda: not alive(second))
+        assert server.server.restarts == 0
+        stranger.terminate()
+        stranger.wait()
+        await eventually(lambda: server.server.restarts == 1)
+        connection = await server.connect()
+        await connection.close()
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

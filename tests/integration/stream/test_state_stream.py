@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import msgspec
+
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
 from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.policy import ANNOTATION
@@ -12,7 +14,7 @@ from atoll.machinery.stream.streams import parse_headers
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, ShardLog
-from harness.streams import publishing, read_stream
+from harness.streams import QUICK, publishing, read_stream
 
 ROLE = ObjectKey(CLUSTER_ROLES, "c1", "", "reader")
 REPLICATE = {ANNOTATION: "apis.kcp.io"}
@@ -165,6 +167,21 @@ async def test_an_object_whose_message_is_damaged_can_still_be_written(tmp_path:
             log.put(cluster(f"c{number}"), note="again")
         async with publishing(log, nats) as running:
             await running.drained()
+        held = await objects(nats)
+    assert {key: event.payload for key, event in held.items()} == standing(log)
+
+
+async def test_a_stream_that_somebody_emptied_is_refilled_by_the_next_audit(tmp_path: Path) -> None:
+    log, options = ShardLog(), msgspec.structs.replace(QUICK, audit_interval_s=0.05)
+    async with NatsServer(tmp_path) as nats, publishing(log, nats, options) as running:
+        for number in range(20):
+            log.put(cluster(f"c{number}"))
+        await running.drained()
+        connection = await nats.connect()
+        await connection.api(f"STREAM.PURGE.{stream_name('state', 'root')}")
+        await connection.close()
+        await eventually(lambda: running.publisher.state.stats.anew == 1)
+        await running.drained()
         held = await objects(nats)
     assert {key: event.payload for key, event in held.items()} == standing(log)
 

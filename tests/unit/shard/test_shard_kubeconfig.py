@@ -33,8 +33,9 @@ def worked_with(tmp_path: Path) -> dict[str, Any]:
     """The file of a first start after a person entered a workspace and added a cluster elsewhere."""
     path = kubeconfig.write(tmp_path, OLD, b"ca-1", FIRST)
     config: dict[str, Any] = yaml.safe_load(path.read_text())
+    acme = {"server": f"{OLD}/clusters/root:acme", kubeconfig._AUTHORITY: authority(b"ca-1")}
     config["clusters"] += [
-        {"name": CURRENT, "cluster": {"server": f"{OLD}/clusters/root:acme", kubeconfig._AUTHORITY: authority(b"ca-1")}},
+        {"name": CURRENT, "cluster": acme},
         {"name": "elsewhere", "cluster": {"server": f"{OLD}0/clusters/x", "insecure-skip-tls-verify": True}},
     ]
     config["users"].append({"name": "robot", "user": {"token": "robot"}})

@@ -13,10 +13,10 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.storage.contract import Position, Record, Scope

@@ -44,8 +44,10 @@ def kinds_of_crd(crd: Object, identity: str = LOCAL) -> list[Kind]:
         return []
     spec = mapping(crd, "spec")
     names = {**mapping(spec, "names"), **mapping(crd, "status", "acceptedNames")}
-    # Objects written under an earlier spec are pruned and defaulted on the way out; a new spec raises the generation.
-    revised = mapping(crd, "metadata").get("generation", 1) != 1
+    # Objects written under an earlier spec are pruned and defaulted on the way out; a new spec raises the generation,
+    # and so does the beginning of a deletion, which changes nothing of what is served.
+    metadata = mapping(crd, "metadata")
+    revised = metadata.get("generation", 1) - bool(metadata.get("deletionTimestamp")) != 1
     return _kinds({**spec, "names": names}, identity, ("schema", "openAPIV3Schema"), revised)
 
 

@@ -12,7 +12,6 @@ import msgspec
 
 from atoll.machinery.meta.objects import Object
 
-
 #: Messages quote what they refuse, and that may be megabytes: longer texts are cut.
 MAX_MESSAGE_SIZE = 16 * 1024
 

@@ -23,7 +23,6 @@ from atoll.machinery.meta.objects import HOLE_SIZE, splice
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.log import Entry, Source
 
-MESSAGE_ID = "Nats-Msg-Id"
 _NO_HOLE = -1
 _SAFE = ":-._~"
 _PLAIN = re.compile(r"[a-zA-Z0-9:._~-]*\Z")

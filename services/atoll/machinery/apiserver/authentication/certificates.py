@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from atoll.machinery.apiserver.authentication.tokens import authenticated
-from atoll.machinery.apiserver.authorization.lru import LruCache
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.process.pki import issued_by

@@ -20,8 +20,8 @@ from atoll.machinery.apiserver.authentication.claims import Reference, Subject
 from atoll.machinery.apiserver.authentication.keys import KeySet
 from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNTS
-from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import AUTHENTICATED, User

@@ -24,11 +24,11 @@ from atoll.machinery.apiserver.authorization.effective import (
     is_service_account,
     user_key,
 )
-from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, PolicyCache
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED
 from atoll.machinery.apiserver.authorization.stamps import Stamp, Stamps
 from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, is_system_cluster
 from atoll.machinery.meta.user import User
 

@@ -16,10 +16,10 @@ import msgspec
 
 from atoll.machinery.apiserver.authorization import rbac_objects as objects
 from atoll.machinery.apiserver.authorization import stamps
-from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.authorization.rbac import Policy
 from atoll.machinery.apiserver.authorization.stamps import Stamp
 from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Position, Record, Scope
 

@@ -8,8 +8,8 @@ types (the wildcard rows say so) no stamp did either, so known stamps stay good.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.authorization.lru import LruCache
 from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, ResourceType
 
 RBAC_GROUP = "rbac.authorization.k8s.io"

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.options import ListOptions, list_options
 from atoll.machinery.apiserver.rest import frames
 from atoll.machinery.apiserver.selection import Selection, selection
-from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, NotAcceptable
 from atoll.machinery.storage.contract import Change, Compacted, Cursor, Operation, Scope, Store
 from atoll.machinery.wire.exchange import Exchange, Headers
@@ -133,12 +133,16 @@ class Watch:
         due = self._next_due(loop.time(), deadline)
         timer = loop.call_at(due, cursor.nudge)
         try:
-            while not exchange.closed and not self._ended:
+            while not exchange.closed:
+                # Asked before the read: what happened until the end was told is sent, the last deletions too.
+                ending = self._ended
                 changes = cursor.read(READ_LIMIT)
                 self._send_changes(exchange, changes)
                 await exchange.drain()
                 if len(changes) >= READ_LIMIT:
                     continue
+                if ending:
+                    return
                 if loop.time() >= due:
                     if loop.time() >= deadline:
                         return
@@ -169,10 +173,13 @@ class Watch:
         for change in changes:
             kind = _OPERATIONS[change.operation] if everything else self._transition(change)
             if kind:
-                frame = self._cache.frame(change.revision, kind, self._form, self._encoder(change))
+                frame = self._cache.frame(change.revision, kind, self._form, self._encoder(change, kind))
                 self._write(exchange, frame)
 
-    def _encoder(self, change: Change) -> Callable[[], bytes]:
+    def _encoder(self, change: Change, kind: str) -> Callable[[], bytes]:
+        if kind == frames.DELETED and change.operation is not Operation.DELETED:
+            # It left the selectors: as Kubernetes does, what was selected is sent, at the revision at which it left.
+            return lambda: self._encode(_at(change.before or change.after, change.revision))
         return lambda: self._encode(change.after)
 
     def _transition(self, change: Change) -> str:
@@ -183,6 +190,12 @@ class Watch:
         if after:
             return frames.MODIFIED if before else frames.ADDED
         return frames.DELETED if before else ""
+
+
+def _at(value: bytes, revision: int) -> bytes:
+    """A stored record with another revision in it."""
+    obj = decode(value)
+    return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
 
 
 _OPERATIONS = {
@@ -196,6 +209,3 @@ _OPERATIONS = {
 def headers() -> Headers:
     """Reply headers of a stream."""
     return (("content-type", JSON),)
-
-
-

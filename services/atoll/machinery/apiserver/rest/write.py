@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.call import Call, Plan, Reply, View
 from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.apiserver.rest import present
+from atoll.machinery.apiserver.rest.body import cannot_be_handled
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.metadata import (
     dedupe_owner_references,
@@ -25,7 +26,7 @@ from atoll.machinery.kinds.metadata import (
     validate_metadata_update,
 )
 from atoll.machinery.meta.objects import Object, encode, splice
-from atoll.machinery.meta.status import FieldError, invalid
+from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import TrackOptions, reset_fields
@@ -231,7 +232,13 @@ def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldErr
     return kind.schema.validate(obj, old) if kind.schema is not None else []
 
 
-def _refuse_invalid(kind: Kind, obj: Object, errors: Sequence[FieldError]) -> None:
+def _refuse_invalid(call: Call, obj: Object, errors: Sequence[FieldError]) -> None:
+    """Built-in kinds are decoded into types, so that a wrong one in a body is a 400; a patch is judged as a whole."""
+    kind = call.kind
+    if kind.builtin and call.info.verb in {"create", "update"}:
+        wrong = next((error for error in errors if error.type == "FieldValueTypeInvalid"), None)
+        if wrong is not None:
+            raise BadRequest(f"{cannot_be_handled(kind)}: json: {wrong}")
     if errors:
         # Metadata's types are judged with every kind's metadata and by the schema: told once.
         raise invalid(kind.group_kind, obj["metadata"].get("name", ""), list(dict.fromkeys(errors)))

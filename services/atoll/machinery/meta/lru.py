@@ -1,6 +1,7 @@
 """A dictionary with a bound: what was used longest ago goes first.
 
-Authentication and authorization keep their caches in it. Not thread-safe; each event loop owns its own.
+Authentication, authorization, catalogues and look-ups keep their caches in it. Not thread-safe; each event loop owns
+its own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,32 @@
+"""Objects of definitions that go: nothing is created any more once a CustomResourceDefinition is being deleted.
+
+The check gives the message; the guard holds in the write's own transaction, so that no object slips in between the
+emptying of a definition and its end.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.storage.contract import Flag, Stands
+
+CRDS = ResourceType("apiextensions.k8s.io", "customresourcedefinitions")
+
+
+class DefinitionLifecycle(Validator):
+    """Refuses creations of a cluster's own custom kinds while their definition terminates."""
+
+    def validate(self, review: Review) -> None:
+        kind = review.call.kind
+        if review.operation != "create" or kind.identity != LOCAL:
+            return
+        key = ObjectKey(CRDS, review.call.cluster, "", f"{kind.plural}.{kind.group}")
+        record = review.view.get(key)
+        if record is None:
+            return
+        if record.flags & Flag.DELETING:
+            name = review.obj["metadata"].get("name", "") if review.obj else ""
+            text = "create not allowed while custom resource definition is terminating"
+            raise errors.forbidden(kind, name, text)
+        review.guards.append(Stands(key, record.revision))

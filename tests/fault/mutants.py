@@ -1,0 +1,216 @@
+"""Planted bugs: a shard with one of its promises taken out, to see that the checkers notice.
+
+`python -m fault.mutants start ...` is `atoll start` with the bug named by FAULT_MUTANT patched into the product's
+modules before anything runs. The product knows nothing of this. Each bug is small and likely: a line in the wrong
+place, a forgotten check, a number off by one. Where a bug would keep a shard from starting it touches only the traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fault.validators.durability import OWN_PREFIXES
+from harness.shard import ShardProcess
+
+VARIABLE = "FAULT_MUTANT"
+#: How long a commit comes too late: long against a request, short against a run.
+LATE_S = 0.03
+_TESTS = Path(__file__).parents[1]
+
+
+class MutantProcess(ShardProcess):
+    """A shard with one bug planted in it."""
+
+    module = "fault.mutants"
+
+    def __init__(self, directory: Path, mutant: str) -> None:
+        paths = os.pathsep.join((str(_TESTS.parent / "services"), str(_TESTS)))
+        super().__init__(directory, environment={VARIABLE: mutant, "PYTHONPATH": paths})
+
+
+def _of_traffic(taken: Sequence[Any]) -> bool:
+    names = (mutation.key.name for submit in taken for mutation in submit.mutations if hasattr(mutation, "key"))
+    return any(name.startswith(OWN_PREFIXES) for name in names)
+
+
+def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[Any, list[Any], Any], None]) -> None:
+    """Apply a batch as ever, do `early`, commit only then, do `late`."""
+    from atoll.machinery.storage import lmdb_store
+    from atoll.machinery.storage.batch import Batch
+    from atoll.machinery.storage.writer import Lazy, Writer
+
+    straight = Writer._start
+
+    def start(writer: Any, loop: asyncio.AbstractEventLoop) -> None:
+        if not _of_traffic(writer._queue):
+            straight(writer, loop)
+            return
+        taken, lazy = writer._take(), Lazy(dict(writer.marks), writer.published)
+        batch = Batch(writer._options, writer._records, writer._clock)
+        writer._clock.sync()
+        txn = writer._records.environment.env.begin(write=True)
+        for submit in taken:
+            writer._apply(txn, batch, submit)
+        writer._write_meta(txn, batch, lazy)
+        early(writer, taken, batch)
+
+        def finish() -> None:
+            txn.commit()
+            batch.settle(committed=True)
+            writer._busy = False
+            writer._forget(lazy)
+            late(writer, taken, batch)
+            writer._kick(loop)
+
+        loop.call_later(LATE_S, finish)
+
+    Writer._start = start  # type: ignore[method-assign]
+    lmdb_store._slow = lambda *_: False
+
+
+def _answer(_writer: Any, taken: list[Any], _batch: Any) -> None:
+    for submit in taken:
+        submit.answer()
+
+
+def _publish(writer: Any, _taken: list[Any], batch: Any) -> None:
+    if batch.changes:
+        writer._hub.publish(batch.changes, batch.changes[-1].revision)
+
+
+def acknowledge_before_commit() -> None:
+    """The client hears of success before the transaction is on disk."""
+
+    def late(writer: Any, taken: list[Any], batch: Any) -> None:
+        _publish(writer, taken, batch)
+
+    _commit_late(_answer, late)
+
+
+def publish_before_commit() -> None:
+    """Watches are told of changes before the transaction is on disk."""
+    _commit_late(_publish, _answer)
+
+
+def lost_cursor() -> None:
+    """After a restart the publisher believes that everything up to the log's end is in the stream."""
+    from atoll.machinery.stream.lane import Lane
+    from atoll.machinery.stream.resume import Plan
+
+    planned = Lane._plan
+
+    def plan(lane: Any, tip: Any) -> Plan:
+        found = planned(lane, tip)
+        if lane._cursor is None:
+            return found
+        return msgspec.structs.replace(found, after=lane._log.last())
+
+    Lane._plan = plan  # type: ignore[method-assign]
+
+
+def early_bookmark() -> None:
+    """A bookmark is written in front of the events it speaks of."""
+    from atoll.machinery.apiserver.rest import frames
+    from atoll.machinery.apiserver.rest.watch import Watch
+
+    sent = Watch._send_changes
+
+    def send(watch: Any, exchange: Any, changes: list[Any]) -> None:
+        if len(changes) > 1:
+            watch._write(exchange, frames.bookmark(watch._call.kind, watch._form, changes[-1].revision))
+        sent(watch, exchange, changes)
+
+    Watch._send_changes = send  # type: ignore[method-assign]
+
+
+def no_fence() -> None:
+    """A second process may open the store for writing."""
+    from atoll.machinery.storage import files
+
+    def own(directory: Path) -> int:
+        return os.open(directory / files.OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    files.own = own
+
+
+def split_batch() -> None:
+    """The mutations of one submit are committed one by one."""
+    from atoll.machinery.storage.writer import Writer
+
+    async def submit(writer: Any, mutations: Sequence[Any], guards: Sequence[Any]) -> list[int]:
+        results: list[int] = []
+        for mutation in mutations:
+            results += await writer._enqueue([mutation], (), None)
+        return results
+
+    Writer.submit = submit  # type: ignore[method-assign]
+
+
+def unverified_crc() -> None:
+    """Records are served without a look at their checksum."""
+    from atoll.machinery.storage.records import Records
+
+    Records.verify = lambda *_: None  # type: ignore[method-assign]
+
+
+def off_by_one_resume() -> None:
+    """A watch goes on from the revision it was given instead of from behind it."""
+    from atoll.machinery.storage.cursors import Cursors
+
+    opened = Cursors.open
+    Cursors.open = lambda cursors, scope, revision: opened(cursors, scope, revision - 1)  # type: ignore[method-assign]
+
+
+def forgotten_cluster() -> None:
+    """A watch of one cluster sees the others too."""
+    from atoll.machinery.storage.cursors import LmdbCursor
+
+    read = LmdbCursor._read_ring
+
+    def read_ring(cursor: Any, limit: int) -> Any:
+        scope = cursor._scope
+        cursor._scope = msgspec.structs.replace(scope, cluster="")
+        try:
+            return read(cursor, limit)
+        finally:
+            cursor._scope = scope
+
+    LmdbCursor._read_ring = read_ring  # type: ignore[method-assign]
+
+
+def lost_precondition() -> None:
+    """The writer trusts that the object still stands where its author saw it."""
+    from atoll.machinery.storage.apply import Application
+
+    def expect(application: Any, key: Any, expected: int) -> Any:
+        return application._standing(key)
+
+    Application._expect = expect  # type: ignore[method-assign]
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    planted.__name__: planted
+    for planted in (
+        acknowledge_before_commit, publish_before_commit, lost_cursor, early_bookmark, no_fence, split_batch,
+        unverified_crc, off_by_one_resume, forgotten_cluster, lost_precondition,
+    )
+}  # fmt: skip
+
+
+def main() -> None:
+    """Plant, then be `atoll`."""
+    MUTANTS[os.environ.pop(VARIABLE)]()
+    from atoll.cli.main import run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Each planted bug is found, by the check that is there for it; and the product passes the same checks.
+
+Bugs of the writer and of watches are run under the campaign of `test_kills`; the others under the scenario that
+knows them. A bug may need luck, so each has a few runs, and each run a seed of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fault.mutants import MUTANTS, MutantProcess
+from fault.scenarios import campaign
+from fault.scenarios.campaign import Plan
+from fault.scenarios.damage import DAMAGED, served_after_damage
+from fault.scenarios.fencing import second_is_refused
+from fault.validators import violation as named
+from fault.validators.violation import Violation
+from harness.shard import ShardProcess
+
+RUNS = 3
+ONE_KILL = Plan(kills=1, shortest_s=0.8, longest_s=1.2, survives=False)
+NO_KILL = Plan(kills=0, shortest_s=2.5, survives=False)
+#: Which bug shows under which plan, and as what.
+OF_CAMPAIGNS: dict[str, tuple[Plan, tuple[type[Violation], ...]]] = {
+    "acknowledge_before_commit": (ONE_KILL, (named.LostWrite,)),
+    "publish_before_commit": (ONE_KILL, (named.Unfaithful, named.NotResumed)),
+    "early_bookmark": (NO_KILL, (named.EarlyBookmark, named.Unordered)),
+    "off_by_one_resume": (NO_KILL, (named.NotResumed, named.Duplicate)),
+    "forgotten_cluster": (NO_KILL, (named.Unfiltered,)),
+    "lost_precondition": (NO_KILL, (named.LostUpdate, named.BrokenPrecondition, named.LostWrite)),
+}
+ELSEWHERE = {"no_fence", "unverified_crc", "lost_cursor", "split_batch"}
+
+
+def test_every_planted_bug_is_hunted() -> None:
+    assert OF_CAMPAIGNS.keys() | ELSEWHERE == MUTANTS.keys()
+    assert len(MUTANTS) >= 8
+
+
+async def hunt(directory: Path, mutant: str, plan: Plan, seed: int) -> Violation | None:
+    directory.mkdir()
+    try:
+        history, stored = await campaign.run(MutantProcess(directory, mutant), plan, seed)
+        await asyncio.to_thread(campaign.judge, history, stored, 0.0)
+    except Violation as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("mutant", OF_CAMPAIGNS)
+async def test_a_bug_under_load_is_found_by_name(tmp_path: Path, mutant: str) -> None:
+    plan, expected = OF_CAMPAIGNS[mutant]
+    for attempt in range(RUNS):
+        found = await hunt(tmp_path / f"run{attempt}", mutant, plan, 700 + attempt)
+        if found is not None:
+            assert isinstance(found, expected), f"found as {type(found).__name__}: {found}"
+            return
+    pytest.fail(f"{mutant} was not found in {RUNS} runs")
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path) as first:
+        second_is_refused(first, ShardProcess(tmp_path), tmp_path)
+
+
+def test_a_store_without_a_fence_is_found(tmp_path: Path) -> None:
+    make = partial(MutantProcess, tmp_path, "no_fence")
+    with make() as first, pytest.raises(named.NotFenced):
+        second_is_refused(first, make(), tmp_path)
+
+
+def test_damaged_objects_are_refused_and_the_others_served(tmp_path: Path) -> None:
+    assert served_after_damage(ShardProcess(tmp_path)) == DAMAGED
+
+
+def test_checksums_nobody_looks_at_are_found(tmp_path: Path) -> None:
+    with pytest.raises(named.WrongAnswer):
+        served_after_damage(MutantProcess(tmp_path, "unverified_crc"))

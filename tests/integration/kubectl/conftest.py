@@ -1,0 +1,35 @@
+"""One shard, and every kubectl there is: the newest of PyPI and the one on PATH, each named with its version."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.kubectl import Kubectl, kubectls
+from harness.shard import ShardProcess
+
+
+@pytest.fixture(scope="session")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    with ShardProcess(tmp_path_factory.mktemp("shard")) as running:
+        yield running
+
+
+def _version(binary: Path) -> str:
+    told = subprocess.run([binary, "version", "--client", "-o", "json"], capture_output=True, check=True, text=True)
+    return str(json.loads(told.stdout)["clientVersion"]["gitVersion"])
+
+
+@pytest.fixture(scope="module", params=kubectls(), ids=lambda path: f"{path.parent.name}-kubectl")
+def kubectl(request: pytest.FixtureRequest, shard: ShardProcess, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """kubectl with a copy of the administrator's kubeconfig, so that moving about stays its own business."""
+    directory = tmp_path_factory.mktemp("kubectl")
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(shard.kubeconfig.read_text())
+    kubeconfig.chmod(0o600)
+    print(f"{request.param} is {_version(request.param)}")
+    return Kubectl(directory, kubeconfig, request.param)

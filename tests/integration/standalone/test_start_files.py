@@ -1,0 +1,132 @@
+"""What a start leaves in the root directory, and what the next one makes of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from harness.api import Api, configmap, eventually
+from harness.kubectl import Kubectl
+from harness.processes import mode
+from harness.shard import ShardProcess
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+DEFAULT = "/api/v1/namespaces/default"
+
+
+def kubeconfig(shard: ShardProcess) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(shard.kubeconfig.read_text())
+    return found
+
+
+def by_name(config: dict[str, Any], part: str) -> dict[str, Any]:
+    return {entry["name"]: entry[part] for entry in config[f"{part}s"]}
+
+
+def test_everything_in_the_root_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, "--audit-log-path", str(tmp_path / "atoll" / "audit.log")) as shard:
+        eventually((shard.root / "stream.json").exists, "stream.json")
+        wanted = {
+            "admin.kubeconfig", ".admin-token-store", "apiserver.crt", "apiserver.key", "sa.key", "serving-ca.crt",
+            "serving-ca.key", "sealing-keys.json", "stream.json", "store", "nats", "audit.log",
+        }  # fmt: skip
+        assert wanted <= {path.name for path in shard.root.iterdir()}
+        assert mode(shard.root) == 0o700
+        files = [path for path in shard.root.iterdir() if path.is_file()]
+        files += [path for path in (shard.root / "store").iterdir() if path.is_file()]
+        assert {path.name: oct(mode(path)) for path in files if mode(path) != 0o600} == {}
+        assert (mode(shard.root / "store"), mode(shard.root / "nats")) == (0o700, 0o700)
+
+
+def test_a_directory_that_was_there_is_closed_to_others(tmp_path: Path) -> None:
+    (tmp_path / "atoll").mkdir(mode=0o755)
+    with ShardProcess(tmp_path) as shard:
+        assert mode(shard.root) == 0o700
+
+
+def test_the_kubeconfig_has_the_contexts_and_users_of_kcp(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path) as shard:
+        config = kubeconfig(shard)
+        servers = {name: cluster["server"] for name, cluster in by_name(config, "cluster").items()}
+        assert servers == {
+            "root": f"{shard.url}/clusters/root", "base": shard.url, "system:admin": f"{shard.url}/clusters/system:admin",
+        }  # fmt: skip
+        contexts = {name: (found["user"], found["cluster"]) for name, found in by_name(config, "context").items()}
+        assert contexts == {
+            "root": ("kcp-admin", "root"), "base": ("kcp-admin", "base"),
+            "system:admin": ("shard-admin", "system:admin"), "shard-base": ("shard-admin", "base"),
+        }  # fmt: skip
+        assert (config["current-context"], set(by_name(config, "user"))) == ("root", {"kcp-admin", "shard-admin"})
+        kubectl = Kubectl(tmp_path, shard.kubeconfig)
+        who = kubectl.ok("auth", "whoami", "-o", "jsonpath={.status.userInfo}")
+        assert (json.loads(who)["username"], "system:kcp:admin" in json.loads(who)["groups"]) == ("kcp-admin", True)
+        who = kubectl.ok("--context", "system:admin", "auth", "whoami", "-o", "jsonpath={.status.userInfo}")
+        assert (json.loads(who)["username"], "system:masters" in json.loads(who)["groups"]) == ("shard-admin", True)
+
+
+def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path) as shard:
+        kubectl = Kubectl(tmp_path, shard.kubeconfig)
+        kubectl.ok("create", "workspace", "acme", "--enter")
+        kubectl.ok("create", "configmap", "kept", "--from-literal=a=b")
+        tokens = [shard.token(user) for user in ("shard-admin", "kcp-admin")]
+        url, uid = shard.url, kubectl.ok("get", "configmap", "kept", "-o", "jsonpath={.metadata.uid}")
+        assert shard.stop() == 0
+        assert kubeconfig(shard)["current-context"] == "workspace.kcp.io/current"
+        shard.start()
+        assert (shard.url, shard.token("shard-admin")) == (url, tokens[0])
+        # kcp makes the other tokens anew at each start.
+        assert shard.token("kcp-admin") != tokens[1]
+        assert kubectl.ok("get", "configmap", "kept", "-o", "jsonpath={.metadata.uid}") == uid
+        assert Api(shard, "root", token=tokens[1]).get(DEFAULT, expect=401).json["reason"] == "Unauthorized"
+
+
+def test_a_person_stays_in_their_workspace_when_the_port_had_to_change(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path) as shard:
+        kubectl = Kubectl(tmp_path, shard.kubeconfig)
+        kubectl.ok("create", "workspace", "acme", "--enter")
+        kubectl.ok("create", "configmap", "kept")
+        shard.stop()
+        old = urlsplit(shard.url)
+        with socket.create_server((old.hostname or "", old.port or 0)):
+            shard.start()
+            assert shard.url != f"https://{old.netloc}"
+            assert kubectl.ok("get", "configmaps", "kept", "-o", "name") == "configmap/kept\n"
+            assert kubectl.ok("ws", ".").startswith('Current workspace is "root:acme"')
+
+
+def test_without_admin_users_there_is_no_kubeconfig_and_nobody_is_anybody(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text('given,boss,u-1,"system:masters"\n')
+    shard = ShardProcess(tmp_path, "--skip-admin-user", "--token-auth-file", str(tokens))
+    shard.spawn()
+    try:
+        eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement", timeout_s=30)
+        assert not shard.kubeconfig.exists()
+        assert not (shard.root / ".admin-token-store").exists()
+        assert "KUBECONFIG" not in shard.stdout_path.read_text()
+    finally:
+        assert shard.stop() == 0
+
+
+def test_serving_every_address_is_reached_by_name_and_by_number(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, "--bind-address", "0.0.0.0") as shard:
+        assert shard.url.startswith("https://127.0.0.1:")
+        Kubectl(tmp_path, shard.kubeconfig).ok("get", "--raw", "/readyz")
+        port = urlsplit(shard.url).port
+        for name in ("localhost", socket.gethostname()):
+            with socket.create_connection(("127.0.0.1", port or 0), timeout=10) as raw:
+                shard.tls().wrap_socket(raw, server_hostname=name).close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="a machine without IPv6")
+def test_an_ipv6_address_stands_in_brackets(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, "--bind-address", "::1") as shard:
+        assert shard.url.startswith("https://[::1]:")
+        assert Api(shard, "root").post(CONFIGMAPS, configmap("a")).json["metadata"]["name"] == "a"

@@ -1,0 +1,163 @@
+"""The pipeline over a real connection: what is acknowledged is a prefix of what was sent."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.stream.connection import Connection, Unavailable, Unresponsive
+from atoll.machinery.stream.definitions import definition
+from atoll.machinery.stream.pipeline import Acked, Limits, Outgoing, OutOfSequence, Pipeline
+from atoll.machinery.stream.streams import ensure
+from harness.nats import NatsServer
+
+SUBJECT = "atoll.changes.root.core.core.configmaps.c1"
+LIMITS = Limits()
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    async with NatsServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def connection(server: NatsServer) -> AsyncIterator[Connection]:
+    connection = await server.connect()
+    await ensure(connection, definition("changes", "root"))
+    yield connection
+    await connection.close()
+
+
+async def opened(connection: Connection, limits: Limits = LIMITS, sequence: int = 0) -> Pipeline:
+    pipeline = Pipeline(connection, limits, Acked(0, sequence, 0))
+    await pipeline.open()
+    return pipeline
+
+
+def message(revision: int, message_id: str = "", size: int = 10) -> Outgoing:
+    return Outgoing(SUBJECT, b"x" * size, {}, revision, message_id or f"id-{revision}")
+
+
+async def test_what_is_sent_is_acknowledged_in_order(connection: Connection) -> None:
+    pipeline = await opened(connection)
+    for revision in range(1, 3001):
+        await pipeline.send(message(revision), revision)
+    await pipeline.drain()
+    assert (pipeline.acked, pipeline.in_flight, pipeline.acks) == (Acked(3000, 3000, 3000), 0, 3000)
+    await pipeline.close()
+
+
+@pytest.mark.parametrize("limits", [Limits(messages=5), Limits(size_bytes=5 * 1800)])
+async def test_no_more_is_in_flight_than_allowed(connection: Connection, limits: Limits) -> None:
+    pipeline = await opened(connection, limits)
+    most = 0
+    for revision in range(1, 200):
+        await pipeline.send(message(revision, size=1000), revision)
+        most = max(most, pipeline.in_flight)
+    assert most == 5
+    await pipeline.close()
+
+
+async def test_one_message_above_the_bound_still_goes_alone(connection: Connection) -> None:
+    pipeline = await opened(connection, Limits(size_bytes=10))
+    await pipeline.send(message(1, size=5000), 1)
+    await pipeline.send(message(2, size=5000), 2)
+    await pipeline.drain()
+    assert pipeline.acked.revision == 2
+    await pipeline.close()
+
+
+async def test_skipped_revisions_are_done_when_those_before_them_are(connection: Connection) -> None:
+    pipeline = await opened(connection)
+    pipeline.skip(1)
+    assert pipeline.acked == Acked(1, 0, 0)
+    await pipeline.send(message(2), 2)
+    pipeline.skip(3)
+    assert pipeline.acked.revision == 1
+    await pipeline.drain()
+    assert pipeline.acked == Acked(3, 1, 2)
+    await pipeline.close()
+
+
+async def test_a_stream_that_ends_elsewhere_stops_everything_behind_the_refusal(connection: Connection) -> None:
+    first, second = await opened(connection), await opened(connection)
+    await first.send(message(1), 1)
+    await first.drain()
+    with pytest.raises(OutOfSequence):
+        for revision in range(2, 50):
+            await second.send(message(revision), revision)
+        await second.drain()
+    assert second.acked == Acked(0, 0, 0)
+    info = await connection.api("STREAM.INFO.atoll-changes-root")
+    assert info["state"]["messages"] == 1
+    for pipeline in (first, second):
+        await pipeline.close()
+
+
+@pytest.mark.parametrize("strangers", [1, 2, 7])
+async def test_nothing_of_a_window_is_stored_behind_a_strangers_message(
+    server: NatsServer, connection: Connection, strangers: int
+) -> None:
+    pipeline = await opened(connection)
+    other = await server.connect()
+    for revision in range(1, 101):
+        await pipeline.send(message(revision), revision)
+    await pipeline.drain()
+    for _ in range(strangers):
+        await other.client.jetstream().publish(SUBJECT, b"stranger")
+    with pytest.raises(OutOfSequence):
+        for revision in range(101, 201):
+            await pipeline.send(message(revision), revision)
+        await pipeline.drain()
+    # Asked behind whatever was still in flight, on the same connection.
+    info = await connection.api("STREAM.INFO.atoll-changes-root")
+    assert info["state"]["messages"] == 100 + strangers
+    await pipeline.close()
+    await other.close()
+
+
+async def test_a_duplicate_that_the_server_swallows_is_not_taken_for_stored(connection: Connection) -> None:
+    pipeline = await opened(connection)
+    await pipeline.send(message(1, "same"), 1)
+    await pipeline.send(message(2, "same"), 2)
+    with pytest.raises(OutOfSequence):
+        await pipeline.drain()
+    assert pipeline.acked.revision == 1
+    await pipeline.close()
+
+
+async def test_a_server_that_falls_silent_is_noticed(server: NatsServer, connection: Connection) -> None:
+    pipeline = await opened(connection, Limits(stall_s=0.2))
+    os.kill(server.server.pid, signal.SIGSTOP)
+    try:
+        await pipeline.send(message(1), 1)
+        with pytest.raises(Unresponsive):
+            await pipeline.drain()
+    finally:
+        os.kill(server.server.pid, signal.SIGCONT)
+    await pipeline.close()
+
+
+async def test_a_lost_connection_is_noticed_at_once(server: NatsServer, connection: Connection) -> None:
+    pipeline = await opened(connection, Limits(stall_s=100.0))
+    os.kill(server.server.pid, signal.SIGSTOP)
+    await pipeline.send(message(1), 1)
+    os.kill(server.server.pid, signal.SIGKILL)
+    with pytest.raises(Unavailable):
+        await pipeline.drain()
+    await pipeline.close()
+
+
+async def test_a_subject_that_no_stream_keeps_is_an_error(server: NatsServer) -> None:
+    connection = await server.connect()
+    pipeline = await opened(connection)
+    await pipeline.send(message(1), 1)
+    with pytest.raises(Unavailable):
+        await pipeline.drain()
+    await pipeline.close()
+    await connection.close()
