@@ -96,7 +96,21 @@ def acknowledge_before_commit() -> None:
 
 def publish_before_commit() -> None:
     """Watches are told of changes before the transaction is on disk."""
-    _commit_late(_publish, _answer)
+
+    def show(writer: Any, _taken: list[Any], batch: Any) -> None:
+        hub = writer._hub
+        hub.ring.extend(batch.changes)
+        for watchers in hub._watchers.values():
+            for watcher in tuple(watchers):
+                watcher.wake(hub.last)
+
+    def finish(writer: Any, taken: list[Any], batch: Any) -> None:
+        hub = writer._hub
+        hub.last = batch.changes[-1].revision if batch.changes else hub.last
+        hub._wake_waiting()
+        _answer(writer, taken, batch)
+
+    _commit_late(show, finish)
 
 
 def lost_cursor() -> None:

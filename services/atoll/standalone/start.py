@@ -106,7 +106,11 @@ class Standalone:
         if not asked:
             with contextlib.suppress(OSError, ValueError):
                 return await front.listen(int(file.read_text()))
-        port = await front.listen(asked)
+        try:
+            port = await front.listen(asked)
+        except OSError as error:
+            where = f"{self._config.bind_address}:{asked} cannot be listened on ({error.strerror})"
+            raise OSError(error.errno, f"{where}; --secure-port names another port, 0 picks a free one") from error
         write_private(file, b"%d\n" % port)
         return port
 

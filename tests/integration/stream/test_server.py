@@ -13,11 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import nats
 import pytest
 
-from atoll.machinery.stream.connection import TooOld, check_version
+from atoll.machinery.process.pki import make_ca, make_serving
+from atoll.machinery.stream.connection import Connection, TooOld, Unavailable, check_version
 from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
+from atoll.machinery.stream.server_config import TlsFiles, write_private
 from atoll.machinery.stream.server_process import ServerFailed, find_binary
 from harness.nats import NatsServer, eventually
 
@@ -142,11 +145,13 @@ async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp
 
 async def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path) -> None:
     async with NatsServer(tmp_path, backoff_s=0.3) as server:
-        port = server.server.address.rsplit(":", 1)[1]
         first = server.server.pid
+        config = json.loads((server.directory / "server.conf").read_text())
+        config["jetstream"]["store_dir"] = str(tmp_path / "elsewhere")
+        (tmp_path / "stranger.conf").write_text(json.dumps(config))
         os.kill(first, signal.SIGKILL)
         await eventually(lambda: not alive(first))
-        stranger = start_process(str(find_binary()), "-a", "127.0.0.1", "-p", port, stderr=subprocess.DEVNULL)
+        stranger = start_process(str(find_binary()), "-c", str(tmp_path / "stranger.conf"))
         await eventually(lambda: bool(listening(stranger.pid)))
         await eventually(lambda: server.server.pid not in (0, first))
         second = server.server.pid
@@ -195,3 +200,24 @@ def test_a_server_at_the_floor_or_above_is_accepted(version: str) -> None:
 def test_a_server_below_the_floor_is_refused(version: str) -> None:
     with pytest.raises(TooOld):
         check_version(version)
+
+
+async def test_with_tls_a_client_checks_the_certificate(tmp_path: Path) -> None:
+    ca = make_ca("nats-ca")
+    pair = make_serving(ca, ["127.0.0.1"])
+    files = TlsFiles(tmp_path / "nats.crt", tmp_path / "nats.key", tmp_path / "ca.crt")
+    for path, data in (
+        (files.cert_file, pair.certificate),
+        (files.key_file, pair.key),
+        (files.ca_file, ca.certificate),
+    ):
+        write_private(path, data)
+    async with NatsServer(tmp_path, tls=files) as server:
+        assert server.server.address.startswith("tls://")
+        assert server.operator["ca_file"] == str(files.ca_file)
+        connection = await server.connect()
+        await connection.close()
+        stranger = tmp_path / "stranger.crt"
+        write_private(stranger, make_ca("another").certificate)
+        with pytest.raises(Unavailable):
+            await Connection.open(msgspec.structs.replace(server.access, ca_file=str(stranger)), "test")

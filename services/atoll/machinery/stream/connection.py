@@ -29,6 +29,7 @@ log = structlog.get_logger()
 
 VERSION_FLOOR = (2, 14, 3)
 _CONNECT_TIMEOUT_S = 5.0
+_CLOSE_TIMEOUT_S = 2.0
 _REQUEST_TIMEOUT_S = 5.0
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 5.0
 
@@ -111,7 +112,7 @@ class Connection:
                     ping_interval=20,
                 )
         except Exception as error:
-            await self._abandon()
+            await self.close()
             raise Unavailable(f"connecting failed: {error!r}") from error
         try:
             check_version(str(self.client._server_info.get("version", "")))
@@ -120,18 +121,18 @@ class Connection:
             raise
 
     async def close(self) -> None:
+        """Close it, by force if the client does not manage in time. Never raises."""
+        transport = self.client._transport
         try:
-            await self.client.close()
+            # It waits for a TLS farewell that never comes if the handshake failed.
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self.client.close()
         except Exception as error:
             log.debug("nats close failed", error=repr(error))
-        self._lose()
-
-    async def _abandon(self) -> None:
-        """The client leaves the socket of a connection that was refused half way to the garbage collector."""
-        transport = self.client._transport
-        await self.close()
         if transport is not None:
+            # The client leaves the socket of a connection refused half way to the garbage collector.
             transport.close()  # type: ignore[no-untyped-call]
+        self._lose()
 
     def on_lost(self, listener: Callable[[Exception], None]) -> None:
         """Call back with Unavailable when the connection is lost; at once if it is."""

@@ -37,6 +37,8 @@ from atoll.machinery.stream.server_process import (
     is_free,
 )
 
+__all__ = ["EmbeddedServer", "ServerFailed", "ServerOptions", "find_binary"]
+
 log = structlog.get_logger()
 
 _READY_TIMEOUT_S = 30.0

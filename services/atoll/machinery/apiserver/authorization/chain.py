@@ -34,7 +34,10 @@ from atoll.machinery.meta.user import User
 
 ALWAYS_ALLOWED_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 #: Paths of the shard itself, outside any workspace: judged by the RBAC of `root`, as kcp judges /metrics.
-SHARD_PATHS = frozenset({"/metrics", "/version", "/openid/v1/jwks", "/.well-known/openid-configuration"})
+SHARD_PATHS = frozenset({
+    "/metrics", "/version", "/openid/v1/jwks", "/.well-known/openid-configuration", "/openapi/v2", "/openapi/v3",
+})  # fmt: skip
+_SHARD_OPENAPI = "/openapi/v3/"
 MAX_DECISIONS = 8192
 
 _OPEN_PHASES = frozenset({"Initializing", "Ready", "Inactive", "Terminating", "Deleting"})
@@ -54,7 +57,9 @@ class Question:
     def __init__(self, decider: Authorizer, snapshot: View, attributes: Attributes, deep: bool) -> None:
         self.attributes = attributes
         self.deep = deep
-        self.shard_path = not attributes.cluster and attributes.path in SHARD_PATHS
+        self.shard_path = not attributes.cluster and (
+            attributes.path in SHARD_PATHS or attributes.path.startswith(_SHARD_OPENAPI)
+        )
         self.cluster = ROOT if self.shard_path else attributes.cluster
         self.who: Effective = effective(attributes.user, self.cluster)
         self.by_name = False

@@ -45,6 +45,7 @@ from atoll.machinery.storage.contract import (
 CLUSTER_ANNOTATION = "kcp.io/cluster"
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
+_OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "generateName", "managedFields")
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -88,6 +89,13 @@ def stamp_cluster(obj: Object, cluster: str) -> None:
     """Add the annotation that tells objects of different clusters apart."""
     annotations = obj["metadata"].get("annotations") or {}
     obj["metadata"]["annotations"] = {**annotations, CLUSTER_ANNOTATION: cluster}
+
+
+def tidy_metadata(obj: Object) -> None:
+    """Leave out what is empty, as Kubernetes' own encoding of metadata does, so that empty and absent are one."""
+    metadata = obj["metadata"]
+    for name in [name for name in _OMITTED_EMPTY if name in metadata and not metadata[name]]:
+        del metadata[name]
 
 
 def wipe_system_fields(obj: Object) -> None:
@@ -154,6 +162,7 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
     """Plan the creation of a prepared object. `tracked`: an apply already wrote its managed fields."""
     call, kind = writing.call, writing.call.kind
     strip_cluster(obj)
+    tidy_metadata(obj)
     if kind.schema is not None:
         kind.schema.prune(obj)
         kind.schema.default(obj)
@@ -180,6 +189,7 @@ def finish_update(
     """Plan the change of a stored object to `obj`; deletes it when that removes what held it."""
     call, kind = writing.call, writing.call.kind
     strip_cluster(obj)
+    tidy_metadata(obj)
     before = dict(old.obj, metadata=dict(old.obj["metadata"]))
     strip_cluster(before)
     if kind.schema is not None:

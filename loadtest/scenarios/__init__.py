@@ -1,0 +1,5 @@
+"""One file a scenario; its docstring's first paragraph is the question that it answers.
+
+Each has `async def run(bench) -> list[Row]`, makes its own server and leaves nothing behind. Sizes and times are
+bounded: `bench.size(quick, full)`.
+"""

@@ -1,0 +1,44 @@
+"""What does a GET of a 1 KB object cost the server, and how many a second does one process answer?
+
+By kcp-admin, whom RBAC lets in: no short cut of system:masters.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+from loadtest.bench import CONFIG_MAPS, Bench, config_map, sound
+from loadtest.http import Load, closed_loop
+from loadtest.report import Row
+from loadtest.server import Cost, Server
+
+PATH = "/clusters/root/api/v1/namespaces/default/configmaps/hot"
+
+
+async def run(bench: Bench) -> list[Row]:
+    seconds = bench.size(4, 20)
+    async with bench.server() as server:
+        async with server.client() as client:
+            await client.create(CONFIG_MAPS, config_map("hot"), "default")
+        await _load(server, 16, 1)
+        rows = []
+        for connections in (16, 32):
+            load, cost = await _load(server, connections, seconds)
+            rows.extend(
+                [
+                    Row(f"GET 1 KB, {connections} clients", load.rate, "/s", 12_000, more=True),
+                    Row("  CPU a request", cost.cpu_s / load.answers * 1e6, "us", 50, note=_latency(load)),
+                ]
+            )
+        return rows
+
+
+async def _load(server: Server, connections: int, seconds: int) -> tuple[Load, Cost]:
+    origin = server.origin
+    with Cost(server) as cost:
+        load = await closed_loop(origin, repeat(origin.request("GET", PATH)), connections, seconds)
+    return sound(load), cost
+
+
+def _latency(load: Load) -> str:
+    return f"p50 {load.percentile_ms(0.5):.2f} ms, p99 {load.percentile_ms(0.99):.2f} ms"
