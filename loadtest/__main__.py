@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import importlib
 import os
-import pkgutil
 import sys
 import tempfile
 import time
@@ -19,16 +18,12 @@ from pathlib import Path
 
 import uvloop
 
-from loadtest import processes, report, scenarios
+from loadtest import processes, report
 from loadtest.bench import Bench
+from loadtest.scenarios import ORDER
 
 #: A scenario that takes longer has hung.
 LIMIT_S = {True: 300.0, False: 3600.0}
-
-
-def names() -> list[str]:
-    """All scenarios, as they are listed in the package."""
-    return sorted(module.name for module in pkgutil.iter_modules(scenarios.__path__))
 
 
 async def measure(name: str, place: Path, *, quick: bool) -> report.Section:
@@ -59,14 +54,14 @@ async def run(chosen: list[str], *, quick: bool) -> list[report.Section]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="loadtest", description="Benchmarks beside their budgets.")
-    parser.add_argument("scenario", nargs="*", help=f"some of: {' '.join(names())}")
+    parser.add_argument("scenario", nargs="*", help=f"some of: {' '.join(ORDER)}")
     parser.add_argument("--quick", action="store_true", help="small sizes: minutes instead of an hour")
     parser.add_argument("--out", type=Path, default=Path("loadtest/results/last.json"), help="where the JSON goes")
     given = parser.parse_args()
-    unknown = set(given.scenario) - set(names())
+    unknown = set(given.scenario) - set(ORDER)
     if unknown:
         parser.error(f"no such scenario: {' '.join(sorted(unknown))}")
-    sections = uvloop.run(run(given.scenario or names(), quick=given.quick))
+    sections = uvloop.run(run(given.scenario or list(ORDER), quick=given.quick))
     report.write(given.out, sections, quick=given.quick)
     sys.stdout.write(f"{report.table(sections)}\nwritten to {given.out}\n")
     return int(any(section.failed for section in sections))

@@ -109,9 +109,10 @@ class Connection(asyncio.Protocol):
         self._left = int(data[at + len(_LENGTH) : data.index(b"\r", at + 2)]) if at >= 0 else _UNKNOWN
 
 
-async def connect(origin: Origin, count: int, make: Callable[[], asyncio.Protocol]) -> list[asyncio.BaseTransport]:
+async def connect(origin: Origin, count: int, make: Callable[[], asyncio.Protocol]) -> list[asyncio.Transport]:
     """Open connections, a few at a time."""
-    loop, found = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    found: list[asyncio.Transport] = []
     for begin in range(0, count, 16):
         some = [
             loop.create_connection(make, origin.host, origin.port, ssl=origin.tls, server_hostname="localhost")

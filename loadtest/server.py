@@ -40,7 +40,7 @@ class Server(ShardProcess):
     async def free_children(self) -> None:
         """Wait for what it starts beside itself, and let that run anywhere."""
         async with asyncio.timeout(START_TIMEOUT_S):
-            while len(found := processes.tree(self.pid)) < 2:
+            while len(found := processes.tree(self.pid)) < 2:  # noqa: ASYNC110  (another process)
                 await asyncio.sleep(0.02)
         for pid in found[1:]:
             os.sched_setaffinity(pid, processes.USABLE)
@@ -80,6 +80,7 @@ class Cost:
 @asynccontextmanager
 async def running(directory: Path, server_cores: set[int]) -> AsyncIterator[Server]:
     """A started server; stopped at the end."""
-    async with Server(directory, server_cores) as server:
+    server = Server(directory, server_cores)
+    async with server:
         await server.free_children()
         yield server

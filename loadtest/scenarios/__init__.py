@@ -3,3 +3,6 @@
 Each has `async def run(bench) -> list[Row]`, makes its own server and leaves nothing behind. Sizes and times are
 bounded: `bench.size(quick, full)`.
 """
+
+#: In the order of the table of budgets.
+ORDER = ("start", "idle", "memory", "get", "create", "list", "watch", "workspace", "deletion", "event")

@@ -68,6 +68,15 @@ class NatsServer:
         os.kill(self.server.pid, signal.SIGKILL)
         await eventually(lambda: self.server.restarts > restarts)
 
+    async def freeze(self) -> None:
+        """Stop it as a pause of the machine would; returns when no thread of it runs any more."""
+        os.kill(self.server.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.server.pid}/task")
+        await eventually(lambda: all(_state(thread) == "T" for thread in threads.iterdir()))
+
+    def thaw(self) -> None:
+        os.kill(self.server.pid, signal.SIGCONT)
+
     def delete_store(self) -> None:
         """Only while stopped."""
         shutil.rmtree(self.directory / "store")
@@ -89,3 +98,8 @@ class NatsServer:
     async def connect(self) -> Connection:
         """A connection with the shard's own credential."""
         return await Connection.open(self.access, "test")
+
+
+def _state(thread: Path) -> str:
+    """What the kernel says a thread is doing, `T` for stopped."""
+    return (thread / "stat").read_text().rsplit(")", 1)[1].split()[0]

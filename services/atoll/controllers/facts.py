@@ -18,7 +18,6 @@ from atoll.machinery.kcp.types import WorkspaceType, read_type
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.storage.contract import Snapshot
 
 T = TypeVar("T")
 MAX_FACTS = 1024
@@ -27,7 +26,7 @@ MAX_FACTS = 1024
 class Resolver(Protocol):
     """Paths to clusters."""
 
-    def resolve(self, snapshot: Snapshot, workspace: str) -> str | None: ...
+    def resolve(self, snapshot: View, workspace: str) -> str | None: ...
 
 
 class Identities(msgspec.Struct, frozen=True):
@@ -60,7 +59,7 @@ class Facts:
 
     def cluster_of(self, view: View, path: str) -> str | None:
         """The cluster behind a path or name; empty means root."""
-        return self._resolver.resolve(view, path or ROOT)  # type: ignore[arg-type]
+        return self._resolver.resolve(view, path or ROOT)
 
     def workspace_type(self, view: View, path: str, name: str) -> WorkspaceType | None:
         """A WorkspaceType by workspace path or cluster name, and name."""

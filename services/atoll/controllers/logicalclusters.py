@@ -25,8 +25,9 @@ from atoll.machinery.storage.contract import DeletePrefix, Flag, GateState, LogE
 AGAIN_S = 5.0
 BATCH = 500
 CONTENT_DELETED = "WorkspaceContentDeleted"
-#: Gone only after all other content, in this order: definitions, bindings, access.
+#: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
 _LAST = (
+    (shapes.NAMESPACES,),
     (shapes.CRDS,),
     (shapes.API_BINDINGS,),
     (shapes.CLUSTER_ROLE_BINDINGS, shapes.CLUSTER_ROLES),
@@ -116,7 +117,7 @@ class LogicalClusterDeletion:
         for record in batch.scan(Scope(shapes.API_BINDINGS, cluster)):
             name = decode(record.value)["metadata"]["name"]
             batch.delete(Target(bindings, cluster, "", name), _UNBOUND)
-        for type in (shapes.CRDS, shapes.CLUSTER_ROLE_BINDINGS, shapes.CLUSTER_ROLES):
+        for type in (shapes.NAMESPACES, shapes.CRDS, shapes.CLUSTER_ROLE_BINDINGS, shapes.CLUSTER_ROLES):
             batch.delete_prefix(Scope(type, cluster))
         metadata = {**obj["metadata"]}
         metadata["finalizers"] = [each for each in metadata["finalizers"] if each != shapes.DELETION_FINALIZER]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atoll.controllers.bindings import BindingDeletion
 from atoll.controllers.clusterroles import CLUSTER_ROLES, ClusterRoleAggregation
 from atoll.controllers.customresourcedefinitions import CustomResourceDefinitionController
 from atoll.controllers.defaults import CONFIG_MAPS, SERVICE_ACCOUNTS, NamespaceDefaults
@@ -10,8 +11,9 @@ from atoll.controllers.garbage import GarbageCollector
 from atoll.controllers.logicalclusters import LogicalClusterDeletion
 from atoll.controllers.namespaces import NamespaceController
 from atoll.controllers.workspaces import WorkspaceController
+from atoll.controllers.workspacetypes import WorkspaceTypeStatus
 from atoll.machinery.apiserver.admission.namespaces import NAMESPACES
-from atoll.machinery.apiserver.catalog import CRDS
+from atoll.machinery.apiserver.catalog import BINDINGS, CRDS
 from atoll.machinery.apiserver.loopback import Loopback
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.shapes import LOGICAL_CLUSTERS
@@ -33,7 +35,9 @@ def controllers(loopback: Loopback, facts: Facts, shard: Shard) -> list[Controll
 
     return [
         WorkspaceController(acting_as("kcp-workspace"), facts, shard),
+        WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.external_url),
         LogicalClusterDeletion(acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS)),
+        BindingDeletion(acting_as("kcp-apibinding-deletion"), kind(BINDINGS)),
         NamespaceController(acting_as("namespace-controller"), kind(NAMESPACES)),
         NamespaceDefaults(
             acting_as("namespace-defaults"), kind(SERVICE_ACCOUNTS), kind(CONFIG_MAPS), shard.ca_bundle

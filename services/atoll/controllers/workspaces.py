@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.catalog import Catalogs
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import shapes, workspace
-from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, resolve
+from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, WorkspaceType, resolve
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.conditions import Condition, set_condition
@@ -120,10 +120,10 @@ class WorkspaceController:
         reference = obj["spec"].get("type") or {}
         requested = TypeReference(reference["name"], reference.get("path") or "") if reference else None
 
-        def lookup(path: str, name: str) -> object:
+        def lookup(path: str, name: str) -> WorkspaceType | None:
             return self._facts.workspace_type(batch, path, name)
 
-        resolution: Resolution = resolve(requested, parent_object, lookup)  # type: ignore[arg-type]
+        resolution: Resolution = resolve(requested, parent_object, lookup)
         return workspace.Plan(
             workspace=obj,
             parent_cluster=parent,

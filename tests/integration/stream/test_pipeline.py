@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -133,19 +134,32 @@ async def test_a_duplicate_that_the_server_swallows_is_not_taken_for_stored(conn
 
 async def test_a_server_that_falls_silent_is_noticed(server: NatsServer, connection: Connection) -> None:
     pipeline = await opened(connection, Limits(stall_s=0.2))
-    os.kill(server.server.pid, signal.SIGSTOP)
+    await server.freeze()
     try:
         await pipeline.send(message(1), 1)
         with pytest.raises(Unresponsive):
             await pipeline.drain()
     finally:
-        os.kill(server.server.pid, signal.SIGCONT)
+        server.thaw()
+    await pipeline.close()
+
+
+async def test_silence_is_noticed_by_looking_as_well_as_by_waiting(server: NatsServer, connection: Connection) -> None:
+    pipeline = await opened(connection, Limits(stall_s=0.05))
+    await server.freeze()
+    try:
+        await pipeline.send(message(1), 1)
+        await asyncio.wait({pipeline.failure}, timeout=0.1)
+        with pytest.raises(Unresponsive):
+            pipeline.check()
+    finally:
+        server.thaw()
     await pipeline.close()
 
 
 async def test_a_lost_connection_is_noticed_at_once(server: NatsServer, connection: Connection) -> None:
     pipeline = await opened(connection, Limits(stall_s=100.0))
-    os.kill(server.server.pid, signal.SIGSTOP)
+    await server.freeze()
     await pipeline.send(message(1), 1)
     os.kill(server.server.pid, signal.SIGKILL)
     with pytest.raises(Unavailable):

@@ -11,8 +11,10 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.consumer import Subscription
-from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.definitions import definition
+from atoll.machinery.stream.events import Event, Operation, Phase, control, encode_headers, from_entry
 from atoll.machinery.stream.state_consumer import StateConsumer, StateMark
+from atoll.machinery.stream.streams import ensure
 from atoll.machinery.stream.subjects import everything, stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
@@ -142,6 +144,55 @@ async def test_a_mark_that_no_longer_holds_is_not_followed(tmp_path: Path, spoil
         async with Following(nats, routes):
             await eventually(lambda: routes.sweeps == 2)
     assert routes.gaps == [Gap.NEW, gap]
+    assert routes.values == standing(log)
+
+
+async def test_a_crash_while_reading_all_reads_all_again(tmp_path: Path) -> None:
+    class Crashing(Routes):
+        async def apply(self, events: list[Event], mark: StateMark | None) -> None:
+            if len(self.rows) >= 40 and self.generation == 1:
+                raise RuntimeError("crash")
+            await super().apply(events, mark)
+
+    log, routes = ShardLog(), Crashing()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        for number in range(100):
+            log.put(cluster(f"c{number}"))
+        await running.drained()
+        with pytest.raises(RuntimeError, match="crash"):
+            await StateConsumer(nats.operator_access(), SUBSCRIPTION, routes).run()
+        assert routes.mark() is None
+        async with Following(nats, routes):
+            await eventually(lambda: routes.sweeps == 1)
+            assert routes.values == standing(log)
+    assert routes.gaps == [Gap.NEW, Gap.NEW]
+
+
+async def test_nothing_is_swept_while_a_refill_is_open(tmp_path: Path) -> None:
+    log, routes = ShardLog(), Routes()
+    routes.rows[cluster("c1")] = (1, b"{}", 0)
+    source = log.identity
+    begin = control("state", Operation.RESYNC, source, 1, Phase.BEGIN)
+    end = control("state", Operation.RESYNC, source, 1, Phase.END)
+    entry = log.put(cluster("c1"))
+    refilled = msgspec.structs.replace(from_entry("state", source, entry), phase=Phase.REFILL)
+    async with NatsServer(tmp_path) as nats:
+        connection = await nats.connect()
+        await ensure(connection, definition("state", "root"))
+
+        async def send(event: Event) -> None:
+            await connection.client.jetstream().publish(event.subject, event.payload, headers=encode_headers(event))
+
+        await send(begin)
+        async with Following(nats, routes):
+            await eventually(lambda: routes.generation == 1)
+            for _ in range(3):  # each is longer than the wait in which silence would count as the end
+                await asyncio.wait({asyncio.ensure_future(asyncio.sleep(0.15))})
+                assert (routes.sweeps, list(routes.rows)) == (0, [cluster("c1")])
+            await send(refilled)
+            await send(end)
+            await eventually(lambda: routes.sweeps == 1)
+        await connection.close()
     assert routes.values == standing(log)
 
 

@@ -8,7 +8,7 @@ from, read in the request's own snapshot, so nothing has to be told of a change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 import msgspec
@@ -137,6 +137,26 @@ class Catalogs:
                 return kind
         return None
 
+    def defined_anywhere(self, view: View, wanted: tuple[str, str, str]) -> Kind | None:
+        """The kind of some cluster's own definition; objects of all of them are stored under one type.
+
+        Metadata is alike whatever the definitions say, which is why kcp lets wildcard requests for it use any.
+        """
+        stamp, key = view.last(CRDS, ""), (*wanted, LOCAL)
+        found = self._by_identity.get(key)
+        if found is not None and found[0] == stamp:
+            return found[1]
+        group, version, plural = wanted
+        name = f"{plural}.{group}"
+        for record in _each(view, Scope(CRDS)):
+            if record.key.name != name or not _is_served(record.value):
+                continue
+            for kind in kinds_of_crd(decode(record.value), LOCAL):
+                if kind.version == version:
+                    self._by_identity.put(key, (stamp, kind))
+                    return kind
+        return None
+
     def _exported(
         self, view: View, cluster: str, export: Object, wanted: tuple[str, str, str], identity: str
     ) -> Kind | None:
@@ -179,12 +199,16 @@ def _is_served(value: bytes) -> bool:
 
 def _all(view: View, scope: Scope) -> list[Record]:
     """Every record of a scope; bounded by what one cluster may hold of configuration kinds."""
-    found: list[Record] = []
+    return list(_each(view, scope))
+
+
+def _each(view: View, scope: Scope) -> Iterator[Record]:
+    """The records of a scope, read a page at a time."""
     after = None
     while True:
         page = view.scan(scope, after, PAGE)
-        found.extend(page)
+        yield from page
         if len(page) < PAGE:
-            return found
+            return
         last = page[-1].key
         after = Position(last.cluster, last.namespace, last.name)

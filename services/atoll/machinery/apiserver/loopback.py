@@ -163,6 +163,14 @@ class Batch:
         with self._core.store.snapshot() as snapshot:
             return snapshot.get(key)
 
+    def revision_of(self, key: ObjectKey) -> int:
+        """Its revision; 0 if it is absent, or written by this batch and not yet anywhere else."""
+        if key in self._overlay:
+            record = self._overlay[key]
+            return record.revision if record is not None else 0
+        with self._core.store.snapshot() as snapshot:
+            return snapshot.revision_of(key)
+
     def last(self, type: ResourceType, cluster: str) -> int:
         """Revision of the type's last change; one that no cache knows once the batch itself wrote the type."""
         with self._core.store.snapshot() as snapshot:

@@ -11,9 +11,11 @@ import asyncio
 from atoll.machinery.apiserver.catalog import BINDINGS, CRDS, Catalogs
 from atoll.machinery.apiserver.rest.watch import Watch
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.storage.contract import Cursor, Scope, Store
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.storage.contract import Cursor, GateState, Scope, Store
 
 READ_LIMIT = 500
+LOGICAL_CLUSTERS = ResourceType("core.kcp.io", "logicalclusters")
 
 
 class OpenWatches:
@@ -43,7 +45,7 @@ class OpenWatches:
         """End watches whose kind changed, for ever. Run it once a process."""
         with self._store.snapshot() as snapshot:
             revision = snapshot.revision
-        cursors = [self._store.cursor(Scope(type), revision) for type in (CRDS, BINDINGS)]
+        cursors = [self._store.cursor(Scope(type), revision) for type in (CRDS, BINDINGS, LOGICAL_CLUSTERS)]
         try:
             await asyncio.gather(*(self._follow(cursor) for cursor in cursors))
         finally:
@@ -57,12 +59,20 @@ class OpenWatches:
             await cursor.wait()
 
     def _judge(self, cluster: str) -> None:
-        """End the watches of a cluster whose kind is not the one served now."""
-        watches = self._open.get(cluster)
-        if not watches:
-            return
+        """End the watches of a cluster whose kind is served differently now, or whose gate closed."""
         with self._store.snapshot() as snapshot:
-            catalog = self._catalogs.of(snapshot, cluster)
-        for watch, kind in tuple(watches.items()):
-            if catalog.find(kind.group, kind.version, kind.plural) is not kind:
+            gate = snapshot.gate(cluster)
+            catalog = self._catalogs.of(snapshot, cluster) if cluster in self._open else None
+        if gate.state in {GateState.INACTIVE, GateState.MOVING}:
+            # kcp cuts every connection through which the cluster could be seen, wildcard ones too.
+            for watch in (*self._open.get(cluster, ()), *self._open.get("", ())):
                 watch.end()
+        elif catalog is not None:
+            for watch, kind in tuple(self._open[cluster].items()):
+                if not _same(catalog.find(kind.group, kind.version, kind.plural), kind):
+                    watch.end()
+
+
+def _same(now: Kind | None, then: Kind) -> bool:
+    """Whether events of a kind still look as they did; the start of its deletion changes nothing about them."""
+    return now is not None and (now.schema, now.columns, now.type) == (then.schema, then.columns, then.type)

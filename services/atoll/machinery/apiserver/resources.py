@@ -105,6 +105,8 @@ class Resources:
         kind = catalogs.base.find(*wanted)
         if kind is None and info.identity:
             kind = catalogs.by_identity(snapshot, wanted, info.identity)
+        elif kind is None and choose(request.http.header("accept")).transform.startswith("PartialObjectMetadata"):
+            kind = catalogs.defined_anywhere(snapshot, wanted)
         if kind is None:
             raise not_served()
         return kind

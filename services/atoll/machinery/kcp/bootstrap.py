@@ -169,8 +169,13 @@ def _type_status(stamp: Stamp, name: str, url: str) -> Object:
     """kcp publishes both URLs for every type, whether or not anybody initializes or terminates."""
     return {
         "conditions": stamp.holds(("Ready", "VirtualWorkspaceURLsReady")),
-        "virtualWorkspaces": [
-            {"url": f"{url}/services/{kind}workspaces/{stamp.cluster}:{name}", "type": kind}
-            for kind in ("initializing", "terminating")
-        ],
+        "virtualWorkspaces": lifecycle_urls(url, stamp.cluster, name),
     }
+
+
+def lifecycle_urls(url: str, cluster: str, name: str) -> list[Object]:
+    """status.virtualWorkspaces of a WorkspaceType on a shard with this virtual workspace URL."""
+    return [
+        {"url": f"{url}/services/{kind}workspaces/{cluster}:{name}", "type": kind}
+        for kind in ("initializing", "terminating")
+    ]

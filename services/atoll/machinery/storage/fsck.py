@@ -7,10 +7,12 @@ versions, counters and index rows follow from log and objects, and every checksu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lmdb
 import msgspec
 from google_crc32c import value as crc32c
 
@@ -75,13 +77,21 @@ class _Check:
         self._gates: dict[bytes, int] = {}
 
     def run(self) -> list[Problem]:
-        self._read_versions()
-        self._check_log()
-        self._check_versions()
-        self._check_objects()
-        self._check_counters()
-        self._check_rows("owners", self._environment.owners, self._owners)
-        self._check_rows("labels", self._environment.labels, self._labels)
+        checks: dict[str, Callable[[], None]] = {
+            "versions": self._read_versions,
+            "log": self._check_log,
+            "log and versions": self._check_versions,
+            "objects": self._check_objects,
+            "clusters": self._check_counters,
+            "owners": lambda: self._check_rows("owners", self._environment.owners, self._owners),
+            "labels": lambda: self._check_rows("labels", self._environment.labels, self._labels),
+        }
+        for name, check in checks.items():
+            try:
+                check()
+            except (struct.error, ValueError, KeyError, lmdb.Error) as error:
+                # A row that is no row of ours; what it was cannot be said, and what follows it is not looked at.
+                self._report(name, b"", f"does not read: {error!r}")
         return self._problems
 
     def _report(self, where: str, key: bytes, what: str) -> None:

@@ -18,6 +18,7 @@ PRIVILEGED = frozenset({
     "system:kcp:tenancy:workspace-bootstrapper",
 })  # fmt: skip
 _PHASES = ("", "Scheduling", "Initializing", "Ready")
+_MIGRATING = "internal.kcp.io/migrating"
 _INACTIVE = ("core.kcp.io/inactive", "internal.kcp.io/inactive")
 
 
@@ -49,7 +50,10 @@ class LogicalClusters:
             self._update(review, review.obj, review.old)
 
     def _update(self, review: Review, obj: Object, old: Object) -> None:
-        found = [*_immutable_spec(obj, old), *_shrinking(obj, old), *_forward(obj, old), *_inactive(obj, old)]
+        found = [
+            *_immutable_spec(obj, old), *_shrinking(obj, old), *_forward(obj, old), *_inactive(obj, old),
+            *_moving(obj, old),
+        ]  # fmt: skip
         if found:
             raise invalid(review.call.kind.group_kind, "cluster", found)
 
@@ -86,6 +90,14 @@ def _forward(obj: Object, old: Object) -> list[FieldError]:
     if now in _PHASES and then in _PHASES and _PHASES.index(now) < _PHASES.index(then):
         return [_forbidden("status.phase", f'cannot transition from "{then}" to "{now}"')]
     return []
+
+
+def _moving(obj: Object, old: Object) -> list[FieldError]:
+    """Only the system says that a logical cluster moves."""
+    now, then = (each["metadata"].get("annotations") or {} for each in (obj, old))
+    if now.get(_MIGRATING) == then.get(_MIGRATING):
+        return []
+    return [_forbidden(f"metadata.annotations[{_MIGRATING}]", "is set by the system")]
 
 
 def _inactive(obj: Object, old: Object) -> list[FieldError]:

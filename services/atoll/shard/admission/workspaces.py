@@ -179,9 +179,10 @@ class WorkspaceTypes:
 
 
 def may_bind(facts: Facts, may: May, review: Review, path: str, export: str) -> bool:
-    """Whether the caller has verb `bind` on an export in the export's own cluster."""
+    """Whether an export exists and the caller has verb `bind` on it in its own cluster."""
     cluster = facts.cluster_of(review.view, path)
-    if cluster is None:
+    if cluster is None or review.view.get(ObjectKey(shapes.API_EXPORTS, cluster, "", export)) is None:
+        # An export that is not there and one that may not be bound are told alike.
         return False
     asked = Attributes(
         user=review.call.user, verb="bind", cluster=cluster, group="apis.kcp.io", version="v1alpha2",

@@ -14,6 +14,7 @@ import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission, Review
 from atoll.machinery.apiserver.call import Call, Plan, Reply, View
+from atoll.machinery.apiserver.gate import check_creation
 from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.apiserver.rest import present
@@ -176,6 +177,7 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
     writing.admission.validate(review)
     call.warnings.extend(kind.warnings(obj))
     stamp_cluster(obj, call.cluster)
+    check_creation(call.user, call.cluster, writing.view.gate(call.cluster))
     key = call.key(obj["metadata"]["name"])
     value, hole = encode(_to_stored(kind, obj))
     mutation = Put(key, value, hole, 0)

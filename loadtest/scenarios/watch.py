@@ -43,7 +43,7 @@ class Watcher(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         audience = self._audience
-        audience.events += data.count(b"\n", 0) - data.count(b"\r\n") if b"}\n" in data else 0
+        audience.events += data.count(b"}\n")
         at = data.rfind(STAMP)
         if at >= 0 and len(data) > at + 30:
             begin = at + len(STAMP)
@@ -60,7 +60,7 @@ async def run(bench: Bench) -> list[Row]:
         ages = audience.ages_s
         fast = await _flat_out(server, audience, seconds)
         for transport in opened:
-            cast(asyncio.Transport, transport).abort()
+            transport.abort()
     return [
         Row(f"watch, {watchers:,} watchers, {WRITES_A_SECOND} writes/s, p50", percentile(ages, 0.5) * 1000, "ms", 50,
             note=f"p99 {percentile(ages, 0.99) * 1000:.0f} ms, {paced[0]:,.0f} events/s"),
@@ -70,7 +70,7 @@ async def run(bench: Bench) -> list[Row]:
     ]  # fmt: skip
 
 
-async def _open(server: Server, client: Client, audience: Audience, count: int) -> list[asyncio.BaseTransport]:
+async def _open(server: Server, client: Client, audience: Audience, count: int) -> list[asyncio.Transport]:
     found = await client.list(CONFIG_MAPS, "default")
     revision = found["metadata"]["resourceVersion"]
     request = server.origin.request("GET", f"{PATH}?watch=1&resourceVersion={revision}")

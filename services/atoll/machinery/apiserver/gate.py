@@ -1,0 +1,40 @@
+"""What a logical cluster's gate lets through, beyond what authorization says.
+
+The pipeline asks before dispatch, `rest.write` before a creation. The gate is read in the request's own snapshot; what
+changed until the commit is caught by the guard that carries its generation.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.meta.status import Details, Forbidden, ServiceUnavailable
+from atoll.machinery.meta.user import MASTERS, User
+from atoll.machinery.storage.contract import Gate, GateState
+
+_GROUP, _PLURAL = "core.kcp.io", "logicalclusters"
+#: Acts on clusters that move between shards.
+_MOVER = "system:kcp:external-logical-cluster-admin"
+
+
+def check_gate(info: RequestInfo, user: User, cluster: str, gate: Gate) -> None:
+    """Refuse what an inactive or a moving cluster does not serve. Raises Forbidden, ServiceUnavailable."""
+    if gate.state is GateState.INACTIVE and not _serves_while_inactive(info):
+        message = f'{_PLURAL}.{_GROUP} "{cluster}" is forbidden: logical cluster is marked inactive'
+        raise Forbidden(message, Details(cluster, _GROUP, _PLURAL))
+    if gate.state is GateState.MOVING and not {MASTERS, _MOVER}.intersection(user.groups):
+        raise ServiceUnavailable("logical cluster is being migrated", Details(retry_after_s=1))
+
+
+def _serves_while_inactive(info: RequestInfo) -> bool:
+    """LogicalClusters stay reachable, so that somebody can activate the cluster again; so does OpenAPI."""
+    if info.is_resource:
+        return (info.group, info.resource) == (_GROUP, _PLURAL)
+    return info.path == "/openapi" or info.path.startswith("/openapi/")
+
+
+def check_creation(user: User, cluster: str, gate: Gate) -> None:
+    """Refuse new objects in a cluster that is being deleted, but for the system's. Raises Forbidden."""
+    if gate.state is GateState.DELETING and not user.is_master:
+        text = "unable to create new content in a logical cluster that is being deleted"
+        message = f'{_PLURAL}.{_GROUP} "{cluster}" is forbidden: {text}'
+        raise Forbidden(message, Details(cluster, _GROUP, _PLURAL))

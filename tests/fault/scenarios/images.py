@@ -1,0 +1,138 @@
+"""Judging power-cut images: `python -m fault.scenarios.images TRACE DIRECTORY COUNT SEED FIRST`.
+
+In a process of its own, because a torn file may end whoever maps it. Says `begin N` before each image and `end N` with
+the violation (or nothing) after it, so that its parent knows which one it died of and can go on behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from atoll.machinery.storage.contract import CorruptRecord
+from atoll.machinery.storage.environment import UnknownFormat
+from atoll.machinery.storage.files import DATA_FILE
+from atoll.machinery.storage.lmdb_store import open_store
+from fault.faults.powercut import Image, Recorded, events, images
+from fault.model.log import Stored, read
+from fault.traffic.transactions import Line, options
+from fault.validators.durability import replay_is_the_table, store_is_sound, submits_are_whole
+from fault.validators.violation import LostWrite, StoreDamaged, Violation
+
+_JUDGE_TIMEOUT_S = 600
+_TESTS = Path(__file__).parents[2]
+_line = msgspec.json.Decoder(Line).decode
+
+
+def submits(recorded: list[Recorded]) -> tuple[dict[int, dict[str, int]], set[int]]:
+    """What was submitted by index, and which of it was acknowledged."""
+    begun: dict[int, dict[str, int]] = {}
+    acked: set[int] = set()
+    for one in recorded:
+        if one.kind == "A":
+            line = _line(one.data)
+            if line.index in begun:
+                acked.add(line.index)
+            else:
+                begun[line.index] = line.writes
+    return begun, acked
+
+
+def judge(image: Image, recorded: list[Recorded], directory: Path) -> None:
+    """Open one image as the store would after the power came back. Raises Violation."""
+    store = directory / "store"
+    store.mkdir(exist_ok=True)
+    (store / DATA_FILE).write_bytes(image.data)
+    (store / "writer.lock").touch()
+    (store / "lock.mdb").unlink(missing_ok=True)
+    try:
+        asyncio.run(_open_and_close(store))
+        stored = read(options(store))
+    except (lmdb.Error, UnknownFormat, CorruptRecord, msgspec.DecodeError, struct.error, KeyError, ValueError) as error:
+        raise StoreDamaged(f"{type(error).__name__}: {error}") from error
+    store_is_sound(stored)
+    replay_is_the_table(stored)
+    _judge_submits(stored, recorded[: image.at])
+
+
+async def _open_and_close(store: Path) -> None:
+    opened = open_store(options(store), alarm=lambda *_event, **_facts: None, fatal=lambda reason: None)
+    await opened.close()
+
+
+def _judge_submits(stored: Stored, before: list[Recorded]) -> None:
+    begun, acked = submits(before)
+    there = {tag: entries[0] for tag, entries in stored.log.by_tag.items()}
+    for index in sorted(acked):
+        for tag in begun[index]:
+            if tag not in there:
+                raise LostWrite(f"submit {index} was acknowledged, {tag} is not there")
+    for index, writes in begun.items():
+        for tag, checksum in writes.items():
+            if tag in there and _checksum(there[tag].image.data["pad"]) != checksum:
+                raise LostWrite(f"{tag} of submit {index} says something else")
+    submits_are_whole([list(writes) for writes in begun.values()], set(there))
+
+
+def _checksum(text: str) -> int:
+    from google_crc32c import value as crc32c
+
+    return int(crc32c(text.encode()))
+
+
+def judged(trace: Path, directory: Path, count: int, seed: int) -> dict[int, str]:
+    """Judge images in child processes; gives the violations by number of image."""
+    found: dict[int, str] = {}
+    first = 0
+    while first < count:
+        command = [sys.executable, "-m", "fault.scenarios.images", *map(str, (trace, directory, count, seed, first))]
+        paths = os.pathsep.join((str(_TESTS.parent / "services"), str(_TESTS)))
+        child = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=_JUDGE_TIMEOUT_S,
+            check=False,
+        )  # fmt: skip
+        last = first - 1
+        for line in child.stdout.splitlines():
+            word, _, rest = line.partition(" ")
+            if word not in {"begin", "end"}:
+                continue
+            number, _, said = rest.partition(" ")
+            last = int(number)
+            if word == "end" and said:
+                found[last] = said
+        if child.returncode >= 0:
+            assert child.returncode == 0, child.stderr[-3000:]
+            return found
+        found[last] = f"the process was ended by signal {-child.returncode}"
+        first = last + 1
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    trace, directory = Path(arguments[0]), Path(arguments[1])
+    count, seed, first = map(int, arguments[2:])
+    directory.mkdir(exist_ok=True)
+    recorded = events(trace)
+    for image in images(recorded, count, seed):
+        if image.number < first:
+            continue
+        sys.stdout.write(f"begin {image.number} \n")
+        sys.stdout.flush()
+        said = ""
+        try:
+            judge(image, recorded, directory)
+        except Violation as error:
+            said = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
+        sys.stdout.write(f"end {image.number} {said}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,201 @@
+"""Subscribers of the stream while everything between the log and them is killed, deleted and damaged.
+
+One takes everything and is itself killed, one takes one cluster, one takes one identity; a plain nats-py program
+reads the stream beside them. Kills alone make nobody reread; a lost or damaged store makes everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.stream import subjects
+from fault.faults.natsstore import delete_store, flip_bit, kill_server, server_pid
+from fault.model.log import Stored, read, shard_store
+from fault.mutants import MutantProcess
+from fault.recorder.history import History, Outcome
+from fault.scenarios.campaign import seed_of_run
+from fault.traffic.fleet import Fleet
+from fault.traffic.streamlog import STREAM, Told, read_plainly, told_by_log
+from fault.traffic.subscriber import Round, rounds, subscribe
+from fault.traffic.writers import Writer
+from fault.validators.streams import stream_is_the_log, subscriber_has_the_truth
+from fault.validators.violation import StreamDiffers
+from harness.nats import eventually
+from harness.shard import ShardProcess
+
+WRITERS = 4
+_PATHS = os.pathsep.join(str(Path(__file__).parents[3] / part) for part in ("services", "tests"))
+
+
+class Killable:
+    """A subscriber in a process of its own."""
+
+    def __init__(self, root: Path, file: Path, filters: tuple[str, ...]) -> None:
+        self._arguments = (str(root), str(file), "operator-1", *filters)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fault.traffic.subscriber", *self._arguments,
+            env={**os.environ, "PYTHONPATH": _PATHS}, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+class Scene:
+    """A shard with traffic, and its subscribers by name with what they filter."""
+
+    def __init__(self, shard: ShardProcess, directory: Path, seed: int) -> None:
+        self.shard, self.directory, self.fleet, self.history = shard, directory, Fleet(shard), History(seed)
+        self.filters: dict[str, tuple[str, ...]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.everything: Killable
+
+    def file(self, name: str) -> Path:
+        return self.directory / f"{name}.jsonl"
+
+    async def open(self) -> None:
+        await asyncio.to_thread(self.shard.start)
+        await self.fleet.open()
+        await eventually((self.shard.root / "stream.json").exists)
+        for number in range(WRITERS):
+            writer = Writer(number, self.fleet, self.history, random.Random(f"{self.history.seed} {number}"))
+            self._tasks.append(asyncio.create_task(writer.run()))
+
+    async def attach(self) -> None:
+        """Start the three subscribers."""
+        changes, shard = subjects.CHANGES, self.shard.root
+        self.filters = {
+            "everything": subjects.everything(changes, "root"),
+            "cluster": subjects.filters(changes, "root", cluster=self.fleet.clusters[0]),
+            "identity": subjects.filters(changes, "root", identity="core"),
+        }
+        self.everything = Killable(shard, self.file("everything"), self.filters["everything"])
+        await self.everything.start()
+        for number, name in ((2, "cluster"), (3, "identity")):
+            work = subscribe(shard, self.file(name), f"operator-{number}", self.filters[name])
+            self._tasks.append(asyncio.create_task(work))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.filters:
+            await self.everything.kill()
+        await self.fleet.close()
+        await asyncio.to_thread(self.shard.kill)
+
+    async def more(self, count: int = 150) -> None:
+        """Let so many writes be acknowledged."""
+        goal = self.history.acked + count
+        await eventually(lambda: self.history.acked >= goal)
+
+    async def restart_with(self, fault: str) -> None:
+        """Stop the shard in order, do something to its NATS store, start it."""
+        self.fleet.pause()
+        await asyncio.to_thread(self.shard.stop)
+        await self.fleet.api.http.close()
+        if fault == "deleted":
+            delete_store(self.shard.root)
+        else:
+            tags = [write.tag for write in self.history.writes if write.outcome is Outcome.ACKED and write.tag]
+            flip_bit(self.shard.root, STREAM, f'"tag":"{tags[len(tags) // 2]}"'.encode())
+        await self.fleet.restart()
+
+    async def settled(self) -> tuple[Stored, list[Told], list[Told]]:
+        """Stop the traffic; the store, what its log tells, and what a plain program reads when all has arrived."""
+        self.fleet.pause()
+        await asyncio.sleep(0.2)
+        stored = await asyncio.to_thread(read, shard_store(self.shard.root))
+        told = told_by_log(stored.logged)
+        held = await read_plainly(self.shard.root, told[-1].revision)
+        return stored, told, held
+
+    async def received(self, name: str, told: list[Told]) -> list[Round]:
+        """A subscriber's rounds, once it has come to the end."""
+        last = subscribed_to(self.filters[name], told)[-1].revision
+
+        def there() -> bool:
+            found = rounds(self.file(name))[-1]
+            return max(found.revision, found.events[-1].revision if found.events else 0) >= last
+
+        await eventually(there)
+        return rounds(self.file(name))
+
+
+def subscribed_to(filters: tuple[str, ...], told: list[Told]) -> list[Told]:
+    from fault.traffic.streamlog import matches
+
+    return [one for one in told if matches(filters, one.subject)]
+
+
+@asynccontextmanager
+async def scene(shard: ShardProcess, directory: Path, seed: int) -> AsyncIterator[Scene]:
+    found = Scene(shard, directory, seed)
+    try:
+        await found.open()
+        yield found
+    finally:
+        await found.close()
+
+
+async def test_kills_between_log_and_subscribers_cost_nobody_an_event(tmp_path: Path) -> None:
+    async with scene(ShardProcess(tmp_path), tmp_path, seed_of_run(41)) as one:
+        await one.attach()
+        await one.more()
+        await one.everything.kill()
+        await one.more()
+        await one.everything.start()
+        killed = kill_server(one.shard.root)
+        await one.more()
+        await eventually(lambda: server_pid(one.shard.root) not in {0, killed})
+        await one.more()
+        await one.fleet.kill()
+        await one.fleet.restart()
+        await one.more()
+        stored, told, held = await one.settled()
+        assert stream_is_the_log(held, told) == 0
+        for name, filters in one.filters.items():
+            received = await one.received(name, told)
+            subscriber_has_the_truth(received, filters, told, stored.log)
+            assert [round.gap for round in received] == [""], f"{name} had to reread"
+
+
+@pytest.mark.parametrize("fault", ["deleted", "flipped"])
+async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: Path, fault: str) -> None:
+    async with scene(ShardProcess(tmp_path), tmp_path, seed_of_run(42)) as one:
+        await one.attach()
+        await one.more()
+        await one.restart_with(fault)
+        await one.more()
+        stored, told, held = await one.settled()
+        for name, filters in one.filters.items():
+            received = await one.received(name, told)
+            subscriber_has_the_truth(received, filters, told, stored.log)
+            assert len(received) > 1, f"{name} was not told"
+        assert stream_is_the_log(await read_plainly(one.shard.root, told[-1].revision), told) > 0
+        assert held
+
+
+async def test_a_publisher_that_forgets_where_it_was_is_found(tmp_path: Path) -> None:
+    """The planted bug `lost_cursor`."""
+    async with scene(MutantProcess(tmp_path, "lost_cursor"), tmp_path, seed_of_run(43)) as one:
+        await one.more()
+        await one.fleet.kill()
+        await one.fleet.restart()
+        await one.more()
+        _, told, held = await one.settled()
+        with pytest.raises(StreamDiffers):
+            stream_is_the_log(held, told)

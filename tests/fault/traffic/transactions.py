@@ -1,0 +1,113 @@
+"""A store process that writes submits of several objects: `python -m fault.traffic.transactions DIRECTORY SEED COUNT`.
+
+Beside the store lies `submits.acks`: a line before each submit with its tags and what they say, and one when it was
+acknowledged. A recorder under the process sees both in their order among the writes. FAULT_UNSAFE takes a promise of
+LMDB away (`sync`, `metasync`), FAULT_MUTANT plants a bug; neither is anything the product could be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from pathlib import Path
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.storage.contract import Delete, Mutation, Put
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.options import StoreOptions
+
+ACKS, UNSAFE = "submits.acks", "FAULT_UNSAFE"
+SUBMITTERS, KEYS = 3, 12
+_TYPE = ResourceType("", "configmaps")
+
+
+class Line(msgspec.Struct, omit_defaults=True):
+    """`writes` maps the tags of a submit that begins to checksums of their pads; without, submit `index` is acked."""
+
+    index: int
+    writes: dict[str, int] = {}
+
+
+def options(directory: Path) -> StoreOptions:
+    return StoreOptions(
+        directory=str(directory), allow_any_filesystem=True, commit_in_thread=False, reserve_bytes=1,
+        map_size_bytes=1 << 30,
+    )  # fmt: skip
+
+
+class Submitter:
+    """Writes submits on keys of its own, each built on what the one before left."""
+
+    def __init__(self, number: int, store: LmdbStore, acks: int, dice: random.Random) -> None:
+        self._number, self._store, self._acks, self._dice = number, store, acks, dice
+        self._known: dict[ObjectKey, int] = {}
+
+    async def submit(self, index: int) -> None:
+        mutations: list[Mutation] = []
+        said: dict[str, int] = {}
+        for part, number in enumerate(self._dice.sample(range(KEYS), self._dice.randint(1, 5))):
+            key = ObjectKey(_TYPE, "root", "default", f"cold-{self._number}-{number}")
+            known = self._known.get(key, 0)
+            if known and self._dice.random() < 0.15:
+                mutations.append(Delete(key, known))
+                continue
+            tag, pad = f"{index}.{part}", "x" * self._dice.randrange(100, 9000)
+            said[tag] = crc32c(pad.encode())
+            mutations.append(_put(key, known, tag, pad))
+        self._say(Line(index, said))
+        revisions = await self._store.submit(mutations)
+        self._say(Line(index))
+        for mutation, revision in zip(mutations, revisions, strict=True):
+            assert isinstance(mutation, Put | Delete)
+            self._known[mutation.key] = revision if isinstance(mutation, Put) else 0
+
+    def _say(self, line: Line) -> None:
+        os.write(self._acks, msgspec.json.encode(line) + b"\n")
+
+
+def _put(key: ObjectKey, expected: int, tag: str, pad: str) -> Put:
+    metadata = {"name": key.name, "namespace": key.namespace, "uid": tag}
+    obj: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tag": tag, "pad": pad}}
+    value, hole = encode(obj)
+    return Put(key, value, hole, expected)
+
+
+async def work(directory: Path, seed: int, count: int) -> None:
+    directory.mkdir(exist_ok=True)
+    store = open_store(options(directory / "store"))
+    acks = os.open(directory / ACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    dice = random.Random(seed)
+    numbers = iter(range(count))
+
+    async def one(submitter: Submitter) -> None:
+        for index in numbers:
+            await submitter.submit(index)
+
+    submitters = [Submitter(number, store, acks, random.Random(dice.random())) for number in range(SUBMITTERS)]
+    await asyncio.gather(*map(one, submitters))
+    os.close(acks)
+    await store.close()
+
+
+def unsafe(promise: str) -> None:
+    """Open every environment without one of LMDB's syncs."""
+    import lmdb
+
+    opened = lmdb.open
+    lmdb.open = lambda *names, **settings: opened(*names, **{**settings, promise: False})
+
+
+if __name__ == "__main__":
+    from fault.mutants import MUTANTS, VARIABLE
+
+    if UNSAFE in os.environ:
+        unsafe(os.environ[UNSAFE])
+    if VARIABLE in os.environ:
+        MUTANTS[os.environ[VARIABLE]]()
+    asyncio.run(work(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,43 @@
+"""What must hold of a subscriber: it has the log byte for byte, or was told to reread and has the truth since."""
+
+from __future__ import annotations
+
+from fault.model.log import Log
+from fault.recorder.history import Scope
+from fault.traffic.streamlog import CONTROL, Told, matches
+from fault.traffic.subscriber import Round
+from fault.validators.violation import StreamDiffers
+
+
+def subscriber_has_the_truth(received: list[Round], filters: tuple[str, ...], told: list[Told], log: Log) -> None:
+    """Each round is the log from where it began, without a gap; the last goes to the log's end."""
+    wanted = [one for one in told if matches(filters, one.subject)]
+    for number, one in enumerate(received):
+        expected = [each for each in wanted if each.revision > one.revision]
+        if number + 1 < len(received):
+            expected = expected[: len(one.events)]
+        _same(one.events, expected, f"round {number} after {one.gap or 'the start'}")
+        if one.gap and one.state != _state(log, one.revision):
+            raise StreamDiffers(f"round {number}: the reread at {one.revision} is not the state")
+
+
+def _state(log: Log, revision: int) -> dict[str, int]:
+    """Objects of the traffic's resource in every cluster."""
+    found = log.state(Scope("*"), revision)
+    return {f"{one.key.cluster}/{one.key.namespace}/{one.key.name}": one.revision for one in found}
+
+
+def stream_is_the_log(held: list[Told], told: list[Told]) -> int:
+    """All that the stream holds is the log, RESYNC and FENCE left out; gives how many RESYNC there are."""
+    events = [one for one in held if one.subject != CONTROL]
+    _same(events, told[: len(events)] if events and told and events[-1].revision < told[-1].revision else told, "stream")
+    return sum(one.operation == "RESYNC" for one in held)
+
+
+def _same(events: list[Told], expected: list[Told], what: str) -> None:
+    if events == expected:
+        return
+    for index, (one, other) in enumerate(zip(events, expected, strict=False)):
+        if one != other:
+            raise StreamDiffers(f"{what}: event {index} is {one}, the log says {other}")
+    raise StreamDiffers(f"{what}: {len(events)} events, the log says {len(expected)}")
