@@ -72,7 +72,8 @@ def bookmark(revision: int) -> Event:
 
 def watch(**scope: object) -> Watch:
     """Sees everything: a state at 200, a session, a resumed one with bookmarks."""
-    first = Session(200, initial=True, state=[shown(100, "ADDED"), shown(200, "ADDED")], events=[shown(300), shown(301)])
+    state = [shown(100, "ADDED"), shown(200, "ADDED")]
+    first = Session(200, initial=True, state=state, events=[shown(300), shown(301)])
     second = Session(301, events=[bookmark(301), shown(400), bookmark(450), shown(500)])
     return Watch("watcher", Scope(**{"cluster": "*", **scope}), [first, second])  # type: ignore[arg-type]
 

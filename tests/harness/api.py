@@ -87,7 +87,7 @@ class Api:
             found["Accept"] = accept
         return {**found, **(more or {})}
 
-    def send(
+    def send(  # noqa: PLR0913 - one request has this many parts
         self, method: str, path: str, body: Object | bytes | list[Any] | None = None, *, kind: str = "",
         accept: str = "", headers: dict[str, str] | None = None, expect: int = 0,
     ) -> Answer:  # fmt: skip

@@ -7,7 +7,6 @@ mirror of phase and conditions; on deletion the LogicalCluster first, the finali
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Hashable, Iterable
 
 import structlog
@@ -25,6 +24,7 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import compile_label_selector
 from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
 
@@ -133,7 +133,7 @@ class WorkspaceController:
             shard=self._shard,
             find_export=lambda path, name: self._facts.export(batch, path, name),
             now=times.now(),
-            new_uid=lambda: str(uuid.uuid4()),
+            new_uid=new_uid,
             required_groups=(obj["metadata"].get("annotations") or {}).get(shapes.REQUIRED_GROUPS, ""),
         )
 

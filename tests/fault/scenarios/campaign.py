@@ -16,12 +16,13 @@ from pathlib import Path
 import msgspec
 
 from fault.model.log import Stored, read, shard_store
-from fault.recorder.history import History, Outcome
+from fault.recorder.history import History
 from fault.traffic.fleet import Fleet
 from fault.traffic.watchers import Watcher, eight
 from fault.traffic.writers import Writer
 from fault.validators import durability, order, watches
 from fault.validators.violation import Violation, VoidRun
+from harness.nats import eventually
 from harness.shard import ShardProcess
 
 WRITERS = 8
@@ -74,20 +75,6 @@ async def traffic(fleet: Fleet, history: History) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def quiet(fleet: Fleet, history: History) -> None:
-    """Stop new writes, wait for the open ones, and let watchers take what there is."""
-    fleet.pause()
-    async with asyncio.timeout(20):
-        while any(write.outcome is Outcome.UNKNOWN and not write.returned and _young(write.called) for write in history.writes[-64:]):  # noqa: E501
-            await asyncio.sleep(0.02)
-
-
-def _young(called: int) -> bool:
-    from fault.recorder.history import now_us
-
-    return now_us() - called < 1_000_000
-
-
 async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stored]:
     """Run a campaign; gives what clients saw and what the store holds. Raises Violation for what kills show."""
     history, dice, fleet = History(seed), random.Random(seed), Fleet(shard)
@@ -104,7 +91,8 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
                     await fleet.restart()
             if shard.running:
                 await asyncio.sleep(plan.shortest_s)
-                await quiet(fleet, history)
+                fleet.pause()
+                await eventually(lambda: not fleet.writing)
         if plan.survives:
             await a_last_write(fleet)
     finally:

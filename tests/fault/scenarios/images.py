@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import msgspec
 
 from atoll.machinery.storage.contract import CorruptRecord
 from atoll.machinery.storage.environment import UnknownFormat
-from atoll.machinery.storage.files import DATA_FILE
+from atoll.machinery.storage.files import DATA_FILE, OWNER_FILE
 from atoll.machinery.storage.lmdb_store import open_store
 from fault.faults.powercut import Image, Recorded, events, images
 from fault.model.log import Stored, read
@@ -47,11 +48,10 @@ def submits(recorded: list[Recorded]) -> tuple[dict[int, dict[str, int]], set[in
 
 def judge(image: Image, recorded: list[Recorded], directory: Path) -> None:
     """Open one image as the store would after the power came back. Raises Violation."""
-    store = directory / "store"
-    store.mkdir(exist_ok=True)
+    store = directory / str(image.number)
+    store.mkdir()
     (store / DATA_FILE).write_bytes(image.data)
-    (store / "writer.lock").touch()
-    (store / "lock.mdb").unlink(missing_ok=True)
+    (store / OWNER_FILE).touch()
     try:
         asyncio.run(_open_and_close(store))
         stored = read(options(store))
@@ -128,6 +128,7 @@ def main(arguments: list[str]) -> None:
         said = ""
         try:
             judge(image, recorded, directory)
+            shutil.rmtree(directory / str(image.number))
         except Violation as error:
             said = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
         sys.stdout.write(f"end {image.number} {said}\n")

@@ -279,7 +279,8 @@ async def test_huge_selectors_are_refused(shard: ShardProcess, bounded: None, ve
 
 def nested(depth: int, **leaf: object) -> bytes:
     """A definition whose schema is `depth` objects deep, as bytes: `json` itself gives up at such depths."""
-    inner = b'{"type":"object","properties":{"a":' * depth + json.dumps({"type": "string", **leaf}).encode() + b"}}" * depth
+    lead, end = b'{"type":"object","properties":{"a":', b"}}"
+    inner = lead * depth + json.dumps({"type": "string", **leaf}).encode() + end * depth
     document = {**definition({"@@": 1}), "metadata": {"name": "deep.fault.atoll.dev"}}
     document["spec"]["names"] = {"plural": "deep", "singular": "deep", "kind": "Deep"}
     return json.dumps(document).encode().replace(b'{"@@": 1}', inner)
@@ -315,13 +316,14 @@ def crds() -> dict[str, bytes]:
 
 async def test_definitions_that_are_too_deep_or_too_wide_are_refused(shard: ShardProcess, bounded: None) -> None:
     wrong: list[str] = []
+    path = "/clusters/root/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     async with ShardApi(shard) as api:
         for name, data in crds().items():
-            answer = await api.ask("POST", f"/clusters/root/apis/apiextensions.k8s.io/v1/customresourcedefinitions{STRICT}", data, bodies.JSON)  # noqa: E501
+            answer = await api.ask("POST", path + STRICT, data, bodies.JSON)
             if problem := judged(answer, (400, 413, 422)):
                 wrong.append(f"{name}: {problem}")
         assert not wrong, "\n" + "\n".join(wrong)
-        found = await api.ask("GET", "/clusters/root/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+        found = await api.ask("GET", path)
         names = [item["metadata"]["name"] for item in msgspec.json.decode(found.body)["items"]]
         assert names == ["things.fault.atoll.dev"]
 

@@ -42,7 +42,6 @@ def test_every_planted_bug_is_hunted() -> None:
 
 
 async def hunt(directory: Path, mutant: str, plan: Plan, seed: int) -> Violation | None:
-    directory.mkdir()
     try:
         history, stored = await campaign.run(MutantProcess(directory, mutant), plan, seed)
         await asyncio.to_thread(campaign.judge, history, stored, 0.0)

@@ -196,7 +196,7 @@ _ENVELOPE = b"k8s\x00"
 PROTOBUFS = (
     Body("protobuf without its prefix", lambda _document, _member: b"\x0a\x01a", (PROTOBUF,)),
     Body("protobuf cut off", lambda _document, _member: _ENVELOPE + b"\x0a\x7fab", (PROTOBUF,)),
-    Body("protobuf of huge lengths", lambda _d, _m: _ENVELOPE + b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", (PROTOBUF,)),
+    Body("protobuf of huge lengths", lambda _d, _m: _ENVELOPE + b"\x12" + b"\xff" * 8 + b"\x7f", (PROTOBUF,)),
     Body("protobuf of endless varints", lambda _document, _member: _ENVELOPE + b"\xff" * 100_000, (PROTOBUF,)),
     Body("protobuf groups in groups", lambda _document, _member: _ENVELOPE + b"\x0b" * 100_000, (PROTOBUF,)),
 )

@@ -22,6 +22,8 @@ class Fleet:
         self.shard = shard
         self.clusters: tuple[str, ...] = ()
         self.up = asyncio.Event()
+        #: Writers with a request under way.
+        self.writing = 0
         self.served_s = 0.0
         self._since = 0.0
 

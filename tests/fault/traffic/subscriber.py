@@ -1,7 +1,7 @@
 """A subscriber of the changes stream that keeps what it was given in a file, as a third party would in a database.
 
-One line a batch, the mark beside the events, so a line is the transaction; a torn last line never was. Runs inside a
-test as a task, or as `python -m fault.traffic.subscriber ROOT FILE NAME FILTER...`, which a test may kill at any moment.
+One line a batch, the mark beside the events, so a line is the transaction; a torn last line never was. Runs as a task
+inside a test, or as `python -m fault.traffic.subscriber ROOT FILE NAME FILTER...`, which a test may kill at any moment.
 A reread is a list of the traffic's resource in every cluster, through the API.
 """
 

@@ -79,7 +79,6 @@ def _put(key: ObjectKey, expected: int, tag: str, pad: str) -> Put:
 
 
 async def work(directory: Path, seed: int, count: int) -> None:
-    directory.mkdir(exist_ok=True)
     store = open_store(options(directory / "store"))
     acks = os.open(directory / ACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     dice = random.Random(seed)
@@ -110,4 +109,5 @@ if __name__ == "__main__":
         unsafe(os.environ[UNSAFE])
     if VARIABLE in os.environ:
         MUTANTS[os.environ[VARIABLE]]()
+    Path(sys.argv[1]).mkdir(exist_ok=True)
     asyncio.run(work(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -56,7 +56,11 @@ class Writer:
     async def run(self) -> None:
         while True:
             await self._fleet.up.wait()
-            await self._one()
+            self._fleet.writing += 1
+            try:
+                await self._one()
+            finally:
+                self._fleet.writing -= 1
 
     async def _one(self) -> None:
         key, dice = self._key(), self._dice.random()

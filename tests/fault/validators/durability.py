@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from fault.model.log import Entry, Log, Stored
 from fault.recorder.history import History, Key, Outcome, Write
@@ -48,7 +49,7 @@ def log_only_grows(before: Stored, after: Stored) -> None:
 
 def revisions_rise(history: History, stored_revisions: list[int]) -> None:
     """Revisions of the log rise, and no two acknowledged writes got the same."""
-    for first, second in zip(stored_revisions, stored_revisions[1:], strict=False):
+    for first, second in pairwise(stored_revisions):
         if second <= first:
             raise RevisionReused(f"{second} follows {first} in the log")
     acked = Counter(write.revision for write in history.writes if write.outcome is Outcome.ACKED and write.revision)

@@ -38,7 +38,8 @@ def preconditions_held(history: History, log: Log) -> None:
         before = log.at(write.key, revision - 1)
         actual = before.revision if before is not None else 0
         if actual != write.expected or entry.previous != write.expected:
-            raise BrokenPrecondition(f"{write.verb} of {write.key} at {revision} expected {write.expected}, was {actual}")
+            what = f"{write.verb} of {write.key} at {revision}"
+            raise BrokenPrecondition(f"{what} expected {write.expected}, was {actual}")
 
 
 def changes_build_on_what_stood(history: History, log: Log) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 from typing import Any
+from urllib.parse import quote
 
+import msgspec
 import pytest
 
+from atoll.machinery.apiserver import continuation
 from harness.api import PARTIAL, PARTIAL_LIST, TABLE, Api, configmap, crd, define, workspace_under
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -46,11 +49,10 @@ def test_items_come_by_namespace_and_name(five: Api) -> None:
 
 @pytest.mark.parametrize(("selector", "expected"), [
     ("colour=red", "ace"), ("colour==red", "ace"), ("colour!=red", "bd"), ("colour in (red,blue)", "abcde"),
-    ("colour notin (red)", "bd"), ("!colour", ""), ("colour", "abcde"), ("colour=red,colour!=blue", "ace"), ("", "abcde"),
+    ("colour notin (red)", "bd"), ("!colour", ""), ("colour", "abcde"), ("colour=red,colour!=blue", "ace"),
+    ("", "abcde"),
 ])  # fmt: skip
 def test_label_selectors_choose(five: Api, selector: str, expected: str) -> None:
-    from urllib.parse import quote
-
     listed = five.get(f"/api/v1/namespaces/n/configmaps?labelSelector={quote(selector)}").json
     assert [name for name in names(listed) if name != "kube-root-ca.crt"] == list(expected)
 
@@ -147,13 +149,10 @@ def test_a_token_and_a_revision_do_not_go_together(five: Api) -> None:
 
 
 def test_an_old_token_is_a_410_with_one_that_goes_on_from_now(five: Api) -> None:
-    from atoll.machinery.apiserver import continuation
-
     path = "/api/v1/namespaces/n/configmaps?limit=2"
     token = five.get(path).json["metadata"]["continue"]
-    found = continuation.msgspec.msgpack.decode(
-        base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)), type=continuation.Continuation
-    )
+    raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    found = msgspec.msgpack.decode(raw, type=continuation.Continuation)
     aged = continuation.issue(found.revision, found.moment - 3600, found.fingerprint, found.after)
     status = five.get(f"{path}&continue={aged}", expect=410).json
     assert status["reason"] == "Expired"

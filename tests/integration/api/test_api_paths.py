@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -112,9 +113,23 @@ def test_a_big_list_is_compressed_for_who_asks_and_only_then(api: Api) -> None:
     assert "accept-encoding" in answer.header("vary").lower()
     plain = api.get(CONFIGMAPS)
     assert not plain.header("content-encoding")
-    import gzip
-
     assert json.loads(gzip.decompress(answer.body)) == plain.json
+
+
+def test_a_list_that_is_streamed_is_compressed_and_indented_too(api: Api) -> None:
+    """Lists above one slice (1 MiB) leave in pieces."""
+    for index in range(15):
+        api.post(CONFIGMAPS, configmap(f"c{index:02}", {"a": "x" * 90_000}))
+    plain = api.get(CONFIGMAPS)
+    assert plain.header("transfer-encoding") == "chunked"
+    packed = api.get(CONFIGMAPS, headers={"Accept-Encoding": "gzip"})
+    assert packed.header("content-encoding") == "gzip"
+    assert json.loads(gzip.decompress(packed.body)) == plain.json
+    pretty = api.get(f"{CONFIGMAPS}?pretty=1")
+    assert pretty.json == plain.json
+    assert b'\n  "items": [\n' in pretty.body
+    yaml_list = api.get(CONFIGMAPS, accept="application/yaml", headers={"Accept-Encoding": "gzip"})
+    assert b"kind: ConfigMapList" in gzip.decompress(yaml_list.body)
 
 
 def test_a_small_answer_is_not_compressed(api: Api) -> None:

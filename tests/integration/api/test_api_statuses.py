@@ -115,21 +115,23 @@ def test_without_permission_it_is_a_403_that_says_what_was_asked(api: Api) -> No
     _admit(api, "alice")
     alice = Api(api.shard, api.cluster, token="alice-token")
     message = alice.get(f"{CONFIGMAPS}/a", expect=403).message
-    start = 'configmaps "a" is forbidden: User "alice" cannot get resource "configmaps" in API group "" in the namespace'
-    assert message.startswith(f'{start} "default"')
+    asked = 'User "alice" cannot get resource "configmaps" in API group "" in the namespace "default"'
+    assert message.startswith(f'configmaps "a" is forbidden: {asked}')
     status = alice.get(ROLES, expect=403).json
-    text = 'User "alice" cannot list resource "clusterroles" in API group "rbac.authorization.k8s.io" at the cluster scope'
-    assert status["message"].startswith(f"clusterroles.rbac.authorization.k8s.io is forbidden: {text}")
+    group = "rbac.authorization.k8s.io"
+    asked = f'User "alice" cannot list resource "clusterroles" in API group "{group}" at the cluster scope'
+    assert status["message"].startswith(f"clusterroles.{group} is forbidden: {asked}")
     assert (status["details"]["kind"], status["details"]["group"]) == ("clusterroles", "rbac.authorization.k8s.io")
     assert alice.get("/secret/x", expect=403).message.startswith('forbidden: User "alice" cannot get path "/secret/x"')
 
 
 def _admit(api: Api, user: str) -> None:
     """Let a user through the workspace's door, with no rights inside."""
+    group = "rbac.authorization.k8s.io"
     binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": user},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kcp:workspace:access"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": user},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:kcp:workspace:access"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
     }  # fmt: skip
     api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
 

@@ -123,9 +123,12 @@ def test_its_bindings_have_kcps_shape_field_by_field(api: Api) -> None:
 
 
 def test_the_root_holds_the_types_exports_and_the_shard(admin: Api) -> None:
-    types = {each["metadata"]["name"] for each in admin.get("/apis/tenancy.kcp.io/v1alpha1/workspacetypes").json["items"]}
+    def names(path: str) -> set[str]:
+        return {each["metadata"]["name"] for each in admin.get(path).json["items"]}
+
+    types = names("/apis/tenancy.kcp.io/v1alpha1/workspacetypes")
     assert {"root", "universal", "organization", "team", "home"} <= types
-    exports = {each["metadata"]["name"] for each in admin.get("/apis/apis.kcp.io/v1alpha2/apiexports").json["items"]}
+    exports = names("/apis/apis.kcp.io/v1alpha2/apiexports")
     assert {"tenancy.kcp.io", "topology.kcp.io", "shards.core.kcp.io"} <= exports
     shard = admin.get("/apis/core.kcp.io/v1alpha1/shards/root").json
     assert shard["spec"]["baseURL"] == admin.shard.url
@@ -341,8 +344,10 @@ def allow(api: Api, subject: dict[str, str]) -> None:
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}
     role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [rule]}
     api.post(f"{RBAC}/clusterroles", role)
-    binding = {"apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
-               "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"}, "subjects": [subject]}  # fmt: skip
+    binding = {
+        "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"}, "subjects": [subject],
+    }  # fmt: skip
     api.post(f"{RBAC}/clusterrolebindings", binding)
 
 

@@ -152,13 +152,15 @@ async def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path) -> Non
         os.kill(first, signal.SIGKILL)
         await eventually(lambda: not alive(first))
         stranger = start_process(str(find_binary()), "-c", str(tmp_path / "stranger.conf"))
-        await eventually(lambda: bool(listening(stranger.pid)))
-        await eventually(lambda: server.server.pid not in (0, first))
-        second = server.server.pid
-        await eventually(lambda: not alive(second))
-        assert server.server.restarts == 0
-        stranger.terminate()
-        stranger.wait()
+        try:
+            await eventually(lambda: bool(listening(stranger.pid)))
+            await eventually(lambda: server.server.pid not in (0, first))
+            second = server.server.pid
+            await eventually(lambda: not alive(second))
+            assert server.server.restarts == 0
+        finally:
+            stranger.terminate()
+            stranger.wait()
         await eventually(lambda: server.server.restarts == 1)
         connection = await server.connect()
         await connection.close()

@@ -1,7 +1,7 @@
 """What a logical cluster's gate lets through, beyond what authorization says.
 
-The pipeline asks before dispatch, `rest.write` before a creation. The gate is read in the request's own snapshot; what
-changed until the commit is caught by the guard that carries its generation.
+The pipeline asks before dispatch; what may be created is admission's to say. The gate is read in the request's own
+snapshot; what changed until the commit is caught by the guard that carries its generation.
 """
 
 from __future__ import annotations
@@ -30,11 +30,3 @@ def _serves_while_inactive(info: RequestInfo) -> bool:
     if info.is_resource:
         return (info.group, info.resource) == (_GROUP, _PLURAL)
     return info.path == "/openapi" or info.path.startswith("/openapi/")
-
-
-def check_creation(user: User, cluster: str, gate: Gate) -> None:
-    """Refuse new objects in a cluster that is being deleted, but for the system's. Raises Forbidden."""
-    if gate.state is GateState.DELETING and not user.is_master:
-        text = "unable to create new content in a logical cluster that is being deleted"
-        message = f'{_PLURAL}.{_GROUP} "{cluster}" is forbidden: {text}'
-        raise Forbidden(message, Details(cluster, _GROUP, _PLURAL))

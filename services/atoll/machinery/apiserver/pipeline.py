@@ -10,7 +10,6 @@ is refused: nothing answers before authentication and authorization but what the
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
@@ -26,6 +25,7 @@ from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.requestinfo import RequestInfo, parse
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, Details, Forbidden, InternalError
+from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.storage.contract import GateState, Snapshot, Store, StoreError
 from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_asked
@@ -204,7 +204,7 @@ class Pipeline:
 
     def __call__(self, exchange: Exchange) -> None:
         http = exchange.request
-        audit_id = http.header("audit-id")[:64] or str(uuid.uuid4())
+        audit_id = http.header("audit-id")[:64] or new_uid()
         request = Request(exchange, audit_id, _UNPARSED, self._observer, time.monotonic(), warnings=[])
         try:
             request.info = parse(http.method, http.target)

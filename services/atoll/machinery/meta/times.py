@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 #: RFC 3339 as Go parses it: a `T`, a zone, any number of fraction digits.
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
@@ -19,9 +20,14 @@ _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@lru_cache(maxsize=1)
+def _second(seconds: int) -> str:
+    return format_time(seconds)
+
+
 def now() -> str:
-    """The present as `2006-01-02T15:04:05Z`, as metadata carries it."""
-    return format_time(int(time.time()))
+    """The present as `2006-01-02T15:04:05Z`, as metadata carries it. Written anew once a second."""
+    return _second(int(time.time()))
 
 
 def now_micro() -> str:

@@ -163,22 +163,28 @@ def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
             _require_known(directory, options)
         else:
             _create(directory, options)
-        opened = Environment(_open(directory, options), directory, owner_fd)
+        opened = _with_databases(_open(directory, options), directory, owner_fd)
     except BaseException:
         os.close(owner_fd)
         raise
-    _begin(opened, options, now_us)
-    opened.env.reader_check()
+    try:
+        _begin(opened, options, now_us)
+        opened.env.reader_check()
+    except BaseException:
+        opened.close()
+        raise
     return opened
 
 
 def open_for_reading(options: StoreOptions) -> Environment:
     """Open the store that another process writes. Raises UnknownFormat, or lmdb.Error if there is none."""
     directory = Path(options.directory)
-    opened = Environment(_open(directory, options, readonly=True), directory)
+    opened = _with_databases(_open(directory, options, readonly=True), directory)
     with opened.reading() as txn:
-        if opened.get_meta(txn, "format", None) != FORMAT_VERSION:
-            raise UnknownFormat(str(directory))
+        found = opened.get_meta(txn, "format", None)
+    if found != FORMAT_VERSION:
+        opened.close()
+        raise UnknownFormat(str(directory))
     return opened
 
 
@@ -221,6 +227,15 @@ def _open(directory: Path, options: StoreOptions, *, readonly: bool = False, loc
         lock=lock,
         max_spare_txns=16,
     )
+
+
+def _with_databases(env: lmdb.Environment, directory: Path, owner_fd: int = -1) -> Environment:
+    """The open environment with its databases. One that lacks any is closed again, so that nothing is held."""
+    try:
+        return Environment(env, directory, owner_fd)
+    except BaseException:
+        env.close()
+        raise
 
 
 def _require_known(directory: Path, options: StoreOptions) -> None:

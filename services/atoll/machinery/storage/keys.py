@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 
 import msgspec
 
@@ -140,6 +141,7 @@ def revision_of_key(key: bytes) -> int:
     return revision
 
 
+@lru_cache(maxsize=4096)
 def cluster_row_key(cluster: str, type_number: int) -> bytes:
     """Key of a counter row; cluster "" is the wildcard row of a type, type 0 the cluster's gate."""
     return cluster_part(cluster) + b"\0" + _TYPE.pack(type_number)

@@ -19,6 +19,9 @@ _ENTRY = struct.Struct(">BHQQ")
 _COUNTER = struct.Struct(">QQQ")
 _GATE = struct.Struct(">BQ")
 VERSION_SIZE = _VERSION.size
+# Plain integers: every read of an object asks, and arithmetic on an enum costs more than the read of its row.
+_SEALED, _DELETED = Flag.SEALED.value, Flag.DELETED.value
+_STATES = tuple(GateState)
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
@@ -30,11 +33,11 @@ class Version(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def sealed(self) -> bool:
-        return bool(self.flags & Flag.SEALED)
+        return self.flags & _SEALED != 0
 
     @property
     def deleted(self) -> bool:
-        return bool(self.flags & Flag.DELETED)
+        return self.flags & _DELETED != 0
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -109,7 +112,7 @@ def pack_gate(gate: Gate) -> bytes:
 
 def unpack_gate(data: bytes | memoryview) -> Gate:
     state, generation = _GATE.unpack(data)
-    return Gate(GateState(state), generation)
+    return Gate(_STATES[state], generation)
 
 
 def covered(value: bytes, version: Version) -> bytes:

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 class LmdbSnapshot:
     """One read transaction, open from `with` to its end. Use it at once; it pins pages."""
 
-    __slots__ = ("_environment", "_records", "_txn")
+    __slots__ = ("_environment", "_gate", "_records", "_revision", "_txn")
 
     _txn: Txn
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._environment = records.environment
+        self._revision = -1
+        self._gate: tuple[str, Gate] | None = None
 
     def __enter__(self) -> LmdbSnapshot:
         self._txn = self._environment.reading()
@@ -40,7 +42,9 @@ class LmdbSnapshot:
 
     @property
     def revision(self) -> int:
-        return self._environment.last(self._txn)
+        if self._revision < 0:
+            self._revision = self._environment.last(self._txn)
+        return self._revision
 
     def _key(self, key: ObjectKey) -> bytes | None:
         number = self._environment.type_table.number(self._txn, key.type)
@@ -78,8 +82,11 @@ class LmdbSnapshot:
         return unpack_counter(row).last if row is not None else 0
 
     def gate(self, cluster: str) -> Gate:
-        row = self._txn.get(keys.cluster_row_key(cluster, NO_TYPE), db=self._environment.clusters)
-        return unpack_gate(row) if row is not None else Gate()
+        # Several steps of one request ask for the gate of its one cluster.
+        if self._gate is None or self._gate[0] != cluster:
+            row = self._txn.get(keys.cluster_row_key(cluster, NO_TYPE), db=self._environment.clusters)
+            self._gate = cluster, unpack_gate(row) if row is not None else Gate()
+        return self._gate[1]
 
     def usage(self, cluster: str) -> list[Usage]:
         prefix = keys.cluster_part(cluster) + b"\0"

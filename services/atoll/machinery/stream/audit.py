@@ -117,7 +117,7 @@ class Audit:
 
     async def _read(self, connection: Connection, lane: Lane, state: Object) -> Survey:
         until = state["last_seq"]
-        reader = Reader(connection, lane.stream, f"atoll-audit-{lane.kind}", _PAGE)
+        reader = Reader(connection, lane.stream, f"atoll-audit-{lane.kind}")
         found = Survey(state["first_seq"])
         await reader.open({"deliver_policy": "all", "headers_only": True})
         try:

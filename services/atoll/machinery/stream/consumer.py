@@ -20,7 +20,7 @@ from atoll.machinery.stream import subjects
 from atoll.machinery.stream.chain import Chain, Gap, Verdict
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.events import Event, Malformed, decode
-from atoll.machinery.stream.reader import Reader, stream_sequence
+from atoll.machinery.stream.reader import Bounds, Reader, stream_sequence
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -104,7 +104,7 @@ class Consumer:
         gap = gap or self._gap(mark, info)
         if gap is not None:
             mark = await self._repair(gap, info)
-        reader = Reader(connection, self._stream, self._subscription.consumer, self._subscription.batch)
+        reader = Reader(connection, self._stream, self._subscription.consumer, Bounds(self._subscription.batch))
         try:
             await reader.open(self._start(mark, info))
             while True:

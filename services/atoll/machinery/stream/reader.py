@@ -7,7 +7,10 @@ slow reader holds one batch and the server keeps the rest.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.stream.connection import ApiError, Connection, Unavailable
@@ -20,8 +23,19 @@ _CONSUMER_NOT_FOUND = 10014
 #: How long one request for messages lies with the server.
 WAIT_S = 20.0
 _GRACE_S = 5.0
-_MAX_BYTES = 16 << 20
-_NO_MESSAGES = "404"
+_NOTHING = ("404", "408")
+#: A request also ends at its bound in bytes, with messages left behind it.
+_FULL = ("Batch Completed", "Exceeds MaxBytes")
+
+
+def _bounded(status: Mapping[str, str]) -> bool:
+    """Whether a request ended because it was full, and not for want of messages. Raises Unavailable if it failed."""
+    words = " ".join(status.values())
+    if status.get("Status") in _NOTHING:
+        return False
+    if any(reason in words for reason in _FULL):
+        return True
+    raise Unavailable(f"the consumer says: {words}")
 
 
 def stream_sequence(reply: str) -> int:
@@ -33,11 +47,21 @@ def stream_sequence(reply: str) -> int:
     return int(tokens[5] if len(tokens) == 9 else tokens[7])
 
 
+class Bounds(msgspec.Struct, frozen=True):
+    """How much one request may bring. `size_bytes` must hold the largest message."""
+
+    messages: int = 500
+    size_bytes: int = 16 << 20
+
+
+BOUNDS = Bounds()
+
+
 class Reader:
     """One consumer of one stream. `open`, then `batch` until done, then `close`."""
 
-    def __init__(self, connection: Connection, stream: str, name: str, size: int = 500) -> None:
-        self._connection, self._stream, self._name, self._size = connection, stream, name, size
+    def __init__(self, connection: Connection, stream: str, name: str, bounds: Bounds = BOUNDS) -> None:
+        self._connection, self._stream, self._name, self._bounds = connection, stream, name, bounds
         self._queue: asyncio.Queue[Msg | Exception] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._outstanding = 0
@@ -64,11 +88,18 @@ class Reader:
             await self._delete()
 
     async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
-        """At least one message, in stream order; empty if none came within `wait_s` (0: if none is there now).
-        Raises Unavailable."""
-        if self._outstanding <= 0:
-            await self._ask(wait_s)
+        """At least one message, in stream order; empty if none came within `wait_s` (0: if none is there now; a
+        longer request still under way is waited for first). Raises Unavailable."""
         found: list[Msg] = []
+        more = True
+        while more and not found:
+            if self._outstanding <= 0:
+                await self._ask(wait_s)
+            more = await self._collect(found)
+        return found
+
+    async def _collect(self, found: list[Msg]) -> bool:
+        """Take what has come, or wait for the first. False once the server said that there is nothing more."""
         while self._outstanding > 0 and (not found or not self._queue.empty()):
             message = await self._next()
             if isinstance(message, Exception):
@@ -78,7 +109,8 @@ class Reader:
                 self._outstanding -= 1
             elif message.subject == f"{self._inbox}.{self._requests}":
                 self._outstanding = 0
-        return found
+                return _bounded(message.headers or {})
+        return True
 
     async def _next(self) -> Msg | Exception:
         try:
@@ -88,10 +120,10 @@ class Reader:
             raise Unavailable("the consumer went silent") from error
 
     async def _ask(self, wait_s: float) -> None:
-        body: Object = {"batch": self._size, "max_bytes": _MAX_BYTES}
+        body: Object = {"batch": self._bounds.messages, "max_bytes": self._bounds.size_bytes}
         body |= {"expires": int(wait_s * 1e9)} if wait_s else {"no_wait": True}
         self._requests += 1
-        self._outstanding = self._size
+        self._outstanding = self._bounds.messages
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
         await self._connection.publish(subject, encode_json(body), f"{self._inbox}.{self._requests}")
 

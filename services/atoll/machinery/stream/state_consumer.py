@@ -21,7 +21,7 @@ from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.consumer import Subscription
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, decode
-from atoll.machinery.stream.reader import WAIT_S, Reader, stream_sequence
+from atoll.machinery.stream.reader import WAIT_S, Bounds, Reader, stream_sequence
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -100,7 +100,7 @@ class StateConsumer:
         self._created, self._refilling = info["created"], False
         if gap is not None:
             await self._begin(gap)
-        reader = Reader(connection, self._stream, self._subscription.consumer, self._subscription.batch)
+        reader = Reader(connection, self._stream, self._subscription.consumer, Bounds(self._subscription.batch))
         try:
             await reader.open(self._start(mark))
             while True:

@@ -98,6 +98,15 @@ def test_a_foreign_lmdb_file_is_refused(tmp_path: Path) -> None:
     assert digest(tmp_path) == before
 
 
+async def test_an_opening_that_fails_half_way_holds_nothing(tmp_path: Path) -> None:
+    await open_store(store_options(tmp_path)).close()
+    write_meta(tmp_path, "sealed", [["too short"]])
+    with pytest.raises(TypeError):
+        open_store(store_options(tmp_path))
+    write_meta(tmp_path, "sealed", [])
+    await open_store(store_options(tmp_path)).close()
+
+
 async def test_the_directory_of_another_shard_is_refused(tmp_path: Path) -> None:
     await open_store(store_options(tmp_path, shard="east")).close()
     with pytest.raises(WrongShard, match="east"):

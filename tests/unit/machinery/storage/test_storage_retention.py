@@ -249,6 +249,8 @@ def flip_last(name: str, offset: int) -> Damage:
         (add("owners", b"c\0" + b"x" * 40, b""), "owners"),
         (add("labels", b"x" * 40, b""), "labels"),
         (add("meta", b"last", b"\x01"), "meta"),
+        (add("log", b"\xff" * 8, b"torn"), "log"),
+        (add("clusters", b"c\0torn", b"torn"), "clusters"),
     ],
 )
 async def test_fsck_finds_each_kind_of_damage(tmp_path: Path, damage: Damage, where: str) -> None:

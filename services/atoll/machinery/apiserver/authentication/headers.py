@@ -8,6 +8,7 @@ request; a trusted proxy's request is refused too if a spelling got through it t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import unquote
 
 import msgspec
@@ -38,12 +39,12 @@ def canonical(name: str) -> str:
 
 def in_family(headers: Headers, prefixes: tuple[str, ...]) -> list[str]:
     """Header names that are, or could be read as, of a family, as they were sent."""
-    found = []
-    for name in headers:
-        plain = name if name.islower() and "_" not in name and "%" not in name else canonical(name)
-        if plain.startswith(prefixes):
-            found.append(name)
-    return found
+    return [name for name in headers if _belongs(name, prefixes)]
+
+
+@lru_cache(maxsize=1024)
+def _belongs(name: str, prefixes: tuple[str, ...]) -> bool:
+    return canonical(name).startswith(prefixes)
 
 
 class RequestHeaders:

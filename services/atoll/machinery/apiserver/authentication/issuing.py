@@ -8,7 +8,6 @@ is good there; nothing a caller sends gets into it but audiences, lifetime and t
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -24,6 +23,7 @@ from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import BadRequest, Conflict, Details, FieldError, NotFound, invalid
+from atoll.machinery.meta.uids import new_uid
 
 DEFAULT_LIFETIME_S = 3600
 MIN_LIFETIME_S = 600
@@ -61,7 +61,7 @@ class TokenIssuer:
         bound = claims.Bound(account.cluster, account.namespace, Reference(account.name, account.uid), secret)
         said = claims.BoundClaims(
             self._issuers.names[0], account.user_name, audiences, now, now, now + lifetime_s,
-            str(uuid.uuid4()), bound,
+            new_uid(), bound,
         )  # fmt: skip
         return self._sign(said), said.exp
 

@@ -67,7 +67,18 @@ def plan_patch(writing: Writing) -> Plan:
     if obj["metadata"].get("name") != call.info.name:
         check_name(obj, call.info.name)
     check_kind(call.kind, obj)
+    _drop_own_version(obj, old)
     return plan_replace(writing, obj, old)
+
+
+def _drop_own_version(obj: Object, old: Stored) -> None:
+    """Forget the revision that a patch was applied to: it is no condition of the client's.
+
+    When another writer comes first the patch is applied anew, to the newer object; a revision that the patch itself
+    names is then found to differ.
+    """
+    if obj["metadata"].get("resourceVersion") == str(old.record.revision):
+        del obj["metadata"]["resourceVersion"]
 
 
 def _unsupported(writing: Writing) -> UnsupportedMediaType:
@@ -160,6 +171,7 @@ def plan_apply(writing: Writing) -> Plan:
     for name in ("uid", "resourceVersion"):
         if patch["metadata"].get(name):
             merged["metadata"][name] = patch["metadata"][name]
+    _drop_own_version(merged, old)
     return plan_replace(writing, merged, old, tracked=True)
 
 

@@ -7,14 +7,12 @@ kind, validating admission, encoding. A write that changes nothing becomes a pre
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission, Review
 from atoll.machinery.apiserver.call import Call, Plan, Reply, View
-from atoll.machinery.apiserver.gate import check_creation
 from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.apiserver.rest import present
@@ -28,6 +26,7 @@ from atoll.machinery.kinds.metadata import (
 )
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
+from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import TrackOptions, reset_fields
@@ -108,7 +107,8 @@ def wipe_system_fields(obj: Object) -> None:
 def stamp_new(call: Call, obj: Object) -> None:
     """Give a new object its uid, creation time, namespace and first generation."""
     metadata = obj["metadata"]
-    metadata.setdefault("uid", str(uuid.uuid4()))
+    if "uid" not in metadata:
+        metadata["uid"] = new_uid()
     metadata.setdefault("creationTimestamp", call.now)
     if call.kind.namespaced:
         metadata["namespace"] = call.info.namespace
@@ -177,7 +177,6 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
     writing.admission.validate(review)
     call.warnings.extend(kind.warnings(obj))
     stamp_cluster(obj, call.cluster)
-    check_creation(call.user, call.cluster, writing.view.gate(call.cluster))
     key = call.key(obj["metadata"]["name"])
     value, hole = encode(_to_stored(kind, obj))
     mutation = Put(key, value, hole, 0)

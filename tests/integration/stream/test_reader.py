@@ -1,0 +1,69 @@
+"""Reading through a pull consumer: all there is, whatever bounds cut it into requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.stream.connection import Connection, Unavailable
+from atoll.machinery.stream.definitions import definition
+from atoll.machinery.stream.reader import Bounds, Reader, stream_sequence
+from atoll.machinery.stream.streams import ensure
+from harness.nats import NatsServer
+
+STREAM = "atoll-changes-root"
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    async with NatsServer(tmp_path) as server:
+        connection = await server.connect()
+        await ensure(connection, definition("changes", "root"))
+        for _ in range(200):
+            await connection.client.jetstream().publish("atoll.changes.root.-", b"x" * 1000)
+        yield connection
+        await connection.close()
+
+
+@pytest.mark.parametrize("bounds", [Bounds(), Bounds(7), Bounds(200), Bounds(size_bytes=2500), Bounds(50, 10_000)])
+async def test_everything_is_read_before_it_says_that_there_is_no_more(connection: Connection, bounds: Bounds) -> None:
+    reader = Reader(connection, STREAM, "reading", bounds)
+    await reader.open({"deliver_policy": "all"})
+    found: list[int] = []
+    while batch := await reader.batch(wait_s=0):
+        assert len(batch) <= bounds.messages
+        found += [stream_sequence(message.reply) for message in batch]
+    assert found == list(range(1, 201))
+    await reader.close()
+
+
+async def test_it_waits_no_longer_than_asked_and_then_gives_what_comes(connection: Connection) -> None:
+    reader = Reader(connection, STREAM, "reading")
+    await reader.open({"deliver_policy": "new"})
+    assert await reader.batch(wait_s=0.05) == []
+    await connection.client.jetstream().publish("atoll.changes.root.-", b"new")
+    assert [message.data for message in await reader.batch(wait_s=5)] == [b"new"]
+    await reader.close()
+
+
+async def test_a_consumer_that_somebody_deletes_is_an_error(connection: Connection) -> None:
+    reader = Reader(connection, STREAM, "reading")
+    await reader.open({"deliver_policy": "new"})
+    assert await reader.batch(wait_s=0) == []
+    await connection.api(f"CONSUMER.DELETE.{STREAM}.reading")
+    with pytest.raises(Unavailable):
+        await reader.batch(wait_s=1)
+    await reader.close()
+
+
+@pytest.mark.parametrize("reply", ["", "x", "$JS.ACK.a.b.1.2.3", "$JS.API.a.b.1.2.3.4.5"])
+def test_a_reply_of_nothing_delivered_is_refused(reply: str) -> None:
+    with pytest.raises(ValueError, match="not delivered"):
+        stream_sequence(reply)
+
+
+def test_a_sequence_is_found_with_and_without_a_domain() -> None:
+    assert stream_sequence("$JS.ACK.stream.consumer.1.42.7.170000.0") == 42
+    assert stream_sequence("$JS.ACK.domain.hash.stream.consumer.1.42.7.170000.0.random") == 42
