@@ -11,8 +11,12 @@ from google_crc32c import value as crc32c
 
 from fault.model.log import Entry, Image, Log, Stored, respliced
 from fault.recorder.history import Event, History, Key, Outcome, Read, Scope, Session, Watch, Write, load
+from fault.scenarios.campaign import judge
+from fault.traffic.streamlog import CONTROL, Told
+from fault.traffic.subscriber import Round
 from fault.validators import durability, order, watches
 from fault.validators import violation as named
+from fault.validators.streams import stream_is_the_log, subscriber_has_the_truth
 
 A, B = Key("c1", "default", "cold-a"), Key("c2", "default", "cold-b")
 
@@ -253,7 +257,52 @@ def watch_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
     yield "a state that lacks one", named.Unfaithful, of(watches.faithful, of_session(0, state=[shown(100)]))
 
 
-FAULTS = [*write_faults(), *watch_faults()]
+ALL = ("atoll.changes.root.>",)
+C1 = ("atoll.changes.root.*.*.*.c1", CONTROL)
+
+
+def told() -> list[Told]:
+    """What the log tells: two clusters in turn."""
+    stem = "atoll.changes.root.core.core.configmaps.c"
+    return [Told(f"{stem}{1 + number % 2}", "MODIFIED", 100 * number, 0, number) for number in range(1, 6)]
+
+
+def stream_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
+    differs = named.StreamDiffers
+
+    def of(*received: Round) -> Judge:
+        return lambda: subscriber_has_the_truth(list(received), ALL, told(), log())
+
+    def holding(held: list[Told]) -> Judge:
+        return lambda: void(stream_is_the_log(held, told()))
+
+    bent = msgspec.structs.replace(told()[2], checksum=9)
+    yield "a stream with a gap", differs, holding([*told()[:2], *told()[3:]])
+    yield "a stream with a bent event", differs, holding([*told()[:2], bent, *told()[3:]])
+    yield "a stream cut short", differs, holding(told()[:4])
+    yield "a subscriber with a gap", differs, of(Round(events=[*told()[:2], *told()[3:]]))
+    yield "a subscriber told twice", differs, of(Round(events=[*told()[:2], *told()[1:]]))
+    yield "a subscriber that lags for ever", differs, of(Round(events=told()[:4]))
+    yield "a wrong reread", differs, of(Round(events=told()[:2]), Round(300, "RESYNC", {}, told()[3:]))
+    state = {"c1/default/cold-a": 300, "c2/default/cold-b": 200}
+    yield "a gap behind a reread", differs, of(Round(), Round(300, "RESYNC", state, told()[4:]))
+
+
+def void(_value: object) -> None:
+    """Take a value and give none."""
+
+
+def test_a_subscriber_in_order_passes() -> None:
+    state = {"c1/default/cold-a": 300, "c2/default/cold-b": 200}
+    subscriber_has_the_truth([Round(events=told())], ALL, told(), log())
+    subscriber_has_the_truth([Round(events=[told()[1], told()[3]])], C1, told(), log())
+    rereading = [Round(events=told()[:2]), Round(300, "RESYNC", state, told()[3:])]
+    subscriber_has_the_truth(rereading, ALL, told(), log())
+    resync = Told(CONTROL, "RESYNC", 0, 0, 0)
+    assert stream_is_the_log([resync, resync, *told()], told()) == 2
+
+
+FAULTS = [*write_faults(), *watch_faults(), *stream_faults()]
 
 
 @pytest.mark.parametrize(("error", "judge"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
@@ -263,9 +312,24 @@ def test_a_fault_is_named(error: type[named.Violation], judge: Judge) -> None:
 
 
 def test_every_named_violation_has_a_fault_that_shows_it() -> None:
-    elsewhere = {named.NotFenced, named.WrongAnswer, named.StreamDiffers, named.VoidRun, named.Violation}
+    elsewhere = {named.NotFenced, named.WrongAnswer, named.VoidRun, named.Violation}
     every = {value for value in vars(named).values() if isinstance(value, type) and issubclass(value, Exception)}
     assert {fault[1] for fault in FAULTS} == every - elsewhere
+
+
+def test_a_run_with_too_little_traffic_is_void() -> None:
+    slow = history()
+    slow.served_s = 10.0
+    slow.watches = [watch()]
+    with pytest.raises(named.VoidRun):
+        judge(slow, stored())
+
+
+def test_a_run_of_which_a_watcher_saw_nothing_is_void() -> None:
+    blind = history()
+    blind.watches = [watch(), Watch("blind", Scope("*"))]
+    with pytest.raises(named.VoidRun):
+        judge(blind, stored())
 
 
 def test_a_saved_history_is_the_same_again(tmp_path: Path) -> None:

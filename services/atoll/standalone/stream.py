@@ -49,7 +49,7 @@ class Streaming:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._publisher is not None:
+        if self._publisher is not None and self._publisher.lag().connected:
             await self._publisher.drain(DRAIN_S)
         if self._task is not None:
             self._task.cancel()

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from fault.scenarios.campaign import Plan, judged_campaign, or_tell, seed_of_run
+from harness.shard import ShardProcess
 
-GATE, LONG = Plan(kills=3), Plan(kills=50)
+GATE, LONG, WORKERS = Plan(kills=3), Plan(kills=50), Plan(kills=10)
 _THIS = "tests/fault/scenarios/test_kills.py"
 
 
@@ -23,3 +24,14 @@ async def test_killed_shard_keeps_every_promise(tmp_path: Path) -> None:
 async def test_shard_killed_fifty_times_keeps_every_promise(tmp_path: Path) -> None:
     seed = seed_of_run(20262)
     await or_tell(judged_campaign(tmp_path, LONG, seed), seed, _THIS, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_shard_with_workers_keeps_every_promise_when_its_writer_is_killed(tmp_path: Path) -> None:
+    seed = seed_of_run(20263)
+
+    def start(directory: Path) -> ShardProcess:
+        return ShardProcess(directory, "--workers", "2")
+
+    await or_tell(judged_campaign(tmp_path, WORKERS, seed, start), seed, _THIS, tmp_path)

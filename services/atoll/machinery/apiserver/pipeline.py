@@ -24,10 +24,10 @@ from atoll.machinery.apiserver.gate import check_gate
 from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.requestinfo import RequestInfo, parse
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import ApiError, Details, Forbidden, InternalError
+from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
-from atoll.machinery.storage.contract import GateState, Snapshot, Store, StoreError
+from atoll.machinery.storage.contract import Snapshot, Store, StoreError
 from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_asked
 from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 
@@ -37,7 +37,6 @@ MAX_WARNINGS = 4096
 _LONG_WARNING = 256
 _READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 _NO = ("false", "0")
-_LOGICAL_CLUSTERS = ("core.kcp.io", "logicalclusters")
 
 
 class Observer(Protocol):
@@ -215,7 +214,6 @@ class Pipeline:
                 self.authorize(request, snapshot)
                 if request.cluster:
                     check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
-                refuse_inactive(request, snapshot)
                 self._route(request.info).serve(request, snapshot)
         except Exception as error:
             fail(request, error)
@@ -240,16 +238,6 @@ class Pipeline:
         request.decision = decision
         if not decision.allowed:
             raise forbidden(attributes, decision.reason)
-
-
-def refuse_inactive(request: Request, snapshot: Snapshot) -> None:
-    """A cluster that was marked inactive shows nothing but its LogicalCluster and schemas, as in kcp."""
-    info, cluster = request.info, request.cluster
-    if not cluster or snapshot.gate(cluster).state is not GateState.INACTIVE:
-        return
-    if (info.group, info.resource) != _LOGICAL_CLUSTERS and not info.path.startswith("/openapi"):
-        text = f'logicalclusters.core.kcp.io "{cluster}" is forbidden: logical cluster is marked inactive'
-        raise Forbidden(text, Details(cluster, *_LOGICAL_CLUSTERS))
 
 
 #: Stands for a path that leads nowhere; no cluster can have this name.

@@ -240,8 +240,19 @@ class Application:
         before = None
         if old is not None:
             before = splice(old.plain, old.version.hole, old.revision) if old.version.sealed else old.stored
+        told = old.version if old is not None and version.deleted else version
         self._changes.append(
-            Change(revision, change.operation, key, before, change.after, head.previous, before_of_type)
+            Change(
+                revision,
+                change.operation,
+                key,
+                before,
+                change.after,
+                head.previous,
+                before_of_type,
+                told.crc,
+                told.sealed,
+            )
         )
 
 

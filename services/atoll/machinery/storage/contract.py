@@ -168,7 +168,8 @@ class Change(msgspec.Struct, frozen=True):
 
     `before` is the record before the write with its own revision in it (None for ADDED); `after` the record
     written, with `revision` in it; for DELETED `after` is the before-image with the deletion's revision.
-    `previous` is the object's revision before (0: none); `previous_of_type` that of (cluster, type).
+    `previous` is the object's revision before (0: none); `previous_of_type` that of (cluster, type). `crc` and
+    `sealed` are those of the entry as it is published (`LogEntry`).
     """
 
     revision: int
@@ -178,6 +179,8 @@ class Change(msgspec.Struct, frozen=True):
     after: bytes
     previous: int = 0
     previous_of_type: int = 0
+    crc: int = 0
+    sealed: bool = False
 
 
 class LogEntry(msgspec.Struct, frozen=True):

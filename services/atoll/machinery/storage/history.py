@@ -41,12 +41,18 @@ class History:
             before = records.served(txn, entry.key, (entry.before, entry.before_version), entry.previous)
         if entry.operation == Operation.DELETED:
             assert before is not None and entry.before_version is not None
-            after = splice(before, entry.before_version.hole, revision)
+            version = entry.before_version
+            after = splice(before, version.hole, revision)
         else:
-            after = records.served(txn, entry.key, self._written(txn, entry.key, revision), revision)
+            record = self._written(txn, entry.key, revision)
+            version = record[1]
+            after = records.served(txn, entry.key, record, revision)
         key = records.object_key(txn, entry.key, after)
         operation = Operation(entry.operation)
-        return Change(revision, operation, key, before, after, entry.previous, entry.previous_of_type)
+        return Change(
+            revision, operation, key, before, after, entry.previous, entry.previous_of_type,
+            version.crc, version.sealed,
+        )  # fmt: skip
 
     def _written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version]:
         record = self._records.written(txn, key, revision)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage.contract import Change
+from atoll.machinery.storage.contract import Change, LogEntry, Operation
 
 #: What a change costs in memory beside its two images.
 _CHANGE_OVERHEAD_BYTES = 600
@@ -61,8 +61,29 @@ class Ring:
         start = bisect_right(self._revisions, revision, lo=self._head)
         return self._changes[start : start + limit]
 
+    def entries(self, revision: int, limit: int) -> list[LogEntry] | None:
+        """The same as entries for the publisher; None where they must be read from the log.
+
+        That is so below the floor, and where an entry is sealed: the ring holds what was opened.
+        """
+        if revision < self.floor:
+            return None
+        changes = self.above(revision, limit)
+        return None if any(change.sealed for change in changes) else [_entry(change) for change in changes]
+
     def __len__(self) -> int:
         return len(self._changes) - self._head
+
+
+def _entry(change: Change) -> LogEntry:
+    value = change.after
+    if change.operation is Operation.DELETED:
+        assert change.before is not None
+        value = change.before
+    return LogEntry(
+        change.revision, change.operation, change.key, value, False, change.crc, change.previous,
+        change.previous_of_type,
+    )  # fmt: skip
 
 
 def _size_bytes(change: Change) -> int:

@@ -35,6 +35,7 @@ class ReadSide:
         sealer = Sealer(Path(options.key_file)) if options.key_file else None
         with environment.reading() as txn:
             last = environment.last(txn)
+            self._void_end = max((void.first_new for void in environment.voids(txn)), default=0)
             sealed = frozenset(options.sealed_types).union(environment.sealed_types(txn))
         self._records = Records(environment, sealer, alarm, sealed)
         self._history = History(self._records)
@@ -71,7 +72,9 @@ class ReadSide:
         return self._cursors.open(scope, revision)
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
-        return self._history.tail(revision, limit)
+        # Within a void nothing may be answered, and the ring does not know of voids.
+        recent = self.hub.ring.entries(revision, limit) if revision >= self._void_end else None
+        return recent if recent is not None else self._history.tail(revision, limit)
 
     async def committed(self, revision: int) -> int:
         return await self.hub.above(revision)

@@ -13,9 +13,9 @@ from atoll.machinery.apiserver.authorization.effective import (
     Identity,
     effective,
 )
-from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import AUTHENTICATED, User
 
