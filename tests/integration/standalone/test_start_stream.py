@@ -105,10 +105,12 @@ async def test_a_server_that_is_somebody_elses_is_published_to(tmp_path: Path, e
         assert "stream.json" not in shard.stdout_path.read_text()
         connection = await nats.connect(elsewhere)
         try:
-            # Heard from the server as it arrives in the stream: a plain subscription, since the server is ours alone.
             subscription = await connection.subscribe("atoll.changes.root.core.core.configmaps.root")
+            await connection.flush()
             made = Api(shard, "root").post(CONFIGMAPS, configmap("far")).json["metadata"]
             message = await subscription.next_msg(timeout=20)
+            while json.loads(message.data)["metadata"]["name"] != "far":
+                message = await subscription.next_msg(timeout=20)
             assert message.headers["Atoll-Revision"] == made["resourceVersion"]
         finally:
             await connection.close()

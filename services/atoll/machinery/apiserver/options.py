@@ -7,6 +7,7 @@ combinations that mean nothing are 422 of the options' own kind.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -16,6 +17,8 @@ from atoll.machinery.meta.status import BadRequest, FieldError, Invalid, invalid
 Query = Mapping[str, str]
 _TRUE, _FALSE = ("true", "1", "True", "t", "T", "TRUE"), ("false", "0", "False", "f", "F", "FALSE", "")
 MAX_MANAGER = 128
+#: As much of a user agent as names a manager.
+_AGENT = 1024
 _FORBIDDEN = "FieldValueForbidden"
 
 
@@ -159,6 +162,8 @@ def dry_run(values: list[str], kind: str) -> bool:
 
 def write_options(query: Query, user_agent: str, kind: str) -> WriteOptions:
     """Options of create (`kind` CreateOptions), update and patch. The manager defaults to the user agent's name."""
+    if not query:
+        return WriteOptions(manager=default_manager(user_agent[:_AGENT]))
     manager = query.get("fieldManager", "")
     if len(manager) > MAX_MANAGER or not manager.isprintable():
         detail = f'Invalid value: "{manager[:MAX_MANAGER]}": must be at most 128 printable characters'
@@ -168,9 +173,10 @@ def write_options(query: Query, user_agent: str, kind: str) -> WriteOptions:
         detail = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
         raise invalid(f"{kind}.meta.k8s.io", "", [FieldError("FieldValueNotSupported", "fieldValidation", detail)])
     dry = dry_run([query["dryRun"]] if query.get("dryRun") else [], kind)
-    return WriteOptions(dry, manager or default_manager(user_agent), validation, boolean(query, "force"))
+    return WriteOptions(dry, manager or default_manager(user_agent[:_AGENT]), validation, boolean(query, "force"))
 
 
+@lru_cache(maxsize=512)
 def default_manager(user_agent: str) -> str:
     """The field manager of a client that names none: its user agent up to the first slash."""
     name = user_agent.partition("/")[0]

@@ -24,8 +24,9 @@ def mapping(obj: object, *path: str) -> Object:
 
 def items(obj: object, *path: str) -> list[Any]:
     """The list below a path of keys, or an empty one that is not part of obj."""
-    value = mapping(obj, *path[:-1]).get(path[-1])
-    return value if isinstance(value, list) else []
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj if isinstance(obj, list) else []
 
 
 def objects(obj: object, *path: str) -> list[tuple[int, Object]]:
@@ -40,14 +41,16 @@ def strings(obj: object, *path: str) -> list[str]:
 
 def text(obj: object, *path: str) -> str:
     """The string below a path, or an empty one."""
-    value = mapping(obj, *path[:-1]).get(path[-1])
-    return value if isinstance(value, str) else ""
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj if isinstance(obj, str) else ""
 
 
 def number(obj: object, *path: str) -> int | None:
     """The integer below a path, or None."""
-    value = mapping(obj, *path[:-1]).get(path[-1])
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj if isinstance(obj, int) and not isinstance(obj, bool) else None
 
 
 def ensure(obj: Object, name: str) -> Object:

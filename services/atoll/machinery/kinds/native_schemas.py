@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cache, cached_property
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ from atoll.machinery.process.resources import schema_path
 REF_PREFIX = "#/components/schemas/"
 #: Below these keys the keys are names of fields, not keywords of a schema.
 _NAMES = frozenset({"properties", "patternProperties", "definitions", "dependencies"})
+_CONTAINERS = (dict, list)
 
 
 @cache
@@ -83,14 +85,15 @@ class NativeSchema:
 
 def drop_nulls(obj: Object, open_values: Collection[str] = ()) -> None:
     """Remove keys with a null value at every depth, lists included, but not inside `open_values`."""
-    todo: list[tuple[object, bool]] = [(obj, False)]
+    todo: list[tuple[Any, bool]] = [(obj, False)]
     while todo:
         node, holds_names = todo.pop()
-        if isinstance(node, list):
-            todo.extend((item, False) for item in node)
-        elif isinstance(node, dict):
+        if type(node) is list:
+            todo.extend((item, False) for item in node if type(item) in _CONTAINERS)
+            continue
+        if None in node.values():
             for name in [name for name, value in node.items() if value is None]:
                 del node[name]
-            todo.extend(
-                (value, name in _NAMES) for name, value in node.items() if holds_names or name not in open_values
-            )
+        for name, value in node.items():
+            if type(value) in _CONTAINERS and (holds_names or name not in open_values):
+                todo.append((value, name in _NAMES))

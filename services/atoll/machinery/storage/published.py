@@ -41,9 +41,8 @@ class PublishedLog:
         return self._store.compacted
 
     def last(self) -> int:
-        """The last committed revision; 0 in an empty store."""
-        with self._store.snapshot() as snapshot:
-            return snapshot.revision
+        """The last revision that was committed and told; 0 in an empty store."""
+        return self._store.hub.last
 
     def tail(self, revision: int, limit: int) -> Sequence[LogEntry]:
         """Entries above a revision, in order. Raises Compacted below the floor."""

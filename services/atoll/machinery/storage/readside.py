@@ -74,7 +74,8 @@ class ReadSide:
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
         # Within a void nothing may be answered, and the ring does not know of voids.
         recent = self.hub.ring.entries(revision, limit) if revision >= self._void_end else None
-        return recent if recent is not None else self._history.tail(revision, limit)
+        # A commit in the thread is in the file a moment before it is in the ring: what is there is given.
+        return recent or self._history.tail(revision, limit)
 
     async def committed(self, revision: int) -> int:
         return await self.hub.above(revision)

@@ -54,6 +54,15 @@ def check_namespace(writing: Writing, obj: Object) -> None:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 
+def _suffix() -> str:
+    """Five random characters of Kubernetes' alphabet, which has no vowels: no word comes of it."""
+    drawn, suffix = secrets.randbits(64), ""
+    for _ in range(_SUFFIX_LENGTH):
+        drawn, index = divmod(drawn, len(_SUFFIX_ALPHABET))
+        suffix += _SUFFIX_ALPHABET[index]
+    return suffix
+
+
 def _name(writing: Writing, obj: Object) -> None:
     """Take the given name or draw one for generateName."""
     metadata = obj["metadata"]
@@ -67,8 +76,7 @@ def _name(writing: Writing, obj: Object) -> None:
     if not isinstance(prefix, str):
         raise BadRequest("metadata.generateName must be a string")
     for _ in range(GENERATE_ATTEMPTS):
-        suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
-        metadata["name"] = prefix[:_PREFIX_LENGTH] + suffix
+        metadata["name"] = prefix[:_PREFIX_LENGTH] + _suffix()
         if writing.view.get(writing.call.key(metadata["name"])) is None:
             return
     kind = writing.call.kind

@@ -1,0 +1,194 @@
+"""`--workers 2`: the same API from two processes beside the writer, either of which may die."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from harness.api import Api, Events, configmap, eventually, workspace_under
+from harness.kubectl import Kubectl
+from harness.processes import atoll, children, is_alive
+from harness.shard import ShardProcess
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    with ShardProcess(tmp_path_factory.mktemp("shard"), "--workers", "2") as shard:
+        yield shard
+
+
+def workers(shard: ShardProcess) -> list[int]:
+    return sorted(pid for pid, command in children(shard.pid).items() if "atoll.shard.worker" in command)
+
+
+def sockets_of(pid: int) -> set[str]:
+    """The inodes of a process's sockets."""
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(str(link.readlink()))
+    return found
+
+
+def served_by(shard: ShardProcess, api: Api) -> int:
+    """Which worker holds this client's connection: the one with the other end of it among its sockets."""
+    connection = api._connection
+    assert connection is not None
+    ours = connection.sock.getsockname()[1]
+    port = urlsplit(shard.url).port
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        local, remote = (int(address.rpartition(":")[2], 16) for address in fields[1:3])
+        if (local, remote) == (port, ours):
+            return next(pid for pid in workers(shard) if f"socket:[{fields[9]}]" in sockets_of(pid))
+    raise AssertionError("no such connection")
+
+
+def one_at_each(shard: ShardProcess, cluster: str) -> list[Api]:
+    """A client of each worker; the kernel deals out connections, so it is asked until both were met."""
+    found: dict[int, Api] = {}
+
+    def met() -> bool:
+        api = Api(shard, cluster)
+        api.get(CONFIGMAPS)
+        found.setdefault(served_by(shard, api), api)
+        return len(found) == 2
+
+    eventually(met, "both workers were met")
+    return list(found.values())
+
+
+def test_kubectl_finds_everything_as_it_is(shard: ShardProcess, tmp_path: Path) -> None:
+    kubectl = Kubectl(tmp_path, shard.kubeconfig)
+    kubectl.ok("create", "workspace", "around", "--enter")
+    kubectl.ok("create", "configmap", "c", "--from-literal=a=b")
+    kubectl.ok("label", "configmap", "c", "tier=front")
+    kubectl.ok("patch", "configmap", "c", "--type=merge", "-p", '{"data":{"a":"c"}}')
+    assert kubectl.ok("get", "configmap", "c", "-o", "jsonpath={.data.a}{.metadata.labels.tier}") == "cfront"
+    kubectl.ok("create", "namespace", "n")
+    kubectl.ok("delete", "namespace", "n", "--wait", "--timeout=20s")
+    kubectl.ok("delete", "configmap", "c")
+    assert kubectl.run("get", "configmap", "c").code == 1
+    kubectl.ok("ws", "root")
+    kubectl.ok("delete", "workspace", "around")
+
+
+def watching(api: Api, revision: str) -> Events:
+    """A watch over the connection that a client has, so by the worker that holds it."""
+    connection = api._connection
+    assert connection is not None
+    path = f"{api.prefix}{CONFIGMAPS}?watch=1&resourceVersion={revision}&timeoutSeconds=60"
+    connection.request("GET", path, headers=api.headers())
+    return Events(connection.getresponse())
+
+
+def test_what_one_worker_acknowledged_the_other_reads_and_watches(shard: ShardProcess) -> None:
+    one, other = one_at_each(shard, workspace_under(Api(shard, "root")))
+    made = [one.post(CONFIGMAPS, configmap("a")).json, other.post(CONFIGMAPS, configmap("b")).json]
+    assert [other.get(f"{CONFIGMAPS}/a").json, one.get(f"{CONFIGMAPS}/b").json] == made
+    events = watching(one, made[1]["metadata"]["resourceVersion"])
+    written = [other.post(CONFIGMAPS, configmap(f"c{number}")).json["metadata"] for number in range(20)]
+    assert [(e.type, e.name, e.revision) for e in events.take(20)] == [
+        ("ADDED", metadata["name"], int(metadata["resourceVersion"])) for metadata in written
+    ]
+    other.delete(f"{CONFIGMAPS}/c0")
+    assert (events.next().type, other.get(f"{CONFIGMAPS}/c0", expect=404).code) == ("DELETED", 404)
+    one.close()
+
+
+def test_a_worker_that_dies_is_replaced_and_serving_goes_on(shard: ShardProcess) -> None:
+    one, other = one_at_each(shard, workspace_under(Api(shard, "root")))
+    first = one.post(CONFIGMAPS, configmap("first")).json["metadata"]
+    events = watching(other, first["resourceVersion"])
+    dead = served_by(shard, one)
+    os.kill(dead, signal.SIGKILL)
+    eventually(lambda: not is_alive(dead), "it died")
+    for number in range(10):
+        Api(shard, one.cluster).post(CONFIGMAPS, configmap(f"m{number}"))
+    assert [event.name for event in events.take(10)] == [f"m{number}" for number in range(10)]
+    eventually(lambda: len(workers(shard)) == 2, "there are two again")
+    assert dead not in workers(shard)
+    other.close()
+    for api in one_at_each(shard, one.cluster):
+        assert len(api.get(CONFIGMAPS).json["items"]) == 12
+        assert api.get("/readyz").code == 200
+
+
+def test_a_shard_is_ready_when_all_workers_serve_and_not_before(tmp_path: Path) -> None:
+    shard = ShardProcess(tmp_path, "--workers", "2")
+    shard.spawn()
+    try:
+        late = eventually(lambda: workers(shard)[1:], "two workers were started", timeout_s=30)[0]
+        os.kill(late, signal.SIGSTOP)
+        early = eventually(lambda: _readiness(shard), "the other one answers", timeout_s=30)
+        assert (early[0], "[-]workers failed" in early[1]) == (500, True)
+        assert shard.stdout_path.read_text() == ""
+        os.kill(late, signal.SIGCONT)
+        eventually(lambda: _readiness(shard)[0] == 200, "ready", timeout_s=30)
+        eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement")
+    finally:
+        assert shard.stop() == 0
+
+
+def _readiness(shard: ShardProcess) -> tuple[int, str]:
+    """Status and body of /readyz; (0, "") while nobody answers."""
+    context = ssl._create_unverified_context()
+    try:
+        port = int((shard.root / "secure-port").read_text())
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+        with contextlib.closing(connection):
+            connection.request("GET", "/readyz")
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_on_sigterm_all_leave_and_streams_end_cleanly(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, "--workers", "2") as shard:
+        one, other = one_at_each(shard, "root")
+        streams = [watching(api, "") for api in (one, other)]
+        family, url = children(shard.pid), shard.url
+        assert shard.stop() == 0
+        # A connection that was cut would raise IncompleteRead.
+        assert [len(stream.rest()) for stream in streams] == [1, 1]
+        assert ([pid for pid in family if is_alive(pid)], len(family)) == ([], 3)
+        for api in (one, other):
+            api.close()
+        shard.start()
+        assert shard.url == url
+        assert len(workers(shard)) == 2
+
+
+def test_workers_of_two_shards_do_not_share_a_port(shard: ShardProcess, tmp_path: Path) -> None:
+    port = str(urlsplit(shard.url).port)
+    result = atoll("start", "--root-directory", str(tmp_path / "atoll"), "--allow-any-filesystem", "true",
+                   "--secure-port", port, "--workers", "2")  # fmt: skip
+    assert (result.code, "in use" in result.stderr) == (1, True), result.stderr
+
+
+def test_writers_at_both_workers_get_each_name_once(shard: ShardProcess) -> None:
+    one, other = one_at_each(shard, workspace_under(Api(shard, "root")))
+    codes: dict[int, list[int]] = {0: [], 1: []}
+
+    def write(index: int, api: Api) -> None:
+        for number in range(50):
+            codes[index].append(api.send("POST", CONFIGMAPS, configmap(f"m{number}")).code)
+
+    threads = [threading.Thread(target=write, args=(index, api)) for index, api in enumerate((one, other))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [sorted(pair) for pair in zip(codes[0], codes[1], strict=True)] == [[201, 409]] * 50
