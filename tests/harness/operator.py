@@ -72,7 +72,9 @@ class Operator:
             self.refusals.append(str(error).lower())
 
         connect = self.access["connect"]
-        self._client = await nats.connect(**connect, error_cb=on_error, max_reconnect_attempts=60, reconnect_time_wait=0.1)
+        self._client = await nats.connect(
+            **connect, error_cb=on_error, max_reconnect_attempts=60, reconnect_time_wait=0.1
+        )
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -55,7 +55,9 @@ def test_the_kubeconfig_has_the_contexts_and_users_of_kcp(tmp_path: Path) -> Non
         config = kubeconfig(shard)
         servers = {name: cluster["server"] for name, cluster in by_name(config, "cluster").items()}
         assert servers == {
-            "root": f"{shard.url}/clusters/root", "base": shard.url, "system:admin": f"{shard.url}/clusters/system:admin",
+            "root": f"{shard.url}/clusters/root",
+            "base": shard.url,
+            "system:admin": f"{shard.url}/clusters/system:admin",
         }  # fmt: skip
         contexts = {name: (found["user"], found["cluster"]) for name, found in by_name(config, "context").items()}
         assert contexts == {

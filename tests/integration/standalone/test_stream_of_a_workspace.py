@@ -51,7 +51,9 @@ def write(api: Api) -> list[tuple[str, str, Object]]:
     return found
 
 
-async def test_each_change_of_a_workspace_in_order_with_cluster_and_identity_in_the_subject(shard: ShardProcess) -> None:
+async def test_each_change_of_a_workspace_in_order_with_cluster_and_identity_in_the_subject(
+    shard: ShardProcess,
+) -> None:
     root = Api(shard, "root")
     path, other = workspace_under(root), workspace_under(root)
     cluster = cluster_of(root, path)
