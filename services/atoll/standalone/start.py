@@ -94,11 +94,23 @@ class Standalone:
         await app.bootstrap()
         async with Streaming(self._config, self._store, app.registry, self._stop.set):
             tasks = [self._background(app.manager(self._store).run()), self._background(self._store.run_maintenance())]
-            await front.open(app, names, store_options(self._config))
-            self._write_kubeconfig(app.url, credentials)
-            self._tell(app.url)
-            await self._stop.wait()
+            if await self._opened(front.open(app, names, store_options(self._config))):
+                self._write_kubeconfig(app.url, credentials)
+                self._tell(app.url)
+                await self._stop.wait()
             await self._drain(app, front, tasks)
+
+    async def _opened(self, opening: Coroutine[Any, Any, None]) -> bool:
+        """Wait until requests are let in; False if the process is told to leave before."""
+        task, stop = asyncio.create_task(opening), asyncio.create_task(self._stop.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return False
+        task.result()
+        return True
 
     async def _listen(self, front: Front) -> int:
         """Take the port asked for; 0 keeps the one of the last start if it is free."""

@@ -131,18 +131,20 @@ def test_a_shard_is_ready_when_all_workers_serve_and_not_before(tmp_path: Path) 
     try:
         late = eventually(lambda: workers(shard)[1:], "two workers were started", timeout_s=30)[0]
         os.kill(late, signal.SIGSTOP)
-        early = eventually(lambda: _readiness(shard), "the other one answers", timeout_s=30)
-        assert (early[0], "[-]workers failed" in early[1]) == (500, True)
-        assert shard.stdout_path.read_text() == ""
-        os.kill(late, signal.SIGCONT)
-        eventually(lambda: _readiness(shard)[0] == 200, "ready", timeout_s=30)
+        try:
+            code, body = eventually(lambda: _readiness(shard), "the other one answers", timeout_s=30)
+            assert (code, "[-]workers failed" in body) == (500, True)
+            assert shard.stdout_path.read_text() == ""
+        finally:
+            os.kill(late, signal.SIGCONT)
+        eventually(lambda: _readiness(shard) == (200, "ok"), "ready", timeout_s=30)
         eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement")
     finally:
         assert shard.stop() == 0
 
 
-def _readiness(shard: ShardProcess) -> tuple[int, str]:
-    """Status and body of /readyz; (0, "") while nobody answers."""
+def _readiness(shard: ShardProcess) -> tuple[int, str] | None:
+    """Status and body of /readyz; None while nobody answers."""
     context = ssl._create_unverified_context()
     try:
         port = int((shard.root / "secure-port").read_text())
@@ -152,7 +154,7 @@ def _readiness(shard: ShardProcess) -> tuple[int, str]:
             response = connection.getresponse()
             return response.status, response.read().decode()
     except OSError:
-        return 0, ""
+        return None
 
 
 def test_on_sigterm_all_leave_and_streams_end_cleanly(tmp_path: Path) -> None:

@@ -72,8 +72,9 @@ class ReadSide:
         return self._cursors.open(scope, revision)
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
-        # Within a void nothing may be answered, and the ring does not know of voids.
-        recent = self.hub.ring.entries(revision, limit) if revision >= self._void_end else None
+        # Within a void or below what was compacted nothing may be answered, and the ring knows of neither.
+        answered = revision >= self._void_end and revision >= self.compacted
+        recent = self.hub.ring.entries(revision, limit) if answered else None
         # A commit in the thread is in the file a moment before it is in the ring: what is there is given.
         return recent or self._history.tail(revision, limit)
 
