@@ -26,7 +26,7 @@ ONE_KILL = Plan(kills=1, shortest_s=0.8, longest_s=1.2, survives=False)
 NO_KILL = Plan(kills=0, shortest_s=2.5, survives=False)
 #: Which bug shows under which plan, and as what.
 OF_CAMPAIGNS: dict[str, tuple[Plan, tuple[type[Violation], ...]]] = {
-    "acknowledge_before_commit": (ONE_KILL, (named.LostWrite,)),
+    "acknowledge_before_commit": (ONE_KILL, (named.LostWrite, named.StaleRead)),
     "publish_before_commit": (ONE_KILL, (named.Unfaithful, named.NotResumed)),
     "early_bookmark": (NO_KILL, (named.EarlyBookmark, named.Unordered)),
     "off_by_one_resume": (NO_KILL, (named.NotResumed, named.Duplicate)),

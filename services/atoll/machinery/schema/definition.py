@@ -23,7 +23,7 @@ _ROOT_WITH_STATUS = (
     "MinLength", "Pattern", "MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties",
     "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
 )  # fmt: skip
-#: Schemas in one version, junctors included. The largest definitions in the wild have a third of this; each costs
+#: Schemas in one version, junctors included: far above the definitions of real projects that tests read. Each costs
 #: the loop about 0.1 ms when it is judged.
 MAX_SCHEMAS = 20_000
 _ROOT_KEYWORDS = frozenset(
