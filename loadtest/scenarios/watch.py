@@ -21,7 +21,7 @@ from loadtest.server import Cost, Server
 PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
 STAMP = b'"stamp":"'
 MERGE = "application/merge-patch+json"
-WRITES_A_SECOND = 50
+WRITES_A_SECOND, WRITERS = 50, 8
 
 
 class Audience:
@@ -93,10 +93,10 @@ async def _paced(server: Server, audience: Audience, seconds: int) -> tuple[floa
 
 
 async def _flat_out(server: Server, audience: Audience, seconds: int) -> tuple[float, float]:
-    """The same with writes in a closed loop of two clients."""
+    """The same with writes in a closed loop of a few clients."""
     audience.events = 0
     with Cost(server) as cost:
-        await closed_loop(server.origin, _patches(server.origin), 2, seconds)
+        await closed_loop(server.origin, _patches(server.origin), WRITERS, seconds)
         await _settle(audience)
     return audience.events / cost.wall_s, cost.cpu_s / max(audience.events, 1) * 1e6
 

@@ -11,13 +11,15 @@ from collections.abc import Hashable, Iterable
 from atoll.machinery.apiserver.admission.namespaces import NAMESPACES
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
-from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, Scope
 
 SERVICE_ACCOUNTS = ResourceType("", "serviceaccounts")
 CONFIG_MAPS = ResourceType("", "configmaps")
+#: Nothing is created in a cluster that is going, or moving away.
+_CLOSED = frozenset({GateState.DELETING, GateState.MOVING})
 ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 DESCRIPTION = (
     "Certificates that prove the API server to clients in this namespace; kept by the system, edits are reverted."
@@ -45,6 +47,7 @@ class NamespaceDefaults:
     def __init__(self, loopback: Loopback, accounts: Kind, configmaps: Kind, certificate: str) -> None:
         self._loopback, self._accounts, self._configmaps = loopback, accounts, configmaps
         self._certificate = certificate
+        self._data = b'"data":' + encode_json({"ca.crt": certificate}) + b","
 
     def watches(self, type: ResourceType) -> bool:
         return type in {NAMESPACES, SERVICE_ACCOUNTS, CONFIG_MAPS}
@@ -66,17 +69,27 @@ class NamespaceDefaults:
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
-        namespace = self._loopback.get(NAMESPACES, cluster, "", name)
-        if namespace is None or namespace["metadata"].get("deletionTimestamp"):
+        with self._loopback.store.snapshot() as snapshot:
+            namespace = snapshot.get(ObjectKey(NAMESPACES, cluster, "", name))
+            if namespace is None or namespace.flags & Flag.DELETING or snapshot.gate(cluster).state in _CLOSED:
+                return None
+            account = snapshot.revision_of(ObjectKey(SERVICE_ACCOUNTS, cluster, name, ACCOUNT))
+            certificate = snapshot.get(ObjectKey(CONFIG_MAPS, cluster, name, ROOT_CA))
+        if account and certificate is not None and self._is_right(certificate.value):
+            # What a new workspace brings is right already, and that is nearly every time.
             return None
         try:
-            if self._loopback.get(SERVICE_ACCOUNTS, cluster, name, ACCOUNT) is None:
+            if not account:
                 await self._loopback.create(Target(self._accounts, cluster, name, ACCOUNT), service_account())
             await self._root_ca(cluster, name)
         except (AlreadyExists, Conflict, NotFound, Forbidden):
             # Someone was first, or the namespace began to go: the entry of that decides.
             return None
         return None
+
+    def _is_right(self, value: bytes) -> bool:
+        """Whether a stored ConfigMap holds the certificate and nothing else, told without decoding it."""
+        return self._data in value and b'"binaryData"' not in value
 
     async def _root_ca(self, cluster: str, namespace: str) -> None:
         wanted = root_ca(self._certificate)

@@ -9,6 +9,7 @@ nothing that another does not: any of them may answer any request, and any may d
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -60,6 +61,8 @@ async def serve(brief: Brief) -> None:
         app.ready_checks["workers"] = lambda: None if all_serve.is_set() else "not all workers serve"
         server = Server(app.pipeline(), Limits(), context)
         await server.start(brief.config.bind_address, brief.port, reuse_port=True)
+        # What start-up made stays: the collector need not go through it again and again.
+        gc.freeze()
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
         following = asyncio.create_task(app.resources.watches.follow())

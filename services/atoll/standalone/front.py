@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 
 from atoll.machinery.apiserver.pipeline import Pipeline
 from atoll.machinery.meta.objects import encode_json
@@ -69,7 +70,7 @@ class Front:
             self._door.pipeline = app.pipeline()
             self._following = asyncio.create_task(app.resources.watches.follow())
             return
-        self._workers = Workers(self._store, self._config.workers)
+        self._workers = Workers(self._store, self._config.workers, Path(self._config.root_directory))
         port = int(self._reserved.getsockname()[1])
         brief = Brief(
             self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import signal
 import socket
@@ -94,23 +95,25 @@ class Standalone:
         await app.bootstrap()
         async with Streaming(self._config, self._store, app.registry, self._stop.set):
             tasks = [self._background(app.manager(self._store).run()), self._background(self._store.run_maintenance())]
-            if await self._opened(front.open(app, names, store_options(self._config))):
+            if await self._unless_stopped(front.open(app, names, store_options(self._config))):
                 self._write_kubeconfig(app.url, credentials)
                 self._tell(app.url)
+                # What start-up made stays: the collector need not go through it again and again.
+                gc.freeze()
                 await self._stop.wait()
             await self._drain(app, front, tasks)
 
-    async def _opened(self, opening: Coroutine[Any, Any, None]) -> bool:
-        """Wait until requests are let in; False if the process is told to leave before."""
-        task, stop = asyncio.create_task(opening), asyncio.create_task(self._stop.wait())
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            return False
-        task.result()
-        return True
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do it, or give it up and return False when told to stop. Raises what it raises."""
+        task, stopped = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
 
     async def _listen(self, front: Front) -> int:
         """Take the port asked for; 0 keeps the one of the last start if it is free."""

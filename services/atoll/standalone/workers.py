@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import socket
 import sys
@@ -24,6 +25,8 @@ from atoll.shard.worker import ALL_SERVE, READY, Brief
 
 log = structlog.get_logger()
 
+#: What every system takes; where the root directory is longer, the socket lies in a temporary one.
+MAX_SOCKET_PATH_BYTES = 100
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 BASE_DELAY_S, MAX_DELAY_S = 0.1, 5.0
@@ -61,10 +64,12 @@ class WorkerFailed(Exception):
 class Workers:
     """A fixed number of worker processes. `start` returns when all of them serve."""
 
-    def __init__(self, store: LmdbStore, count: int) -> None:
-        # Unix socket paths are short, root directories need not be.
-        self._directory = Path(tempfile.mkdtemp(prefix="atoll-"))
-        self.socket = self._directory / "submit"
+    def __init__(self, store: LmdbStore, count: int, root: Path) -> None:
+        self.socket = root / "submit"
+        self._elsewhere: Path | None = None
+        if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
+            self._elsewhere = Path(tempfile.mkdtemp(prefix="atoll-"))
+            self.socket = self._elsewhere / "submit"
         self._seam = SubmitServer(store, self.socket)
         self._count = count
         self._keepers: list[asyncio.Task[None]] = []
@@ -138,7 +143,8 @@ class Workers:
         for process in processes:
             await _end(process)
         await self._seam.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._elsewhere is not None:
+            shutil.rmtree(self._elsewhere, ignore_errors=True)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

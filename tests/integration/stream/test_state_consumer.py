@@ -201,7 +201,7 @@ async def test_a_refill_is_followed_and_swept(tmp_path: Path) -> None:
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running, Following(nats, routes):
         for number in range(60):
             log.put(cluster(f"c{number}"))
-        await eventually(lambda: routes.values == standing(log))
+        await eventually(lambda: routes.values == standing(log) and routes.sweeps == 1)
         running.publisher.state.rebuild("a test asks")
         await eventually(lambda: routes.sweeps >= 2)
         log.put(cluster("after"))

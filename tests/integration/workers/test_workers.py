@@ -7,6 +7,7 @@ import http.client
 import os
 import signal
 import ssl
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,6 +172,18 @@ def test_on_sigterm_all_leave_and_streams_end_cleanly(tmp_path: Path) -> None:
         shard.start()
         assert shard.url == url
         assert len(workers(shard)) == 2
+
+
+def test_the_socket_of_the_workers_lies_in_the_root_directory_or_where_there_is_room(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as short:
+        with ShardProcess(Path(short), "--workers", "1") as shard:
+            assert (shard.root / "submit").is_socket()
+        environment, temporary = {"TMPDIR": f"{short}/t"}, Path(short, "t")
+        temporary.mkdir()
+        with ShardProcess(tmp_path / ("d" * 100), "--workers", "1", environment=environment) as shard:
+            Api(shard, "root").post(CONFIGMAPS, configmap("far-down"))
+            assert [path.name for path in temporary.glob("*/*")] == ["submit"]
+        assert list(temporary.iterdir()) == []
 
 
 def test_workers_of_two_shards_do_not_share_a_port(shard: ShardProcess, tmp_path: Path) -> None:

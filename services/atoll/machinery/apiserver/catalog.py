@@ -9,6 +9,7 @@ from, read in the request's own snapshot, so nothing has to be told of a change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeVar, cast
 
 import msgspec
@@ -50,12 +51,16 @@ class Catalog:
 
     def of_type(self, type: ResourceType) -> Kind | None:
         """The kind whose objects are stored under a type, in its stored version where that is served."""
-        found = None
+        return self._by_type.get(type)
+
+    @cached_property
+    def _by_type(self) -> dict[ResourceType, Kind]:
+        found: dict[ResourceType, Kind] = {}
         for kind in self.kinds.values():
-            if kind.type == type and kind.stored_as is None:
-                if kind.from_stored is None:
-                    return kind
-                found = found or kind
+            if kind.stored_as is None:
+                known = found.setdefault(kind.type, kind)
+                if known.from_stored is not None and kind.from_stored is None:
+                    found[kind.type] = kind
         return found
 
     def document(self, name: str, make: Callable[[], V]) -> V:

@@ -27,7 +27,6 @@ from atoll.machinery.meta.objects import Object, decode, splice
 from atoll.machinery.meta.status import NotFound
 from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.storage.contract import (
-    Check,
     Delete,
     DeletePrefix,
     Gate,
@@ -194,15 +193,15 @@ class Batch:
 
     # --- writes ---
 
-    def create(self, target: Target, obj: Object, *, whole: bool = True) -> Object:
-        """Add a creation. Gives the object as it will be stored, without a revision."""
+    def create(self, target: Target, obj: Object, *, whole: bool = True) -> None:
+        """Add a creation; `get` gives the object as it will be stored, without a revision."""
         call = make_call(target, "create", obj, self.manager, whole=whole)
-        return self._add(plan_create(self._core.writing(call, self, self._options)))
+        self._add(plan_create(self._core.writing(call, self, self._options)))
 
-    def update(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
+    def update(self, target: Target, obj: Object, *, whole: bool = False) -> None:
         """Add a replacement of an object (or its subresource) read through this batch; `whole`: status too."""
         call = make_call(target, "update", obj, self.manager, whole=whole)
-        return self._add(plan_update(self._core.writing(call, self, self._options)))
+        self._add(plan_update(self._core.writing(call, self, self._options)))
 
     def delete(self, target: Target, options: DeleteOptions) -> None:
         """Add a deletion, or its start where something holds the object. Raises NotFound."""
@@ -217,7 +216,7 @@ class Batch:
         """Add what must hold when the batch is applied."""
         self._guards.extend(guards)
 
-    def _add(self, plan: Plan) -> Object:
+    def _add(self, plan: Plan) -> None:
         assert len(self._mutations) < MAX_BATCH, "a batch holds at most 500 mutations"
         (mutation,) = plan.mutations
         assert not isinstance(mutation, DeletePrefix)
@@ -226,11 +225,8 @@ class Batch:
         if isinstance(mutation, Put):
             value = splice(mutation.value, mutation.hole, mutation.expected)
             self._overlay[mutation.key] = Record(mutation.key, mutation.expected, value)
-            return decode(value)
-        if isinstance(mutation, Delete):
+        elif isinstance(mutation, Delete):
             self._overlay[mutation.key] = None
-        assert isinstance(mutation, Delete | Check)
-        return {}
 
     def _holds(self, guard: Guard) -> bool:
         """Whether a guard is there already, or speaks of a namespace that this very batch creates."""

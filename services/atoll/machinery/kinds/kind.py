@@ -8,6 +8,7 @@ cluster with the same content.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -93,6 +94,12 @@ def _no_warnings(obj: Object) -> list[str]:
     return []
 
 
+@lru_cache(maxsize=4096)
+def _type(group: str, plural: str, identity: str) -> ResourceType:
+    """The same value for the same words: every request compares it."""
+    return ResourceType(group, plural, identity)
+
+
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind in one version.
 
@@ -172,7 +179,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     def type(self) -> ResourceType:
         """Under which type its objects are stored."""
         group, plural = self.stored_as or (self.group, self.plural)
-        return ResourceType(group, plural, self.identity)
+        return _type(group, plural, self.identity)
 
     @property
     def list_kind_name(self) -> str:

@@ -21,6 +21,7 @@ from atoll.machinery.storage.environment import Environment
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.readside import ReadSide
 from atoll.machinery.storage.records import Alarm, log_alarm
+from atoll.machinery.storage.residency import Residency
 from atoll.machinery.storage.rotation import reseal
 from atoll.machinery.storage.scrub import Scrubber
 from atoll.machinery.storage.space import Space
@@ -44,6 +45,7 @@ class LmdbStore(ReadSide):
         self._writer = Writer(options, self._records, self.revisions, self.hub, self.space)
         self._retention = Retention(options, self._records, self._writer, self.space, clock.now_us)
         self.scrubber = Scrubber(self._records)
+        self._residency = Residency(environment.directory / files.DATA_FILE)
         self._lazy: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -98,11 +100,12 @@ class LmdbStore(ReadSide):
     # --- maintenance
 
     async def maintain(self) -> None:
-        """One round: readers that died are forgotten, some objects verified, expired ones deleted, the log
-        compacted.
+        """One round: readers that died are forgotten, some objects verified, mapped pages given back where they
+        are many, expired objects deleted, the log compacted.
         """
         self._environment.env.reader_check()
         self.scrubber.step()
+        self._residency.trim()
         await self._retention.expire()
         await self._retention.compact(self._alarm)
 

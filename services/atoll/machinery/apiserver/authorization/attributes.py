@@ -20,7 +20,8 @@ _PINNED = "metadata.name="
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants to do. A non-resource request has `path` set and `resource` empty.
 
-    `cluster` is a logical cluster name, empty for requests to the shard itself and for wildcard requests.
+    `cluster` is a logical cluster name, empty for requests to the shard itself and for wildcard requests; `wildcard`
+    tells paths of the latter from the shard's own.
     `name` is empty for collections, unless a field selector pins `metadata.name`.
     """
 
@@ -34,6 +35,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    wildcard: bool = False
     label_selector: str = ""
     field_selector: str = ""
 
@@ -105,7 +107,7 @@ class Decision(msgspec.Struct, frozen=True):
 def attributes_of(info: RequestInfo, user: User, cluster: str) -> Attributes:
     """The attributes of a parsed request; `cluster` is the resolved logical cluster ("" for `*` and none)."""
     if not info.is_resource:
-        return Attributes(user=user, verb=info.verb, cluster=cluster, path=info.path)
+        return Attributes(user=user, verb=info.verb, cluster=cluster, path=info.path, wildcard=info.is_wildcard)
     query = info.query
     field_selector = query.get("fieldSelector", "") if query else ""
     name = info.name

@@ -57,7 +57,7 @@ class Question:
     def __init__(self, decider: Authorizer, snapshot: View, attributes: Attributes, deep: bool) -> None:
         self.attributes = attributes
         self.deep = deep
-        self.shard_path = not attributes.cluster and (
+        self.shard_path = not attributes.cluster and not attributes.wildcard and (
             attributes.path in SHARD_PATHS or attributes.path.startswith(_SHARD_OPENAPI)
         )
         self.cluster = ROOT if self.shard_path else attributes.cluster
@@ -245,7 +245,7 @@ class Authorizer:
             return _MASTER
         key = (
             user_key(user), attributes.cluster, attributes.verb, attributes.group, attributes.resource,
-            attributes.subresource, attributes.namespace, attributes.path, deep,
+            attributes.subresource, attributes.namespace, attributes.path, attributes.wildcard, deep,
         )  # fmt: skip
         cached = self._decisions.get(key)
         if cached is not None and self._holds(snapshot, cached):

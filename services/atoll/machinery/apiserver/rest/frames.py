@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import count
 
 import msgspec
 
@@ -19,7 +20,7 @@ from atoll.machinery.meta.objects import Object, encode_json
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-MAX_CACHED_BYTES = 16 << 20
+MAX_CACHED_BYTES, MAX_FORMS = 16 << 20, 1024
 
 
 class FrameForm(msgspec.Struct, frozen=True):
@@ -92,17 +93,25 @@ class FrameCache:
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._max_bytes, self._bytes = max_bytes, 0
-        self._frames: OrderedDict[tuple[int, str, FrameForm], bytes] = OrderedDict()
+        self._frames: OrderedDict[tuple[int, str, int], bytes] = OrderedDict()
+        self._forms: dict[FrameForm, int] = {}
+        self._numbers = count()
 
-    def frame(self, revision: int, type: str, form: FrameForm, encode: Callable[[], bytes]) -> bytes:
-        """The frame of a change in a form; encoded on first use."""
-        key = (revision, type, form)
-        found = self._frames.get(key)
-        if found is None:
-            found = line(type, encode())
-            self._frames[key] = found
-            self._bytes += len(found)
-            while self._bytes > self._max_bytes and len(self._frames) > 1:
-                _, dropped = self._frames.popitem(last=False)
-                self._bytes -= len(dropped)
+    def number(self, form: FrameForm) -> int:
+        """A number that equal forms share; a watch asks once, as comparing forms for each event is dear."""
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+        return self._forms.setdefault(form, next(self._numbers))
+
+    def find(self, revision: int, type: str, number: int) -> bytes | None:
+        """The frame of a change in a form, None if nobody encoded it yet."""
+        return self._frames.get((revision, type, number))
+
+    def add(self, revision: int, type: str, number: int, body: bytes) -> bytes:
+        """Keep the frame of a change in a form, and give it."""
+        found = self._frames[revision, type, number] = line(type, body)
+        self._bytes += len(found)
+        while self._bytes > self._max_bytes and len(self._frames) > 1:
+            _, dropped = self._frames.popitem(last=False)
+            self._bytes -= len(dropped)
         return found

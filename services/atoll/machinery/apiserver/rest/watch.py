@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
 import msgspec
 
@@ -69,6 +68,7 @@ class Watch:
             include = tables.include_object(call.info.query.get("includeObject", ""))
         kind = call.kind
         self._form = frames.FrameForm(kind.api_version, kind.plural, kind.identity, call.form, include)
+        self._form_number = cache.number(self._form)
         self._encode = frames.object_encoder(kind, self._form)
         self._needs_columns = call.form.transform == "Table"
         self._ended = False
@@ -173,14 +173,16 @@ class Watch:
         for change in changes:
             kind = _OPERATIONS[change.operation] if everything else self._transition(change)
             if kind:
-                frame = self._cache.frame(change.revision, kind, self._form, self._encoder(change, kind))
-                self._write(exchange, frame)
+                frame = self._cache.find(change.revision, kind, self._form_number)
+                self._write(exchange, frame or self._encoded(change, kind))
 
-    def _encoder(self, change: Change, kind: str) -> Callable[[], bytes]:
+    def _encoded(self, change: Change, kind: str) -> bytes:
+        """The frame of a change, made by the first watcher that needs it."""
+        value = change.after
         if kind == frames.DELETED and change.operation is not Operation.DELETED:
             # It left the selectors: as Kubernetes does, what was selected is sent, at the revision at which it left.
-            return lambda: self._encode(_at(change.before or change.after, change.revision))
-        return lambda: self._encode(change.after)
+            value = _at(change.before or change.after, change.revision)
+        return self._cache.add(change.revision, kind, self._form_number, self._encode(value))
 
     def _transition(self, change: Change) -> str:
         """What a change is to this watch's selectors: judged on the image before and after."""

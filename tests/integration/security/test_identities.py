@@ -1,0 +1,215 @@
+"""Who somebody may claim to be, on the wire: identity headers, impersonation, tokens of other workspaces, masters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.api import Api, Object, configmap, workspace_under
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+LOGICAL_CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
+
+
+def bind(api: Api, role: str, *subjects: Object) -> None:
+    body = {
+        "metadata": {"generateName": "given-"}, "subjects": list(subjects),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+    }  # fmt: skip
+    api.post(f"{RBAC}/clusterrolebindings", body)
+
+
+def user(name: str) -> Object:
+    return {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
+
+
+def by_token(api: Api, token: str) -> Api:
+    return Api(api.shard, api.cluster, token=token)
+
+
+@pytest.mark.parametrize("header", [
+    {"X-Remote-User": "kcp-admin"}, {"X-Remote-Group": "system:masters"}, {"X-Remote-Extra-Scopes": "x"},
+    {"X-Remote-User": "root", "X-Remote-Group": "system:masters"}, {"x-remote-uid": "1"}, {"X-REMOTE-USER": ""},
+])  # fmt: skip
+@pytest.mark.parametrize("token", ["", "nobody-token", "kcp-admin", "shard-admin"])
+def test_identity_headers_are_refused_from_everybody_without_a_trusted_proxy(
+    root: Api, header: dict[str, str], token: str
+) -> None:
+    sent = root.shard.token(token) if "admin" in token else token
+    for path in (CONFIGMAPS, "/version", "/healthz"):
+        status = Api(root.shard, "root", user="", token=sent).get(path, headers=header, expect=401).json
+        assert (status["reason"], status["message"]) == ("Unauthorized", "Unauthorized")
+
+
+def whoami(api: Api, headers: dict[str, str], expect: int) -> Any:
+    return api.send("POST", REVIEWS, REVIEW, headers=headers, expect=expect).json
+
+
+@pytest.fixture
+def helped(api: Api) -> Api:
+    """A workspace in which `helper` may impersonate anybody and any group by RBAC, and is its administrator."""
+    rules = [
+        {"apiGroups": [""], "resources": ["users", "groups", "serviceaccounts"], "verbs": ["impersonate"]},
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["userextras/*", "uids"], "verbs": ["impersonate"]},
+    ]
+    api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "impersonator"}, "rules": rules})
+    bind(api, "impersonator", user("helper"))
+    bind(api, "cluster-admin", user("helper"))
+    bind(api, "system:kcp:workspace:access", user("alice"))
+    return api
+
+
+@pytest.mark.parametrize(("headers", "code"), [
+    ({"Impersonate-User": "alice"}, 201),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "team-b"}, 201),
+    ({"Impersonate-User": "alice", "Impersonate-Uid": "7"}, 201),
+    ({"Impersonate-User": "alice", "Impersonate-Extra-Reason": "test"}, 201),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:authenticated"}, 201),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:masters"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:admin"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:logical-cluster-admin"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:external-logical-cluster-admin"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:tenancy:workspace-bootstrapper"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:initializer:root:universal"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "system:cluster:root"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Group": "apis.kcp.io:binding:x"}, 403),
+    ({"Impersonate-User": "system:kcp:serviceaccount:root:default:default"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Extra-Authentication.kcp.io%2fscopes": "cluster:root"}, 403),
+    ({"Impersonate-User": "alice", "Impersonate-Extra-Authorization.kcp.io%2Fwarrant": "{}"}, 403),
+    ({"Impersonate-Group": "team-b"}, 400),
+    ({"Impersonate-User": ""}, 400),
+    ({"Impersonate-User": "alice", "Impersonate-Nothing": "x"}, 400),
+])  # fmt: skip
+def test_an_administrator_of_a_workspace_impersonates_nobody_above_it(
+    helped: Api, headers: dict[str, str], code: int
+) -> None:
+    helper = by_token(helped, "helper-token")
+    if code == 201 and "system:authenticated" not in headers.values():
+        # Without access on / by a group or a name, being somebody else's group helps no one.
+        info = whoami(helper, headers, code)["status"]["userInfo"]
+        assert (info["username"], info.get("uid", "")) == ("alice", headers.get("Impersonate-Uid", ""))
+        assert headers.get("Impersonate-Group", "system:authenticated") in info["groups"]
+        return
+    answer = whoami(helper, headers, code)
+    assert answer.get("reason", "") == {201: "", 403: "Forbidden", 400: "BadRequest"}[code]
+
+
+def test_who_may_not_impersonate_does_not(helped: Api) -> None:
+    alice = by_token(helped, "alice-token")
+    for headers in ({"Impersonate-User": "helper"}, {"Impersonate-User": "alice"}):
+        message = whoami(alice, headers, 403)["message"]
+        assert "cannot impersonate resource" in message
+    whoami(Api(helped.shard, helped.cluster, user=""), {"Impersonate-User": "alice"}, 403)
+
+
+def test_a_borrowed_identity_counts_only_where_it_was_borrowed(helped: Api, root: Api) -> None:
+    helper = by_token(helped, "helper-token")
+    helper.get(CONFIGMAPS, headers={"Impersonate-User": "helper"})
+    # Nobody in root lets helper impersonate; and in the workspace nobody becomes somebody of root.
+    helper.at("root").get(CONFIGMAPS, headers={"Impersonate-User": "kcp-admin"}, expect=403)
+    elsewhere = helper.at("system:admin")
+    elsewhere.get(CONFIGMAPS, headers={"Impersonate-User": "kcp-admin"}, expect=403)
+    root.at("*").get("/api/v1/configmaps", headers={"Impersonate-User": "kcp-admin"}, expect=403)
+
+
+def test_a_master_impersonates_anybody(root: Api) -> None:
+    master = Api(root.shard, "root", "shard-admin")
+    headers = {"Impersonate-User": "boss", "Impersonate-Group": "system:kcp:admin"}
+    found = whoami(master, headers, 201)["status"]["userInfo"]
+    assert (found["username"], set(found["groups"])) == ("boss", {"system:kcp:admin", "system:authenticated"})
+    master.get(CONFIGMAPS, headers={"Impersonate-User": "nobody"}, expect=403)
+
+
+def account_token(api: Api, name: str = "robot", role: str = "cluster-admin") -> str:
+    api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
+    bind(api, role, {"kind": "ServiceAccount", "name": name, "namespace": "default"})
+    path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
+    answer = api.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    return str(answer.json["status"]["token"])
+
+
+def test_a_service_account_is_somebody_at_home_and_nobody_next_door(api: Api, root: Api) -> None:
+    neighbour = root.at(workspace_under(root))
+    # Next door there is an account of the same name with all rights, and the same name as a user has them too.
+    account_token(neighbour)
+    bind(neighbour, "cluster-admin", user("system:serviceaccount:default:robot"))
+    robot = by_token(api, account_token(api))
+    robot.post(CONFIGMAPS, configmap("mine"))
+    name = whoami(robot, {}, 201)["status"]["userInfo"]["username"]
+    assert name == "system:serviceaccount:default:robot"
+    for cluster in (neighbour.cluster, "root", "system:admin", "system:shard", "*", "unheard-of", f"{api.cluster}:x"):
+        path = CONFIGMAPS if cluster != "*" else "/api/v1/configmaps"
+        assert robot.at(cluster).get(path, expect=0).code in {401, 403}, cluster
+        if cluster != "*":
+            assert robot.at(cluster).send("POST", CONFIGMAPS, configmap("theirs")).code in {401, 403}, cluster
+    # Without a cluster in the URL the token says where it is at home.
+    found = Api(api.shard, token=robot.token).get(f"{CONFIGMAPS}/mine").json
+    assert found["metadata"]["name"] == "mine"
+
+
+def test_a_token_ends_with_its_service_account(api: Api) -> None:
+    robot = by_token(api, account_token(api))
+    robot.get(CONFIGMAPS)
+    api.delete("/api/v1/namespaces/default/serviceaccounts/robot")
+    assert robot.get(CONFIGMAPS, expect=401).json["reason"] == "Unauthorized"
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda token: token[:-4] + "AAAA", lambda token: token.rpartition(".")[0] + ".",
+    lambda token: "eyJhbGciOiJub25lIn0." + token.split(".")[1] + ".", lambda token: token + ".x",
+])  # fmt: skip
+def test_a_token_that_was_tampered_with_is_no_token(api: Api, spoil: Any) -> None:
+    token = account_token(api)
+    by_token(api, token).get(CONFIGMAPS)
+    by_token(api, spoil(token)).get(CONFIGMAPS, expect=401)
+    Api(api.shard, token=spoil(token)).get(CONFIGMAPS, expect=401)
+
+
+@pytest.mark.parametrize(
+    "cluster", ["system:admin", "system:shard", "system:system-crds", "system:anything", "unheard-of"]
+)
+def test_only_masters_write_where_there_is_no_logical_cluster(api: Api, root: Api, cluster: str) -> None:
+    name = api.cluster.replace(":", "-")
+    for token in ("nobody-token", "alice-token", root.token, account_token(api)):
+        somebody = Api(root.shard, cluster, token=token)
+        for path, body in (
+            ("/api/v1/namespaces", {"metadata": {"name": name}}), (CONFIGMAPS, configmap(name)),
+            (f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": []}),
+            (f"{RBAC}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}}),
+        ):  # fmt: skip
+            assert somebody.send("POST", path, body).code in {401, 403}, (token[:8], path)
+    master = Api(root.shard, cluster, token="master-token")
+    assert master.post(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": []}).code == 201
+    master.delete(f"{RBAC}/clusterroles/{name}")
+
+
+def test_wildcards_are_for_masters_alone_and_for_reading(api: Api, root: Api) -> None:
+    api.post(CONFIGMAPS, configmap("seen-from-above"))
+    master = Api(root.shard, "*", token="master-token")
+    names = {item["metadata"]["name"] for item in master.get("/api/v1/configmaps").json["items"]}
+    assert "seen-from-above" in names
+    for token in ("", "nobody-token", "alice-token", root.token, account_token(api)):
+        somebody = Api(root.shard, "*", user="", token=token)
+        for path in ("/api/v1/configmaps", CONFIGMAPS, "/api/v1/configmaps?watch=1", f"{CONFIGMAPS}/seen-from-above",
+                     "/api/v1/secrets", "/apis/core.kcp.io/v1alpha1/logicalclusters", "/version", "/metrics",
+                     "/openapi/v3", "/api", "/apis"):  # fmt: skip
+            assert somebody.get(path, expect=0).code in {401, 403}, (token[:8], path)
+    one = f"{CONFIGMAPS}/x"
+    for method, path in (("POST", CONFIGMAPS), ("PUT", one), ("PATCH", one), ("DELETE", one), ("DELETE", CONFIGMAPS),
+                         ("GET", one)):  # fmt: skip
+        status = master.send(method, path, configmap("x") if method != "GET" else None, expect=405).json
+        assert status["message"].endswith(" in the `*` logical cluster")
+
+
+def test_users_do_not_write_what_makes_a_workspace_one(api: Api) -> None:
+    cluster = api.get(LOGICAL_CLUSTER).json
+    status = api.send("DELETE", LOGICAL_CLUSTER, expect=403).json
+    assert "LogicalCluster cannot be deleted" in status["message"]
+    made = api.send("POST", LOGICAL_CLUSTER.rpartition("/")[0], {**cluster, "metadata": {"name": "cluster"}})
+    assert made.code in {403, 409}
+    assert api.get(LOGICAL_CLUSTER).json["metadata"]["uid"] == cluster["metadata"]["uid"]

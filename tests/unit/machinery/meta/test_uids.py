@@ -1,0 +1,18 @@
+"""Random UUIDs."""
+
+from __future__ import annotations
+
+import uuid
+
+from atoll.machinery.meta.uids import new_uid
+
+
+def test_a_uid_is_a_version_4_uuid_in_its_usual_form() -> None:
+    for _ in range(1000):
+        text = new_uid()
+        parsed = uuid.UUID(text)
+        assert (parsed.version, parsed.variant, str(parsed)) == (4, uuid.RFC_4122, text)
+
+
+def test_no_two_uids_are_the_same() -> None:
+    assert len({new_uid() for _ in range(10_000)}) == 10_000
