@@ -5,4 +5,7 @@ bounded: `bench.size(quick, full)`.
 """
 
 #: In the order of the table of budgets.
-ORDER = ("start", "idle", "memory", "get", "create", "apply", "list", "watch", "workspace", "deletion", "event")
+ORDER = (
+    "start", "idle", "memory", "get", "create", "apply", "list", "watch", "workspace", "deletion", "event",
+    "definitions", "cel",
+)  # fmt: skip

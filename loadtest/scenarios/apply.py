@@ -22,8 +22,8 @@ from loadtest.report import Row
 from loadtest.server import Cost, Server
 
 SMALL_US, LARGE_US = 500, 3000
-#: Enough that two connections do not meet on one object.
-OBJECTS, CONNECTIONS, ITEMS = 64, 4, 100
+#: As many clients as the scenario of creates has; enough objects that two of them do not meet on one.
+OBJECTS, CONNECTIONS, ITEMS = 128, 16, 100
 SMALL = "/clusters/root/api/v1/namespaces/default/configmaps"
 LARGE = "/clusters/root/apis/load.example.com/v1/namespaces/default/boxes"
 _DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", False)

@@ -22,7 +22,7 @@ SETTLE_S = 5
 
 
 async def run(bench: Bench) -> list[Row]:
-    warm, kept, cycles = bench.size(200, 2000), bench.size(600, 10_000), bench.size(600, 50_000)
+    warm, kept, cycles = bench.size(200, 4000), bench.size(600, 10_000), bench.size(600, 50_000)
     async with bench.server() as server, readiness(server) as ready, posters(server, ready, CLIENTS) as clients:
         # Caches fill up to their bounds first; what is asked for is what comes after.
         await _each(clients, numbered("warm", warm), server)

@@ -100,9 +100,8 @@ def publish_before_commit() -> None:
     def show(writer: Any, _taken: list[Any], batch: Any) -> None:
         hub = writer._hub
         hub.ring.extend(batch.changes)
-        for watchers in hub._watchers.values():
-            for watcher in tuple(watchers):
-                watcher.wake(hub.last)
+        for watcher in hub.registrations:
+            watcher.wake(hub.last)
 
     def finish(writer: Any, taken: list[Any], batch: Any) -> None:
         hub = writer._hub
@@ -179,7 +178,9 @@ def off_by_one_resume() -> None:
     from atoll.machinery.storage.cursors import Cursors
 
     opened = Cursors.open
-    Cursors.open = lambda cursors, scope, revision: opened(cursors, scope, revision - 1)  # type: ignore[method-assign]
+    Cursors.open = lambda cursors, scope, revision, *more: opened(  # type: ignore[method-assign]
+        cursors, scope, revision - 1, *more
+    )
 
 
 def forgotten_cluster() -> None:

@@ -168,6 +168,12 @@ class Events:
         event = json.loads(line)
         return Event(event["type"], event["object"])
 
+    def until(self, type: str) -> Event:
+        """The next event of a type."""
+        while (event := self.next()).type != type:
+            pass
+        return event
+
     def take(self, count: int) -> list[Event]:
         return [self.next() for _ in range(count)]
 

@@ -92,6 +92,9 @@ class FakeStore:
         )
         return [record for position, record in found if after is None or position > after][:limit]
 
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        return [(record.key, record.revision) for record in self.scan(scope, after, limit)]
+
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         return []
 

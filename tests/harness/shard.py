@@ -117,8 +117,11 @@ class ShardProcess:
 
     def tls(self) -> ssl.SSLContext:
         """A context that trusts this shard's authority and nobody else's."""
-        data = self._entry("cluster", "base")["certificate-authority-data"]
-        return ssl.create_default_context(cadata=base64.b64decode(data).decode())
+        return ssl.create_default_context(cadata=self.authority().decode())
+
+    def authority(self) -> bytes:
+        """The certificate of this shard's authority, PEM."""
+        return base64.b64decode(self._entry("cluster", "base")["certificate-authority-data"])
 
     def get(self, path: str, user: str = "") -> tuple[int, bytes]:
         """Status and body of a GET, anonymous unless a user of admin.kubeconfig is named."""

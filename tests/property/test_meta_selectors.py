@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from hypothesis import given
+from hypothesis import given, settings
 
 from atoll.machinery.meta.fieldselectors import FieldSelector, Term
 from atoll.machinery.meta.requirements import new_requirement
@@ -29,6 +29,7 @@ def requirements(draw: st.DrawFn):  # type: ignore[no-untyped-def]
     return new_requirement(draw(KEYS), operator, draw(st.lists(VALUES, min_size=1, max_size=size)))
 
 
+@settings(deadline=None)
 @given(st.lists(requirements(), max_size=4), st.dictionaries(KEYS, VALUES))
 def test_a_label_selector_is_what_its_text_says(found: list, labels: dict[str, str]) -> None:  # type: ignore[type-arg]
     selector = LabelSelector(found)
@@ -38,6 +39,7 @@ def test_a_label_selector_is_what_its_text_says(found: list, labels: dict[str, s
     assert selector.matches(labels) == all(LabelSelector([each]).matches(labels) for each in found)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab=!(),<> \\innot\0é", max_size=30))
 def test_any_text_is_a_label_selector_or_a_bad_request(text: str) -> None:
     try:
@@ -48,6 +50,7 @@ def test_any_text_is_a_label_selector_or_a_bad_request(text: str) -> None:
         assert parse_label_selector(str(selector)) == selector
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(Term, st.sampled_from(["metadata.name", "metadata.namespace"]), st.text(), st.booleans())
@@ -58,6 +61,7 @@ def test_a_field_selector_is_what_its_text_says(terms: list[Term]) -> None:
     assert parse_field_selector(str(selector)) == selector
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="a=!,\\.é\n", max_size=30))
 def test_any_text_is_a_field_selector_or_a_bad_request(text: str) -> None:
     try:

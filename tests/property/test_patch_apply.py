@@ -65,7 +65,7 @@ def _run(live: Live, taken: Any) -> None:
                 assert conflict.details.causes
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(steps, specs)
 def test_applying_twice_is_applying_once_byte_for_byte(taken: Any, spec: Any) -> None:
     live = Live()
@@ -76,7 +76,7 @@ def test_applying_twice_is_applying_once_byte_for_byte(taken: Any, spec: Any) ->
     assert encode_json(live.obj) == before
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(steps, specs)
 def test_a_forced_apply_gets_its_values_and_owns_just_those(taken: Any, spec: Any) -> None:
     live = Live()
@@ -94,18 +94,18 @@ def test_a_forced_apply_gets_its_values_and_owns_just_those(taken: Any, spec: An
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(steps)
 def test_recorded_sets_are_canonical_sorted_and_never_empty(taken: Any) -> None:
     live = Live()
     _run(live, taken)
     for entry in live.entries:
         assert entry["fieldsV1"] and parse(entry["fieldsV1"]) == entry["fieldsV1"]
-    keys = [(entry["operation"], entry["time"]) for entry in live.entries]
+    keys = [(entry["operation"], entry.get("time", "")) for entry in live.entries]
     assert keys == sorted(keys)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(steps)
 def test_letting_go_of_everything_leaves_only_what_others_own_or_nobody_does(taken: Any) -> None:
     live = Live()
@@ -118,20 +118,23 @@ def test_letting_go_of_everything_leaves_only_what_others_own_or_nobody_does(tak
     assert {name: value for name, value in live.spec.items() if value != []} == {"paused": True}
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(specs, specs)
 def test_comparison_tells_old_from_new(old: Any, new: Any) -> None:
     root = SCHEMA.root
-    a, b = thing(old), thing(new)
+    # Where anything may stand, what takes a map's place is told as one change and not as the map's reverse.
+    a, b = ({**thing(spec), "spec": {**spec, "open": {}}} for spec in (old, new))
     there, back = compare(a, b, root), compare(b, a, root)
     assert there.added == back.removed and there.removed == back.added and there.modified == back.modified
     assert intersection(there.added, there.removed) == {}
+    a, b = thing(old), thing(new)
+    there = compare(a, b, root)
     assert compare(a, a, root).is_empty and compare(a, thing(dict(old)), root).is_empty
     # Laying the new over what is left of the old gives every field of the new.
     assert compare(merge(remove_items(a, there.removed, root), b, root), b, root).is_empty
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(specs, st.dictionaries(_words, _words, max_size=2))
 def test_a_creator_owns_what_a_comparison_with_nothing_finds_added(spec: Any, labels: Any) -> None:
     root = SCHEMA.root
@@ -140,7 +143,7 @@ def test_a_creator_owns_what_a_comparison_with_nothing_finds_added(spec: Any, la
     assert created_set(obj, root) == compare(nothing, obj, root).owned().added
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(specs)
 def test_extracting_all_fields_gives_the_value_and_removing_them_nothing(spec: Any) -> None:
     root = SCHEMA.root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.patch.errors import PatchError
@@ -42,6 +42,7 @@ def _as_set(fields: FieldSet) -> frozenset[tuple[str, ...]]:
     return frozenset(paths(fields))
 
 
+@settings(deadline=None)
 @given(path_sets, path_sets)
 def test_operations_on_field_sets_are_those_on_sets_of_paths(a: Any, b: Any) -> None:
     x, y = from_paths(a), from_paths(b)
@@ -55,6 +56,7 @@ def test_operations_on_field_sets_are_those_on_sets_of_paths(a: Any, b: Any) -> 
     assert (x, y) == kept
 
 
+@settings(deadline=None)
 @given(path_sets, path_sets, path_sets)
 def test_field_sets_obey_the_laws_of_sets(a: Any, b: Any, c: Any) -> None:
     x, y, z = map(from_paths, (a, b, c))
@@ -66,6 +68,7 @@ def test_field_sets_obey_the_laws_of_sets(a: Any, b: Any, c: Any) -> None:
     assert difference(x, x) == {}
 
 
+@settings(deadline=None)
 @given(path_sets, _paths)
 def test_reading_writing_and_asking_agree(a: Any, path: Any) -> None:
     fields = from_paths(a)
@@ -92,12 +95,14 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
+@settings(deadline=None)
 @given(objects, objects)
 def test_a_merge_patch_of_the_difference_gives_the_target(old: Any, new: Any) -> None:
     old, new = _without_nulls(old), _without_nulls(new)
     assert merge_patch(old, _diff(old, new)) == new
 
 
+@settings(deadline=None)
 @given(objects, objects)
 def test_a_merge_patch_applied_twice_is_applied_once(document: Any, patch: Any) -> None:
     once = merge_patch(document, patch)
@@ -117,6 +122,7 @@ _operations = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(objects, _operations)
 def test_json_patch_applies_or_refuses_and_never_touches_its_inputs(document: Any, operations: Any) -> None:
     before = copy.deepcopy((document, operations))
@@ -128,6 +134,7 @@ def test_json_patch_applies_or_refuses_and_never_touches_its_inputs(document: An
     assert (document, operations) == before
 
 
+@settings(deadline=None)
 @given(objects, st.text("abc~/", max_size=2), json_values)
 def test_add_then_test_then_remove_gives_the_document_back(document: Any, name: str, value: Any) -> None:
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
@@ -154,6 +161,7 @@ _specs = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(_specs, _specs)
 def test_a_strategic_merge_holds_all_of_the_patch_and_what_it_does_not_speak_of(doc: Any, patch: Any) -> None:
     out = strategic_merge({"spec": doc}, {"spec": patch}, DEFINITIONS["Root"], DEFINITIONS)["spec"]
@@ -169,6 +177,7 @@ def test_a_strategic_merge_holds_all_of_the_patch_and_what_it_does_not_speak_of(
     assert out.get("map", {}) == {**doc.get("map", {}), **patch.get("map", {})}
 
 
+@settings(deadline=None)
 @given(_specs, _specs)
 def test_a_strategic_merge_applied_twice_is_applied_once(doc: Any, patch: Any) -> None:
     def merge(spec: Any) -> Any:

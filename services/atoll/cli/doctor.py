@@ -42,6 +42,7 @@ CLOCK_WINDOW_S, CLOCK_DRIFT_S = 0.05, 0.01
 CLOCK_STEP_S = 300.0
 YEARS = range(2025, 2100)
 COMMAND_TIMEOUT_S = 20.0
+MAX_PORT = 65535
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -73,9 +74,14 @@ def _config(arguments: Sequence[str]) -> ShardConfig:
     )
     parser.add_argument("--root-directory", default=defaults.root_directory, metavar="DIRECTORY")
     parser.add_argument("--bind-address", default=defaults.bind_address, metavar="ADDRESS")
-    parser.add_argument("--secure-port", default=defaults.secure_port, type=int, metavar="PORT")
+    parser.add_argument(
+        "--secure-port", type=int, metavar="PORT", help="port to check; that of the directory's last start unless given"
+    )
     parser.add_argument("--allow-any-filesystem", action="store_true", help="accept network and temporary file systems")
-    return ShardConfig(**vars(parser.parse_args(list(arguments))))
+    given = vars(parser.parse_args(list(arguments)))
+    if given["secure_port"] is None:
+        given["secure_port"] = _port_of(Path(given["root_directory"])) or defaults.secure_port
+    return ShardConfig(**given)
 
 
 def _safely(check: Callable[[ShardConfig], Iterable[Finding]], config: ShardConfig) -> Iterator[Finding]:
@@ -263,8 +269,13 @@ def _is_running(config: ShardConfig) -> bool:
 
 
 def _served(config: ShardConfig) -> int:
-    """The port of the shard's last start; 0 if it has none."""
+    return _port_of(Path(config.root_directory))
+
+
+def _port_of(root: Path) -> int:
+    """The port of the last start in a root directory; 0 if there was none, or what stands there is no port."""
     try:
-        return int((Path(config.root_directory) / PORT_FILE).read_text())
+        number = int((root / PORT_FILE).read_text())
     except (OSError, ValueError):
         return 0
+    return number if 0 < number <= MAX_PORT else 0

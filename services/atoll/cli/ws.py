@@ -30,7 +30,8 @@ Commands:
 
   current [--short]                                     show the current workspace
   use PATH                                              go there, also where PATH is the name of a command
-  tree [-f | --full]                                    the workspaces below, with whole paths if --full
+  tree [-f | --full] [--wide]                           the workspaces below, with whole paths if --full, and
+                                                        type, phase and cluster if --wide
   create NAME [options]                                 as kubectl create workspace
   create-context [NAME] [--overwrite] [--keep-current]  a kubeconfig context for the current workspace
 """
@@ -113,13 +114,14 @@ def tree(options: argparse.Namespace, rest: list[str]) -> int:
     """`ws tree`."""
     parser = _parser("tree")
     parser.add_argument("-f", "--full", action="store_true", help="print whole paths")
+    parser.add_argument("--wide", action="store_true", help="print type, phase and cluster of each")
     found = parser.parse_args(rest)
 
     async def draw() -> None:
         kubeconfig, context = loaded(options)
         async with Client(kubeconfig.target(context)) as client:
             path = workspaces.resolve(client.target.workspace, ".")
-            say(drawn(await workspace_tree(client, path), full=found.full))
+            say(drawn(await workspace_tree(client, path), full=found.full, wide=found.wide))
 
     return run(draw())
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from atoll.controllers.content import Remaining, clear
-from atoll.machinery.apiserver.catalog import BINDINGS
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import shapes
@@ -20,6 +19,7 @@ from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import CORE, LOCAL, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 
 AGAIN_S = 5.0
@@ -37,29 +37,29 @@ class BindingDeletion:
         self._loopback, self._kind = loopback, kind
 
     def watches(self, type: ResourceType) -> bool:
-        return type == BINDINGS or type.identity not in {CORE, LOCAL}
+        return type == API_BINDINGS or type.identity not in {CORE, LOCAL}
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
-        if key.type == BINDINGS:
+        if key.type == API_BINDINGS:
             if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
                 yield key.cluster, key.name
         elif entry.operation is Operation.DELETED:
             yield from self._going(key.cluster)
 
     def _going(self, cluster: str) -> Iterable[Hashable]:
-        for binding in self._loopback.each(Scope(BINDINGS, cluster)):
+        for binding in self._loopback.each(Scope(API_BINDINGS, cluster)):
             if binding["metadata"].get("deletionTimestamp"):
                 yield cluster, binding["metadata"]["name"]
 
     def all_keys(self) -> Iterable[Hashable]:
-        for binding in self._loopback.each(Scope(BINDINGS)):
+        for binding in self._loopback.each(Scope(API_BINDINGS)):
             if binding["metadata"].get("deletionTimestamp"):
                 yield binding["metadata"]["annotations"][shapes.CLUSTER], binding["metadata"]["name"]
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
-        binding = self._loopback.get(BINDINGS, cluster, "", name)
+        binding = self._loopback.get(API_BINDINGS, cluster, "", name)
         if binding is None or not binding["metadata"].get("deletionTimestamp"):
             return None
         with self._loopback.store.snapshot() as snapshot:

@@ -14,9 +14,8 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import compile_label_selector
 from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import LogEntry, Scope
-
-CLUSTER_ROLES = ResourceType("rbac.authorization.k8s.io", "clusterroles")
 
 
 class ClusterRoleAggregation:

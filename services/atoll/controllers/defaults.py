@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.machinery.apiserver.admission.namespaces import NAMESPACES
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
+from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, Scope
 
-SERVICE_ACCOUNTS = ResourceType("", "serviceaccounts")
-CONFIG_MAPS = ResourceType("", "configmaps")
 #: Nothing is created in a cluster that is going, or moving away.
 _CLOSED = frozenset({GateState.DELETING, GateState.MOVING})
 ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"

@@ -12,12 +12,12 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalog import EXPORTS, SCHEMAS
 from atoll.machinery.kcp.bindings import Export, read_export
 from atoll.machinery.kcp.types import WorkspaceType, read_type
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
 
 T = TypeVar("T")
 MAX_FACTS = 1024
@@ -67,7 +67,7 @@ class Facts:
 
     def export(self, view: View, path: str, name: str) -> Export | None:
         """An APIExport by workspace path or cluster name, with the schemas it serves."""
-        return self._found(view, path, name, EXPORTS, self._exports, _read_export)
+        return self._found(view, path, name, API_EXPORTS, self._exports, _read_export)
 
     def _found(
         self, view: View, path: str, name: str, type: ResourceType, cache: LruCache[ObjectKey, tuple[int, T]],
@@ -94,7 +94,7 @@ def _read_type(view: View, key: ObjectKey, obj: Object) -> WorkspaceType:
 
 def _read_export(view: View, key: ObjectKey, obj: Object) -> Export | None:
     def find_schema(name: str) -> Object | None:
-        record = view.get(ObjectKey(SCHEMAS, key.cluster, "", name))
+        record = view.get(ObjectKey(API_RESOURCE_SCHEMAS, key.cluster, "", name))
         return decode(record.value) if record is not None else None
 
     return read_export(obj, find_schema)

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable
 
 import msgspec
 
+from atoll.controllers.strayowners import report, stands_elsewhere
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.apiserver.rest.delete import FOREGROUND, ORPHAN
@@ -119,6 +120,7 @@ class GarbageCollector:
         if not owners:
             return None
         solid, dangling, waiting = self._classified(key, owners)
+        await self._report_strays(kind, key, obj, owners)
         if solid:
             if dangling or waiting:
                 await self._drop_references(key, {r.uid for r in (*dangling, *waiting)})
@@ -152,16 +154,44 @@ class GarbageCollector:
                     solid.append(reference)
         return solid, dangling, waiting
 
+    async def _report_strays(self, kind: Kind, key: ObjectKey, obj: Object, owners: list[Reference]) -> None:
+        """Say of owners that stand in another namespace that they are none."""
+        strays: list[Reference] = []
+        with self._loopback.store.snapshot() as snapshot:
+            for reference in owners:
+                where = self._owner_key(snapshot, key, reference)
+                # A cluster-scoped owner of a namespaced object cannot be in a wrong namespace.
+                if where is None or (not where.namespace and key.namespace):
+                    continue
+                if not self._stands(snapshot, where, reference) and stands_elsewhere(
+                    snapshot, where.type, key, reference.name, reference.uid
+                ):
+                    strays.append(reference)
+        for reference in strays:
+            await report(self._loopback, kind, obj, msgspec.structs.asdict(reference))
+
+    def _stands(self, snapshot: Snapshot, where: ObjectKey, reference: Reference) -> bool:
+        record = snapshot.get(where)
+        return record is not None and decode(record.value)["metadata"]["uid"] == reference.uid
+
     def _owner(self, snapshot: Snapshot, key: ObjectKey, reference: Reference) -> Object | None:
-        """The owner if it is there under the uid named; a kind that is not served counts as there."""
+        """The owner if it is there under the uid named.
+
+        A kind that is not served counts as there; so does a namespaced owner of a cluster-scoped object, which cannot
+        be found and, as in Kubernetes, must not cost the object its life.
+        """
         owner_key = self._owner_key(snapshot, key, reference)
-        if owner_key is None:
+        if owner_key is None or (not key.namespace and self._is_namespaced(snapshot, owner_key)):
             return {"metadata": {}}
         record = snapshot.get(owner_key)
         if record is None:
             return None
         owner = decode(record.value)
         return owner if owner["metadata"]["uid"] == reference.uid else None
+
+    def _is_namespaced(self, snapshot: Snapshot, key: ObjectKey) -> bool:
+        kind = self._loopback.core.catalogs.of(snapshot, key.cluster).of_type(key.type)
+        return kind is not None and kind.namespaced
 
     def _owner_key(self, snapshot: Snapshot, key: ObjectKey, reference: Reference) -> ObjectKey | None:
         """Where the owner would be: in the dependent's cluster, and in its namespace if it has one."""

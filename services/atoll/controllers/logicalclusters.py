@@ -19,6 +19,14 @@ from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import (
+    API_BINDINGS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CRDS,
+    LOGICAL_CLUSTERS,
+    NAMESPACES,
+)
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import DeletePrefix, Flag, GateState, LogEntry, Operation, Scope
 
@@ -27,12 +35,12 @@ BATCH = 500
 CONTENT_DELETED = "WorkspaceContentDeleted"
 #: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
 _LAST = (
-    (shapes.NAMESPACES,),
-    (shapes.CRDS,),
-    (shapes.API_BINDINGS,),
-    (shapes.CLUSTER_ROLE_BINDINGS, shapes.CLUSTER_ROLES),
+    (NAMESPACES,),
+    (CRDS,),
+    (API_BINDINGS,),
+    (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES),
 )
-_LATE = frozenset({type for stage in _LAST for type in stage} | {shapes.LOGICAL_CLUSTERS})
+_LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
 _UNBOUND = DeleteOptions(served_finalizers=frozenset({shapes.BINDING_FINALIZER}))
 
 
@@ -41,6 +49,8 @@ class LogicalClusterDeletion:
 
     name = "logicalclusterdeletion"
     workers = 16
+    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    max_delay_s = 10.0
 
     def __init__(self, loopback: Loopback, kind: Kind) -> None:
         self._loopback, self._kind = loopback, kind
@@ -49,7 +59,7 @@ class LogicalClusterDeletion:
         return True
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
-        if entry.key.type == shapes.LOGICAL_CLUSTERS:
+        if entry.key.type == LOGICAL_CLUSTERS:
             if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
                 yield entry.key.cluster
         elif entry.operation is Operation.DELETED:
@@ -58,12 +68,12 @@ class LogicalClusterDeletion:
                     yield entry.key.cluster
 
     def all_keys(self) -> Iterable[Hashable]:
-        for obj in self._loopback.each(Scope(shapes.LOGICAL_CLUSTERS)):
+        for obj in self._loopback.each(Scope(LOGICAL_CLUSTERS)):
             if obj["metadata"].get("deletionTimestamp"):
                 yield obj["metadata"]["annotations"][shapes.CLUSTER]
 
     async def reconcile(self, cluster: str) -> float | None:
-        obj = self._loopback.get(shapes.LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
+        obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
         if obj is None or not obj["metadata"].get("deletionTimestamp"):
             return None
         status = obj.get("status") or {}
@@ -99,25 +109,25 @@ class LogicalClusterDeletion:
     def _rest_is_free(self, cluster: str) -> bool:
         """Whether only definitions, bindings and access are left, few, and held by nobody but us."""
         with self._loopback.store.snapshot() as snapshot:
-            held = [usage for usage in snapshot.usage(cluster) if usage.type != shapes.LOGICAL_CLUSTERS]
+            held = [usage for usage in snapshot.usage(cluster) if usage.type != LOGICAL_CLUSTERS]
             if any(usage.type not in _LATE or usage.count > BATCH for usage in held):
                 return False
             return not any(
-                record.flags & Flag.FINALIZERS and type != shapes.API_BINDINGS
+                record.flags & Flag.FINALIZERS and type != API_BINDINGS
                 for type in _LATE
                 for record in snapshot.scan(Scope(type, cluster))
-                if type != shapes.LOGICAL_CLUSTERS
+                if type != LOGICAL_CLUSTERS
             )
 
     async def _finish(self, cluster: str, obj: Object) -> None:
         """Everything that is left, and the LogicalCluster, at once."""
         batch = self._loopback.batch()
-        bindings = self._loopback.core.catalogs.base.of_type(shapes.API_BINDINGS)
+        bindings = self._loopback.core.catalogs.base.of_type(API_BINDINGS)
         assert bindings is not None
-        for record in batch.scan(Scope(shapes.API_BINDINGS, cluster)):
+        for record in batch.scan(Scope(API_BINDINGS, cluster)):
             name = decode(record.value)["metadata"]["name"]
             batch.delete(Target(bindings, cluster, "", name), _UNBOUND)
-        for type in (shapes.NAMESPACES, shapes.CRDS, shapes.CLUSTER_ROLE_BINDINGS, shapes.CLUSTER_ROLES):
+        for type in (NAMESPACES, CRDS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES):
             batch.delete_prefix(Scope(type, cluster))
         metadata = {**obj["metadata"]}
         metadata["finalizers"] = [each for each in metadata["finalizers"] if each != shapes.DELETION_FINALIZER]
@@ -135,7 +145,7 @@ class LogicalClusterDeletion:
         while scopes:
             counts = await self._loopback.store.submit([DeletePrefix(scope, BATCH) for scope in scopes])
             scopes = [scope for scope, count in zip(scopes, counts, strict=True) if count >= BATCH]
-        if shapes.API_BINDINGS in types:
+        if API_BINDINGS in types:
             await self._unbind(cluster)
         remaining = Remaining()
         with self._loopback.store.snapshot() as snapshot:
@@ -146,10 +156,10 @@ class LogicalClusterDeletion:
 
     async def _unbind(self, cluster: str) -> None:
         """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""
-        kind = self._loopback.core.catalogs.base.of_type(shapes.API_BINDINGS)
+        kind = self._loopback.core.catalogs.base.of_type(API_BINDINGS)
         assert kind is not None
         with self._loopback.store.snapshot() as snapshot:
-            records = snapshot.scan(Scope(shapes.API_BINDINGS, cluster))
+            records = snapshot.scan(Scope(API_BINDINGS, cluster))
         for record in records:
             name = decode(record.value)["metadata"]["name"]
             await self._loopback.delete(Target(kind, cluster, "", name), _UNBOUND)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from atoll.controllers.content import Remaining, clear
-from atoll.machinery.apiserver.admission.namespaces import NAMESPACES
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
@@ -17,6 +16,7 @@ from atoll.machinery.meta.conditions import Condition, set_status_condition
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
 
 FINALIZER = "kubernetes"

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 
+import msgspec
 import structlog
 
+from atoll.controllers.announce import Warned, warn
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.catalog import Catalogs
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
@@ -24,6 +26,7 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import compile_label_selector
 from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
@@ -31,6 +34,7 @@ from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
 log = structlog.get_logger()
 
 UNSCHEDULABLE = "experimental.core.kcp.io/unschedulable"
+COMPONENT = "kcp-workspace"
 NO_SHARDS = "No available shards to schedule the workspace"
 ATTEMPTS = 4
 
@@ -40,6 +44,8 @@ class WorkspaceController:
 
     name = "workspace"
     workers = 16
+    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    max_delay_s = 10.0
 
     def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
@@ -48,12 +54,12 @@ class WorkspaceController:
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
-        return type in {self._type, shapes.LOGICAL_CLUSTERS, self._facts.identities.shard_objects}
+        return type in {self._type, LOGICAL_CLUSTERS, self._facts.identities.shard_objects}
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.key.type == self._type:
             yield entry.key.cluster, entry.key.name
-        elif entry.key.type == shapes.LOGICAL_CLUSTERS:
+        elif entry.key.type == LOGICAL_CLUSTERS:
             owner = (decode(entry.value).get("spec") or {}).get("owner")
             # The batch that made a cluster wrote its Workspace too; later changes are mirrored.
             if owner and entry.operation is not Operation.ADDED:
@@ -112,7 +118,7 @@ class WorkspaceController:
         raise RuntimeError("no free cluster name was found")
 
     def _plan(self, batch: Batch, parent: str, obj: Object) -> workspace.Plan:
-        home = batch.get(ObjectKey(shapes.LOGICAL_CLUSTERS, parent, "", shapes.SINGLETON))
+        home = batch.get(ObjectKey(LOGICAL_CLUSTERS, parent, "", shapes.SINGLETON))
         if home is None:
             raise TypeRefused("the parent workspace is gone")
         parent_object = decode(home.value)
@@ -130,7 +136,7 @@ class WorkspaceController:
             path=f"{annotations.get(shapes.PATH) or parent}:{obj['metadata']['name']}",
             cluster=hashes.random_cluster_name(),
             resolution=resolution,
-            shard=self._shard,
+            shard=self._host(),
             find_export=lambda path, name: self._facts.export(batch, path, name),
             now=times.now(),
             new_uid=new_uid,
@@ -145,16 +151,23 @@ class WorkspaceController:
             metadata = manifest.object["metadata"]
             target = Target(kinds(manifest.type), manifest.cluster, metadata.get("namespace", ""), metadata["name"])
             batch.create(target, manifest.object)
-        settled = workspace.settle(obj, manifests[0].object, self._shard, plan.now)
+        settled = workspace.settle(obj, manifests[0].object, plan.shard, plan.now)
         batch.update(self._target(batch, parent, obj), settled, whole=True)
         revision = int(obj["metadata"]["resourceVersion"])
         # Somebody may have scheduled or changed it since it was read.
         batch.guard(Stands(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
 
+    def _host(self) -> workspace.Shard:
+        """This shard, with the labels that its object has now."""
+        return msgspec.structs.replace(self._shard, labels=self._shard_metadata().get("labels") or {})
+
+    def _shard_metadata(self) -> Object:
+        stored = self._loopback.get(self._facts.identities.shard_objects, ROOT, "", self._shard.name)
+        return dict(stored["metadata"]) if stored is not None else {}
+
     def _shard_fits(self, obj: Object) -> bool:
         """Whether this shard takes new workspaces, and the one's selector selects it."""
-        stored = self._loopback.get(self._facts.identities.shard_objects, ROOT, "", self._shard.name)
-        metadata = stored["metadata"] if stored is not None else {}
+        metadata = self._shard_metadata()
         if UNSCHEDULABLE in (metadata.get("annotations") or {}):
             return False
         selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
@@ -168,11 +181,13 @@ class WorkspaceController:
             phase = status.get("phase", "Scheduling")
             changed = {**obj, "status": {**status, "phase": phase, "conditions": conditions}}
             await self._update(parent, obj, changed)
+            kind = self._target_of(parent, obj).kind
+            await warn(self._loopback, kind, obj, Warned(reason, message, COMPONENT, f"{reason}/{message}"))
 
     # --- afterwards ---
 
     async def _mirror(self, parent: str, obj: Object, cluster: str) -> None:
-        found = self._loopback.get(shapes.LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
+        found = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
         if found is None:
             # Deleted directly: the owner follows.
             await self._loopback.delete(self._target_of(parent, obj), DeleteOptions())
@@ -182,7 +197,7 @@ class WorkspaceController:
             await self._update(parent, obj, changed)
 
     async def _delete(self, parent: str, obj: Object, cluster: str) -> None:
-        found = self._loopback.get(shapes.LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON) if cluster else None
+        found = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON) if cluster else None
         owner = (found.get("spec") or {}).get("owner") or {} if found is not None else {}
         if found is None or owner.get("uid") != obj["metadata"]["uid"]:
             await self._release(parent, obj)
@@ -197,10 +212,10 @@ class WorkspaceController:
     async def _begin_deletion(self, parent: str, obj: Object, cluster: str) -> None:
         """Mark the LogicalCluster, and say so on the Workspace in the same submit."""
         batch = self._loopback.batch()
-        kind = _kinds(self._loopback.core.catalogs)(shapes.LOGICAL_CLUSTERS)
+        kind = _kinds(self._loopback.core.catalogs)(LOGICAL_CLUSTERS)
         try:
             batch.delete(Target(kind, cluster, "", shapes.SINGLETON), DeleteOptions())
-            marked = batch.get(ObjectKey(shapes.LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
+            marked = batch.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
             assert marked is not None
             changed = _mirrored_deletion(obj, decode(marked.value))
             batch.update(self._target(batch, parent, obj), changed, whole=True)

@@ -14,10 +14,11 @@ from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp import exports
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
 from atoll.machinery.kcp.reconcile import reconciled
-from atoll.machinery.kcp.shapes import SECRETS, Manifest
+from atoll.machinery.kcp.shapes import Manifest
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.storage.contract import Store
 
 BATCH = 200

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import msgspec
 
+from atoll.machinery.apiserver.egress.addresses import policy
+
 #: kcp's feature gates and the Kubernetes ones it documents; anything else is refused.
 FEATURE_GATES = (
     "WorkspaceMounts", "CacheAPIs", "EnableDeprecatedAPIExportVirtualWorkspacesUrls", "WorkspaceAuthentication",
@@ -17,6 +19,7 @@ FEATURE_GATES = (
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_WORKERS = 64
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,128}")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -29,13 +32,28 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     shard_name: str = "root"
     token_auth_file: str = ""
     client_ca_file: str = ""
+    authentication_config: str = ""
     audit_log_path: str = ""
     feature_gates: str = ""
     skip_admin_user: bool = False
+    enable_home_workspaces: bool = True
+    home_workspaces_home_creator_groups: str = "system:authenticated"
     nats_url: str = ""
     workers: int = 0
     log_level: str = "info"
     allow_any_filesystem: bool = False
+    egress_allow_cidr: str = ""
+    mount_proxy_client_cert_file: str = ""
+    mount_proxy_client_key_file: str = ""
+    mount_proxy_ca_file: str = ""
+    list_window: int = 300
+    requestheader_client_ca_file: str = ""
+    requestheader_allowed_names: str = ""
+    requestheader_username_headers: str = "X-Remote-User"
+    requestheader_group_headers: str = "X-Remote-Group"
+    requestheader_uid_headers: str = "X-Remote-Uid"
+    requestheader_extra_headers_prefix: str = "X-Remote-Extra-"
+    log_retention: int = 24 * 3600
 
     __descriptions__: ClassVar[dict[str, str]] = {
         "root_directory": "where keys, store and kubeconfig are kept",
@@ -44,31 +62,71 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         "shard_name": "name of this shard, one DNS label",
         "token_auth_file": "CSV file with token,user,uid,groups",
         "client_ca_file": "PEM file with authorities of client certificates",
+        "authentication_config": "file with an AuthenticationConfiguration (OpenID Connect), read anew on change",
         "audit_log_path": "file for audit events; - is standard output",
         "feature_gates": "comma separated Gate=true|false",
         "skip_admin_user": "create no kcp-admin and shard-admin users",
+        "enable_home_workspaces": "give each user a home workspace on first use",
+        "home_workspaces_home_creator_groups": "comma separated groups whose members may have one",
         "nats_url": "a NATS server to publish to, instead of the embedded one",
         "workers": "API worker processes beside the writer; 0: everything in one process",
         "log_level": "debug, info, warning or error",
         "allow_any_filesystem": "accept network and temporary file systems",
+        "egress_allow_cidr": "comma separated networks that webhooks may be in, though they are loopback or our own",
+        "requestheader_client_ca_file": "PEM file with authorities of proxies that name users in headers",
+        "requestheader_allowed_names": "comma separated common names of such proxies; empty: any that is signed",
+        "requestheader_username_headers": "comma separated headers that name the user",
+        "requestheader_group_headers": "comma separated headers that name groups",
+        "requestheader_uid_headers": "comma separated headers with the user's uid",
+        "requestheader_extra_headers_prefix": "comma separated prefixes of headers with more about the user",
+        "mount_proxy_client_cert_file": "PEM file; with it, mounts are told in X-Remote headers who asks",
+        "mount_proxy_client_key_file": "PEM file with the key of that certificate",
+        "mount_proxy_ca_file": "PEM file with the authorities of mounts, in place of the system's",
+        "list_window": "seconds that a list can be paged through and an earlier state be listed",
+        "log_retention": "seconds that changes are kept for watches and history; not below list-window",
     }
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError with what is wrong."""
+        self._check_headers()
         if not self.root_directory:
             raise ValueError("root-directory must not be empty")
         if not 0 <= self.secure_port <= 65535:
             raise ValueError(f"secure-port {self.secure_port} is not between 0 and 65535")
         if not 0 <= self.workers <= MAX_WORKERS:
             raise ValueError(f"workers {self.workers} is not between 0 and {MAX_WORKERS}")
+        if not 1 <= self.list_window <= self.log_retention:
+            raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")
+        if bool(self.mount_proxy_client_cert_file) != bool(self.mount_proxy_client_key_file):
+            raise ValueError("mount-proxy-client-cert-file and mount-proxy-client-key-file go together")
         if not _LABEL.fullmatch(self.shard_name):
             raise ValueError(f"shard-name {self.shard_name!r} is not a DNS label")
         if self.log_level not in LOG_LEVELS:
             raise ValueError(f"log-level {self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
         try:
+            policy(self.egress_allow_cidr)
+        except ValueError as error:
+            raise ValueError(f"egress-allow-cidr {self.egress_allow_cidr!r}: {error}") from error
+        try:
             ipaddress.ip_address(self.bind_address)
         except ValueError as error:
             raise ValueError(f"bind-address {self.bind_address!r} is not an IP address") from error
+
+    @property
+    def home_creators(self) -> tuple[str, ...]:
+        """Groups whose members may have a home workspace; none where there are no homes."""
+        groups = tuple(filter(None, (part.strip() for part in self.home_workspaces_home_creator_groups.split(","))))
+        return groups if self.enable_home_workspaces else ()
+
+    def _check_headers(self) -> None:
+        """Identity headers must be names, and one must name the user. Raises ValueError."""
+        for field in ("username_headers", "group_headers", "uid_headers", "extra_headers_prefix"):
+            names = comma_separated(getattr(self, f"requestheader_{field}"))
+            flag = f"requestheader-{field.replace('_', '-')}"
+            if not all(_HEADER.fullmatch(name) for name in names):
+                raise ValueError(f"{flag} holds what is no name of a header")
+            if not names and field == "username_headers":
+                raise ValueError(f"{flag} must not be empty")
 
     @property
     def host(self) -> str:
@@ -77,6 +135,11 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         if address.is_unspecified:
             return "127.0.0.1" if address.version == 4 else "[::1]"
         return str(address) if address.version == 4 else f"[{address}]"
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    """The parts of a setting that is a list."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
 class UnknownGate(Exception):

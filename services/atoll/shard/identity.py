@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 
 from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, AdminTokens, load_admin_tokens
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers, WorkspaceSource
 from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.headers import HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.issuing import TokenIssuer
 from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
@@ -22,7 +23,7 @@ from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.machinery.process.pki import Pair
-from atoll.shard.config import ShardConfig
+from atoll.shard.config import ShardConfig, comma_separated
 from atoll.shard.kubeconfig import kept_admin_token
 
 SERVING_CA, SERVING = "serving-ca", "apiserver"
@@ -40,8 +41,15 @@ class Credentials(msgspec.Struct, frozen=True):
     keys: KeySet
     tokens: AdminTokens | None
     client_ca_pem: bytes
+    #: Authorities of proxies that speak for users in headers.
+    proxy_ca_pem: bytes
     #: Users of the token file by token digest.
     users: dict[bytes, User]
+
+    @property
+    def accepted_ca_pem(self) -> bytes:
+        """What a connection may present a certificate of; which of them it was decides what it is good for."""
+        return b"\n".join(pem for pem in (self.client_ca_pem, self.proxy_ca_pem) if pem)
 
 
 def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
@@ -59,10 +67,11 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
     users = _known_users(config.token_auth_file)
-    return Credentials(ca, serving, keys, tokens, _client_ca(config.client_ca_file), users)
+    clients, proxies = _authorities(config.client_ca_file), _authorities(config.requestheader_client_ca_file)
+    return Credentials(ca, serving, keys, tokens, clients, proxies, users)
 
 
-def _client_ca(file: str) -> bytes:
+def _authorities(file: str) -> bytes:
     if not file:
         return b""
     pem = Path(file).read_bytes()
@@ -92,7 +101,14 @@ class Identity(msgspec.Struct, frozen=True):
     keys: KeySet
 
 
-def assemble(credentials: Credentials, authorizer: Authorizer) -> Identity:
+class Foreign(msgspec.Struct, frozen=True):
+    """Tokens that others issue: to the whole installation, and to workspaces by their type."""
+
+    configured: TokenSource | None = None
+    workspaces: WorkspaceSource | None = None
+
+
+def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: Foreign) -> Identity:
     """The authenticator of a shard."""
     issuers = Issuers()
     sources: list[TokenSource] = []
@@ -101,8 +117,24 @@ def assemble(credentials: Credentials, authorizer: Authorizer) -> Identity:
     if credentials.users:
         sources.append(KnownTokens(credentials.users, issuers.audiences))
     sources.append(ServiceAccountTokens(credentials.keys, issuers))
-    bearers = Bearers(tuple(sources), issuers.audiences)
-    authenticator = Authenticator(bearers, Certificates(credentials.client_ca_pem), Impersonator(authorizer))
+    if foreign.configured is not None:
+        sources.append(foreign.configured)
+    bearers = Bearers(tuple(sources), issuers.audiences, foreign.workspaces)
+    certificates = Certificates(
+        credentials.client_ca_pem, credentials.proxy_ca_pem, comma_separated(config.requestheader_allowed_names)
+    )
+    headers = RequestHeaders(_header_names(config))
+    authenticator = Authenticator(bearers, certificates, Impersonator(authorizer), headers)
     return Identity(authenticator, bearers, TokenIssuer(credentials.keys, issuers), issuers, credentials.keys)
 
 
+
+
+def _header_names(config: ShardConfig) -> HeaderNames:
+    def names(text: str) -> tuple[str, ...]:
+        return tuple(name.lower() for name in comma_separated(text))
+
+    return HeaderNames(
+        names(config.requestheader_username_headers), names(config.requestheader_group_headers),
+        names(config.requestheader_uid_headers), names(config.requestheader_extra_headers_prefix),
+    )  # fmt: skip

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import yaml
 from msgspec.structs import replace
 
 from atoll.controllers.logicalclusters import begin_deletion
-from atoll.machinery.kcp.shapes import LOGICAL_CLUSTERS
 from atoll.machinery.kinds.custom import kinds_of_crd
-from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.kind import Kind, Verdict
 from atoll.machinery.kinds.registry import NATIVE
+from atoll.machinery.kinds.rules.definition import Checks
 from atoll.machinery.meta.names import CORE
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.resources import schema_path
+from atoll.machinery.schema.crd import validate_resource_schema
 
 #: CRDs of `system:system-crds`, served in every cluster and not overridable.
 SYSTEM_CRDS = (
@@ -29,6 +34,7 @@ def load_crd(name: str) -> Object:
     return crd
 
 
+_RESOURCE_SCHEMAS = "apiresourceschemas.apis.kcp.io"
 _ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}]}
 
 
@@ -44,7 +50,23 @@ def system_kinds() -> tuple[Kind, ...]:
 def _stored_version(crd: Object) -> list[Kind]:
     kinds = kinds_of_crd({**crd, "status": _ESTABLISHED}, CORE)
     stored = [kind for kind in kinds if kind.version == kind.storage_version]
+    if crd["metadata"]["name"] == _RESOURCE_SCHEMAS:
+        return [_compiling(kind) for kind in stored]
     return [_deletable(kind) if kind.type == LOGICAL_CLUSTERS else kind for kind in stored]
+
+
+def _compiling(kind: Kind) -> Kind:
+    """Admission judges APIResourceSchemas and cannot wait: here their rules are compiled in time, before it asks."""
+    own = kind.judge
+
+    def judge(
+        obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
+    ) -> Verdict:
+        if old is None:
+            validate_resource_schema(obj, rules=Checks(pause))
+        return own(obj, old, errors, pause) if own is not None else Verdict([], [])
+
+    return replace(kind, judge=judge)
 
 
 def _deletable(kind: Kind) -> Kind:

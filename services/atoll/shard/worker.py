@@ -57,7 +57,7 @@ async def serve(brief: Brief) -> None:
     try:
         credentials = load(brief.config, brief.names, tokens=brief.tokens)
         app = ShardApp(brief.config, store, credentials, brief.url)
-        context = tls.server_context(credentials.serving, credentials.client_ca_pem)
+        context = tls.server_context(credentials.serving, credentials.accepted_ca_pem)
         app.ready_checks["workers"] = lambda: None if all_serve.is_set() else "not all workers serve"
         server = Server(app.pipeline(), Limits(), context)
         await server.start(brief.config.bind_address, brief.port, reuse_port=True)
@@ -71,7 +71,7 @@ async def serve(brief: Brief) -> None:
         app.ready_checks["shutdown"] = lambda: "process is shutting down"
         await server.drain(DRAIN_S)
         following.cancel()
-        app.close()
+        await app.close()
     finally:
         await store.close()
 

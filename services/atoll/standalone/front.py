@@ -23,7 +23,7 @@ from atoll.shard.app import ShardApp
 from atoll.shard.config import ShardConfig
 from atoll.shard.identity import Credentials
 from atoll.shard.worker import Brief
-from atoll.standalone.workers import Workers, reserve
+from atoll.standalone.workers import Workers, reserve_patiently
 
 DRAIN_S = 10.0
 
@@ -55,12 +55,12 @@ class Front:
         self._following: asyncio.Task[None] | None = None
 
     async def listen(self, port: int) -> int:
-        """Take a port (0 picks one) and give it. Raises OSError if it is taken."""
+        """Take a port (0 picks one) and give it. Raises OSError if it is taken (with workers: and stays so)."""
         host = self._config.bind_address
         if self._config.workers:
-            self._reserved = reserve(host, port)
+            self._reserved = await reserve_patiently(host, port)
             return int(self._reserved.getsockname()[1])
-        context = tls.server_context(self._credentials.serving, self._credentials.client_ca_pem)
+        context = tls.server_context(self._credentials.serving, self._credentials.accepted_ca_pem)
         self._server = Server(self._door, Limits(), context)
         return await self._server.start(host, port)
 

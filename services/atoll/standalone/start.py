@@ -20,10 +20,11 @@ from typing import Any
 
 import structlog
 
+from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.files import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.machinery.storage.options import SECRETS, StoreOptions
+from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
@@ -36,6 +37,9 @@ log = structlog.get_logger()
 
 PORT_FILE, KEYS_FILE, STORE = "secure-port", "sealing-keys.json", "store"
 
+#: A round of compaction comes so often, and at least twice in the time that the log is kept.
+_MAINTENANCE_S = 30.0
+
 
 def store_options(config: ShardConfig) -> StoreOptions:
     """The store of a root directory: Secrets sealed, keys beside the file they do not lie in."""
@@ -43,6 +47,8 @@ def store_options(config: ShardConfig) -> StoreOptions:
     return StoreOptions(
         directory=str(root / STORE), shard=config.shard_name, sealed_types=(SECRETS,),
         key_file=str(root / KEYS_FILE), allow_any_filesystem=config.allow_any_filesystem,
+        list_window_s=config.list_window, log_retention_s=config.log_retention,
+        maintenance_interval_s=min(_MAINTENANCE_S, config.log_retention / 2),
     )  # fmt: skip
 
 
@@ -168,7 +174,7 @@ class Standalone:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        app.close()
+        await app.close()
 
 
 def _names(bind_address: str) -> list[str]:

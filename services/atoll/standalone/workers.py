@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -29,6 +30,10 @@ log = structlog.get_logger()
 MAX_SOCKET_PATH_BYTES = 100
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
+#: How long a taken port is asked for, and how often.
+PATIENCE_S, RETRY_S = 5.0, 0.05
+#: How often a worker may fail to come up before the start is given up.
+START_ATTEMPTS = 3
 BASE_DELAY_S, MAX_DELAY_S = 0.1, 5.0
 #: A worker that lived so long did not die of its start.
 HEALTHY_S = 30.0
@@ -47,6 +52,25 @@ def reserve(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+async def reserve_patiently(host: str, port: int, patience_s: float = PATIENCE_S) -> socket.socket:
+    """`reserve`, trying again for a while: workers of a start that was killed hold the port until they have noticed.
+
+    Taking another port instead would leave every client of the last start behind. Raises OSError after `patience_s`.
+    """
+    deadline = time.monotonic() + patience_s
+    told = False
+    while True:
+        try:
+            return reserve(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                raise
+        if not told:
+            log.info("port is held, perhaps by workers of the last start", port=port, patience_s=patience_s)
+            told = True
+        await asyncio.sleep(RETRY_S)
 
 
 def _refuse_sharing(family: socket.AddressFamily, host: str, port: int) -> None:
@@ -80,10 +104,20 @@ class Workers:
         """Open the seam and start every worker. Raises WorkerFailed if one does not come up."""
         await self._seam.start()
         data = msgspec.json.encode(brief) + b"\n"
-        await asyncio.gather(*(self._spawn(number, data) for number in range(self._count)))
+        await asyncio.gather(*(self._first(number, data) for number in range(self._count)))
         for number in range(self._count):
             self._tell(number)
         self._keepers = [asyncio.create_task(self._keep(number, data)) for number in range(self._count)]
+
+    async def _first(self, number: int, data: bytes) -> None:
+        """Start a worker for the first time; one that failed of chance is not the end of the shard."""
+        for attempt in range(1, START_ATTEMPTS + 1):
+            try:
+                return await self._spawn(number, data)
+            except WorkerFailed as error:
+                if attempt == START_ATTEMPTS:
+                    raise
+                log.error("worker did not start", worker=number, attempt=attempt, error=str(error))
 
     async def _spawn(self, number: int, data: bytes) -> None:
         process = await asyncio.create_subprocess_exec(

@@ -8,6 +8,7 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
 from atoll.machinery.storage.contract import (
     Change,
     Check,
@@ -28,7 +29,6 @@ from atoll.machinery.storage.contract import (
     Stands,
     Store,
 )
-from atoll.machinery.storage.options import LOGICAL_CLUSTERS, NAMESPACES
 from harness.stores import CONFIGMAPS, create, delete, key, listed, pages, put
 
 SECRETS = ResourceType("", "secrets")
@@ -234,6 +234,10 @@ async def test_lists_are_in_the_order_of_cluster_namespace_and_name(store: Store
         after = Position("a", "n", "x-1")
         assert len(snapshot.scan(Scope(CONFIGMAPS), after, 2)) == 2
         assert snapshot.scan(Scope(CONFIGMAPS), after, 1)[0].key.name == "w"
+        for scope in (Scope(CONFIGMAPS), Scope(CONFIGMAPS, "a"), Scope(CONFIGMAPS, "a", "n"), Scope(SECRETS)):
+            for bounds in ((None, 500), (after, 2), (after, 1)):
+                scanned = [(record.key, record.revision) for record in snapshot.scan(scope, *bounds)]
+                assert snapshot.revisions(scope, *bounds) == scanned
     named = [decode(value)["metadata"]["name"] for value in listed(store, Scope(CONFIGMAPS))]
     assert named == ["x", "x-1", "w", "v", "u"]
     # A cluster's prefix never reaches into one whose name it begins, nor a namespace's.

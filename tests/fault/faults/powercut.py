@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -130,11 +131,27 @@ def _pieces(event: Recorded, sector: int) -> Iterator[Recorded]:
         at = until
 
 
-def images(recorded: list[Recorded], count: int, seed: int) -> Iterator[Image]:
-    """So many images of random cuts, in the order of the cuts; cuts while something is unsynced are what matters."""
+def first_submit(recorded: list[Recorded]) -> int:
+    """Where the first submit begins: before it the store was created and opened."""
+    return next(index for index, one in enumerate(recorded) if one.kind == "A")
+
+
+def named(recorded: list[Recorded]) -> int:
+    """From where on the new file has its name: behind the sync of a file that was not written to since the last."""
+    for index, (before, one) in enumerate(pairwise(recorded), 1):
+        if one.kind == "S" and before.kind == "Y":
+            return index + 1
+    raise AssertionError("the new file was not synced before it got its name")
+
+
+def images(recorded: list[Recorded], count: int, seed: int, part: tuple[int, int] | None = None) -> Iterator[Image]:
+    """So many images of random cuts, in the order of the cuts; cuts while something is unsynced are what matters.
+
+    They lie in a part of the recorded events, from the first submit to the end unless one is given.
+    """
     dice = random.Random(seed)
-    first = next(index for index, one in enumerate(recorded) if one.kind == "A")
-    cuts = sorted(dice.randrange(first, len(recorded) + 1) for _ in range(count))
+    first, end = part or (first_submit(recorded), len(recorded))
+    cuts = sorted(dice.randrange(first, end + 1) for _ in range(count))
     disk, at = Disk(), 0
     for number, cut in enumerate(cuts):
         for one in recorded[at:cut]:

@@ -1,4 +1,4 @@
-"""Judging power-cut images: `python -m fault.scenarios.images TRACE DIRECTORY COUNT SEED FIRST`.
+"""Judging power-cut images: `python -m fault.scenarios.images TRACE DIRECTORY COUNT SEED FIRST PHASE`.
 
 In a process of its own, because a torn file may end whoever maps it. Says `begin N` before each image and `end N` with
 the violation (or nothing) after it, so that its parent knows which one it died of and can go on behind it.
@@ -12,16 +12,19 @@ import shutil
 import struct
 import subprocess
 import sys
+from enum import StrEnum
 from pathlib import Path
 
 import lmdb
 import msgspec
 
-from atoll.machinery.storage.contract import CorruptRecord
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.storage.contract import CorruptRecord, Scope
 from atoll.machinery.storage.environment import UnknownFormat
 from atoll.machinery.storage.files import DATA_FILE, OWNER_FILE
+from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import open_store
-from fault.faults.powercut import Image, Recorded, events, images
+from fault.faults.powercut import Image, Recorded, events, first_submit, images, named
 from fault.model.log import Stored, read
 from fault.traffic.transactions import Line, options
 from fault.validators.durability import replay_is_the_table, store_is_sound, submits_are_whole
@@ -46,14 +49,36 @@ def submits(recorded: list[Recorded]) -> tuple[dict[int, dict[str, int]], set[in
     return begun, acked
 
 
-def judge(image: Image, recorded: list[Recorded], directory: Path) -> None:
+class Phase(StrEnum):
+    """What the store was about when the power went."""
+
+    #: Submits one after the other, with a log that holds them all.
+    SUBMITS = "submits"
+    #: Submits with a log that is compacted between them.
+    COMPACTION = "compaction"
+    #: Its first opening: the file is made under another name, then has its own.
+    CREATION = "creation"
+
+    def part(self, recorded: list[Recorded]) -> tuple[int, int]:
+        """Where the cuts of this phase lie."""
+        if self is Phase.CREATION:
+            return 0, first_submit(recorded)
+        return first_submit(recorded), len(recorded)
+
+
+def judge(image: Image, recorded: list[Recorded], directory: Path, phase: Phase) -> None:
     """Open one image as the store would after the power came back. Raises Violation."""
     store = directory / str(image.number)
     store.mkdir()
-    (store / DATA_FILE).write_bytes(image.data)
+    where = store / "new" if phase is Phase.CREATION and image.at < named(recorded) else store
+    where.mkdir(exist_ok=True)
+    (where / DATA_FILE).write_bytes(image.data)
     (store / OWNER_FILE).touch()
     try:
         asyncio.run(_open_and_close(store))
+        if phase is Phase.COMPACTION:
+            _judge_keys(store, recorded[: image.at])
+            return
         stored = read(options(store))
     except (lmdb.Error, UnknownFormat, CorruptRecord, msgspec.DecodeError, struct.error, KeyError, ValueError) as error:
         raise StoreDamaged(f"{type(error).__name__}: {error}") from error
@@ -81,18 +106,51 @@ def _judge_submits(stored: Stored, before: list[Recorded]) -> None:
     submits_are_whole([list(writes) for writes in begun.values()], set(there))
 
 
+def _judge_keys(store: Path, before: list[Recorded]) -> None:
+    """Each key holds what was last acknowledged, or what was submitted after it; the log need not know."""
+    problems = [f"{problem.where} {problem.key}: {problem.what}" for problem in fsck(options(store))]
+    if problems:
+        raise StoreDamaged("; ".join(problems[:5]))
+    possible: dict[str, list[str]] = {}
+    begun: dict[int, Line] = {}
+    for one in before:
+        line = _line(one.data) if one.kind == "A" else None
+        if line is not None and line.index in begun:
+            possible.update({name: [tag] for name, tag in begun[line.index].keys.items()})
+        elif line is not None:
+            begun[line.index] = line
+            for name, tag in line.keys.items():
+                possible.setdefault(name, [""]).append(tag)
+    there = dict(asyncio.run(_tags(store)))
+    for name, tags in possible.items():
+        if there.get(name, "") not in tags:
+            raise LostWrite(f"{name} holds {there.get(name)!r}, and not one of {tags}")
+
+
+async def _tags(store: Path) -> list[tuple[str, str]]:
+    opened = open_store(options(store), alarm=lambda *_event, **_facts: None, fatal=lambda reason: None)
+    try:
+        values = opened.page(Scope(ResourceType("", "configmaps"), "root")).values
+        return [(each["metadata"]["name"], each["data"]["tag"]) for each in map(msgspec.json.decode, values)]
+    finally:
+        await opened.close()
+
+
 def _checksum(text: str) -> int:
     from google_crc32c import value as crc32c
 
     return int(crc32c(text.encode()))
 
 
-def judged(trace: Path, directory: Path, count: int, seed: int) -> dict[int, str]:
+def judged(
+    trace: Path, directory: Path, count: int, seed: int, phase: Phase = Phase.SUBMITS
+) -> dict[int, str]:
     """Judge images in child processes; gives the violations by number of image."""
     found: dict[int, str] = {}
     first = 0
     while first < count:
-        command = [sys.executable, "-m", "fault.scenarios.images", *map(str, (trace, directory, count, seed, first))]
+        arguments = map(str, (trace, directory, count, seed, first, phase))
+        command = [sys.executable, "-m", "fault.scenarios.images", *arguments]
         paths = os.pathsep.join((str(_TESTS.parent / "services"), str(_TESTS)))
         child = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=_JUDGE_TIMEOUT_S,
@@ -117,17 +175,18 @@ def judged(trace: Path, directory: Path, count: int, seed: int) -> dict[int, str
 
 def main(arguments: list[str]) -> None:
     trace, directory = Path(arguments[0]), Path(arguments[1])
-    count, seed, first = map(int, arguments[2:])
+    count, seed, first = map(int, arguments[2:5])
+    phase = Phase(arguments[5])
     directory.mkdir(exist_ok=True)
     recorded = events(trace)
-    for image in images(recorded, count, seed):
+    for image in images(recorded, count, seed, phase.part(recorded)):
         if image.number < first:
             continue
         sys.stdout.write(f"begin {image.number} \n")
         sys.stdout.flush()
         said = ""
         try:
-            judge(image, recorded, directory)
+            judge(image, recorded, directory, phase)
             shutil.rmtree(directory / str(image.number))
         except Violation as error:
             said = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"

@@ -10,20 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from atoll.machinery.storage.environment import open_for_reading
 from fault.faults.powercut import Disk, Recorded, events, record
 from fault.mutants import VARIABLE
 from fault.scenarios.campaign import replay_command, seed_of_run
-from fault.scenarios.images import judged, submits
-from fault.traffic.transactions import UNSAFE
+from fault.scenarios.images import Phase, judged, submits
+from fault.traffic.transactions import SHORT_LOG, UNSAFE, options
 
 SUBMITS, GATE, LONG, TEETH = 100, 200, 2000, 60
 _THIS = "tests/fault/scenarios/test_power_cuts.py"
 
 
-def violations(directory: Path, seed: int, count: int, **environment: str) -> dict[int, str]:
+def violations(
+    directory: Path, seed: int, count: int, phase: Phase = Phase.SUBMITS, **environment: str
+) -> dict[int, str]:
     """Record a store at work and judge so many images of it."""
     trace = record(directory, seed, SUBMITS, **environment)
-    return judged(trace, directory / "image", count, seed)
+    return judged(trace, directory / "image", count, seed, phase)
 
 
 def assert_none(found: dict[int, str], seed: int) -> None:
@@ -69,6 +72,27 @@ def test_two_thousand_power_cuts_lose_nothing(tmp_path: Path) -> None:
         directory = tmp_path / str(number)
         directory.mkdir()
         assert_none(violations(directory, seed + number, LONG // 4), seed)
+
+
+def test_power_cuts_while_the_store_is_made_leave_one_that_opens(tmp_path: Path) -> None:
+    seed = seed_of_run(35)
+    assert_none(violations(tmp_path, seed, GATE, Phase.CREATION), seed)
+
+
+def test_power_cuts_while_the_log_is_compacted_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHORT_LOG, "1")
+    seed = seed_of_run(36)
+    assert_none(violations(tmp_path, seed, GATE, Phase.COMPACTION), seed)
+    environment = open_for_reading(options(tmp_path / "work" / "store"))
+    with environment.reading() as txn:
+        assert environment.compacted(txn) > 0
+    environment.close()
+
+
+def test_a_compacted_store_that_syncs_less_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHORT_LOG, "1")
+    found = violations(tmp_path, seed_of_run(37), TEETH, Phase.COMPACTION, **{UNSAFE: "sync"})
+    assert len(found) > TEETH // 10, found
 
 
 @pytest.mark.parametrize("promise", ["sync", "metasync"])

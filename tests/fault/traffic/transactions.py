@@ -2,7 +2,8 @@
 
 Beside the store lies `submits.acks`: a line before each submit with its tags and what they say, and one when it was
 acknowledged. A recorder under the process sees both in their order among the writes. FAULT_UNSAFE takes a promise of
-LMDB away (`sync`, `metasync`), FAULT_MUTANT plants a bug; neither is anything the product could be told.
+LMDB away (`sync`, `metasync`), FAULT_MUTANT plants a bug; neither is anything the product could be told. With
+FAULT_SHORT_LOG the log is compacted between the submits.
 """
 
 from __future__ import annotations
@@ -22,22 +23,29 @@ from atoll.machinery.storage.contract import Delete, Mutation, Put
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 
-ACKS, UNSAFE = "submits.acks", "FAULT_UNSAFE"
+ACKS, UNSAFE, SHORT_LOG = "submits.acks", "FAULT_UNSAFE", "FAULT_SHORT_LOG"
+#: What the log may hold where it is compacted all the while: some of the last submits.
+SHORT_LOG_BYTES = 40_000
 SUBMITTERS, KEYS = 3, 12
 _TYPE = ResourceType("", "configmaps")
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """`writes` maps the tags of a submit that begins to checksums of their pads; without, submit `index` is acked."""
+    """`writes` maps the tags of a submit that begins to checksums of their pads; without, submit `index` is acked.
+
+    `keys` maps the names it writes to their tags, empty for one that it deletes.
+    """
 
     index: int
     writes: dict[str, int] = {}
+    keys: dict[str, str] = {}
 
 
 def options(directory: Path) -> StoreOptions:
     return StoreOptions(
         directory=str(directory), allow_any_filesystem=True, commit_in_thread=False, reserve_bytes=1,
         map_size_bytes=1 << 30,
+        log_retention_bytes=SHORT_LOG_BYTES if SHORT_LOG in os.environ else 1 << 30,
     )  # fmt: skip
 
 
@@ -51,16 +59,18 @@ class Submitter:
     async def submit(self, index: int) -> None:
         mutations: list[Mutation] = []
         said: dict[str, int] = {}
+        keys: dict[str, str] = {}
         for part, number in enumerate(self._dice.sample(range(KEYS), self._dice.randint(1, 5))):
             key = ObjectKey(_TYPE, "root", "default", f"cold-{self._number}-{number}")
             known = self._known.get(key, 0)
             if known and self._dice.random() < 0.15:
                 mutations.append(Delete(key, known))
+                keys[key.name] = ""
                 continue
             tag, pad = f"{index}.{part}", "x" * self._dice.randrange(100, 9000)
-            said[tag] = crc32c(pad.encode())
+            said[tag], keys[key.name] = crc32c(pad.encode()), tag
             mutations.append(_put(key, known, tag, pad))
-        self._say(Line(index, said))
+        self._say(Line(index, said, keys))
         revisions = await self._store.submit(mutations)
         self._say(Line(index))
         for mutation, revision in zip(mutations, revisions, strict=True):
@@ -87,6 +97,8 @@ async def work(directory: Path, seed: int, count: int) -> None:
     async def one(submitter: Submitter) -> None:
         for index in numbers:
             await submitter.submit(index)
+            if SHORT_LOG in os.environ:
+                await store.compact()
 
     submitters = [Submitter(number, store, acks, random.Random(dice.random())) for number in range(SUBMITTERS)]
     await asyncio.gather(*map(one, submitters))

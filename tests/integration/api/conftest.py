@@ -10,7 +10,12 @@ import pytest
 from harness.api import Api, workspace_under
 from harness.shard import ShardProcess
 
-USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\n'
+USERS = (
+    'alice-token,alice,u-alice,"team-a,team-b"\n'
+    'bob-token,bob,u-bob\n'
+    'worker-token,worker,u-w\n'
+    'nobody-token,nobody,u-n\n'
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def test_the_version_can_be_parsed_by_helm_and_kubectl(api: Api) -> None:
 def test_the_root_lists_its_paths_in_order(api: Api) -> None:
     paths = api.get("/").json["paths"]
     assert paths == sorted(paths)
-    assert {"/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"} <= set(paths)
+    assert {"/api", "/api/v1", "/apis", "/healthz", "/openapi/v2", "/openapi/v3", "/version"} <= set(paths)
 
 
 @pytest.mark.parametrize("prefix", ["", "/clusters/root"])
@@ -129,14 +129,23 @@ def test_health_is_told_to_anyone(admin: Api, prefix: str, endpoint: str) -> Non
     verbose = nobody.get(f"{prefix}/{endpoint}?verbose").body.decode()
     assert verbose.startswith("[+]ping ok\n")
     assert verbose.rstrip().endswith(f"{endpoint} check passed")
-    assert nobody.get(f"{prefix}/{endpoint}?exclude=ping").body == b"ok"
+    assert nobody.get(f"{prefix}/{endpoint}?exclude=ping&exclude=store").body == b"ok"
+    left_out = nobody.get(f"{prefix}/{endpoint}?verbose&exclude=ping&exclude=nothing").body.decode()
+    assert left_out.startswith("[+]ping excluded: ok\n[+]store ok\n")
+    assert 'cannot be excluded: no matches for "nothing"\n' in left_out
     nobody.get("/version")
 
 
 @pytest.mark.parametrize("endpoint", ["healthz", "livez", "readyz"])
 def test_each_health_check_has_a_path_that_administrators_may_read(master: Api, endpoint: str) -> None:
-    assert master.get(f"/{endpoint}/ping").body == b"ok"
-    master.get(f"/{endpoint}/nothing", expect=404)
+    own = ("shutdown", "controllers") if endpoint == "readyz" else ()
+    listed = master.get(f"/{endpoint}?verbose").body.decode().splitlines()[:-1]
+    assert listed == [f"[+]{name} ok" for name in ("ping", "store", *own)]
+    for name in ("ping", "store", *own):
+        assert master.get(f"/{endpoint}/{name}").body == b"ok"
+        assert f"/{endpoint}/{name}" in master.get("/").json["paths"]
+    for name in ("nothing", "ping/more", *(() if own else ("shutdown",))):
+        master.get(f"/{endpoint}/{name}", expect=404)
     assert Api(master.shard, "", "").get(f"/{endpoint}/ping", expect=403).json["reason"] == "Forbidden"
 
 
@@ -149,46 +158,6 @@ def test_metrics_have_the_names_of_kubernetes_and_belong_to_the_shard(master: Ap
     assert admin.get("/metrics", expect=501).json["code"] == 501
     nobody = Api(master.shard, "", "")
     assert nobody.get("/metrics", expect=0).code in {401, 403}
-
-
-def test_the_openapi_index_points_at_documents_that_are_there(api: Api) -> None:
-    define(api, crd("circles"))
-    paths = api.get("/openapi/v3").json["paths"]
-    assert {"api/v1", "apis/rbac.authorization.k8s.io/v1", "apis/shapes.example.com/v1"} <= set(paths)
-    for key in ("api/v1", "apis/shapes.example.com/v1"):
-        url = paths[key]["serverRelativeURL"]
-        assert re.fullmatch(rf"/openapi/v3/{re.escape(key)}\?hash=[0-9A-F]{{128}}", url)
-        answer = api.get(url)
-        assert answer.header("content-type") == "application/json"
-        assert "immutable" in answer.header("cache-control")
-        assert answer.json["openapi"].startswith("3.0")
-        assert api.get(url, headers={"If-None-Match": answer.header("etag")}, expect=304).body == b""
-        assert api.get(f"/openapi/v3/{key}?hash=STALE").json == answer.json
-
-
-def test_the_openapi_of_a_custom_kind_carries_what_kubectl_looks_for(api: Api) -> None:
-    define(api, crd("circles"))
-    document = api.get("/openapi/v3/apis/shapes.example.com/v1").json
-    gvk = {"group": "shapes.example.com", "version": "v1", "kind": "Circle"}
-    schema = document["components"]["schemas"]["com.example.shapes.v1.Circle"]
-    assert schema["x-kubernetes-group-version-kind"] == [gvk]
-    assert "com.example.shapes.v1.CircleList" in document["components"]["schemas"]
-    path = "/apis/shapes.example.com/v1/namespaces/{namespace}/circles/{name}"
-    patch = document["paths"][path]["patch"]
-    assert patch["x-kubernetes-group-version-kind"] == gvk
-    assert "fieldValidation" in {parameter["name"] for parameter in patch["parameters"]}
-    assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
-    core = api.get("/openapi/v3/api/v1").json
-    patch = core["paths"]["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"]
-    assert "application/strategic-merge-patch+json" in patch["requestBody"]["content"]
-
-
-@pytest.mark.parametrize("accept", [
-    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-])  # fmt: skip
-def test_a_protobuf_openapi_is_never_answered_with_json(api: Api, accept: str) -> None:
-    assert api.get("/openapi/v2", accept=accept, expect=406).json["reason"] == "NotAcceptable"
 
 
 def test_the_issuer_of_service_account_tokens_is_discoverable(api: Api) -> None:

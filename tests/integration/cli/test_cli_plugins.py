@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 
 import yaml
@@ -44,6 +45,8 @@ def test_a_person_finds_the_way(kubectl: Kubectl) -> None:
     kubectl.ok("ws", "..")
     assert kubectl.ok("ws", "tree") == f".\n└── {acme}\n    ├── a\n    └── b\n"
     assert kubectl.ok("ws", "tree", "--full").splitlines()[-1] == f"    └── root:{acme}:b"
+    wide = kubectl.ok("ws", "tree", "--wide").splitlines()[-1]
+    assert re.fullmatch(r"    └── b  type=root:\w+  phase=Ready  cluster=[0-9a-z]{16}", wide)
 
 
 def test_what_is_not_there_is_told_and_changes_nothing(kubectl: Kubectl) -> None:
@@ -52,9 +55,15 @@ def test_what_is_not_there_is_told_and_changes_nothing(kubectl: Kubectl) -> None
     assert kubectl.run("ws", "..") == (1, "", 'Error: workspace "root" has no parent\n')
     assert kubectl.run("create", "workspace", "Bad_Name").code == 1
     assert kubectl.run("create", "workspace", "x", "--type", "root:nothing").code == 1
-    home = kubectl.run("ws", "use", "~")
-    assert home.code == 1 and home.stderr.startswith("Error: the server gives you no home workspace")
     assert kubectl.kubeconfig.read_bytes() == before
+
+
+def test_a_tilde_leads_home(kubectl: Kubectl) -> None:
+    home = re.fullmatch(r'Current workspace is "([0-9a-z]{10,14})"\.\n', kubectl.ok("ws", "~"))
+    assert home is not None
+    name = unique("mine")
+    assert f'"{home[1]}:{name}"' in kubectl.ok("create", "workspace", name, "--enter")
+    assert kubectl.ok("ws", "use", "~", "--short").strip() == home[1]
 
 
 def test_an_existing_workspace_is_refused_or_taken(kubectl: Kubectl) -> None:

@@ -11,7 +11,16 @@ from harness.api import Answer, Api
 OPEN = ("/healthz", "/livez", "/readyz")
 SERVICES = (
     "/services", "/services/cache/shards/*/clusters/*/apis", "/services/apiexport/root/tenancy.kcp.io/clusters/*/api",
-    "/services/initializingworkspaces/root:universal/clusters/*/apis", "/services/workspaces", "/services/nothing",
+    "/services/initializingworkspaces", "/services/initializingworkspaces/root:universal/clusters",
+    "/services/terminatingworkspaces/root:universal/x/root/api", "/services/workspaces", "/services/nothing",
+    "/services/initializingworkspaces/root:universal/clusters/root:x/api",
+)  # fmt: skip
+_LIFECYCLE = "/services/{}workspaces/root:universal/clusters/{}"
+VIEWS = tuple(
+    _LIFECYCLE.format(view, cluster) + path
+    for view in ("initializing", "terminating") for cluster in ("*", "root", "unheard-of")
+    for path in ("/api", "/apis", "/apis/core.kcp.io/v1alpha1/logicalclusters", "/api/v1/namespaces/default/configmaps",
+                 "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "/openapi/v3", "/metrics")
 )  # fmt: skip
 OTHERS = (
     "/", "/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/openid/v1/jwks",
@@ -25,7 +34,7 @@ TO_THE_NAMED = ("/version", "/openapi/v", "/openid/v1/jwks", "/.well-known/openi
 
 def everything(root: Api) -> Iterator[str]:
     """Every path of the route list, as an administrator finds it."""
-    yield from (path for path in (*OTHERS, *SERVICES) if not path.startswith("/clusters"))
+    yield from (path for path in (*OTHERS, *SERVICES, *VIEWS) if not path.startswith("/clusters"))
     yield from root.get("/").json["paths"]
     groups = [("/api/v1", root.get("/api/v1").json)]
     for group in root.get("/apis").json["groups"]:
@@ -77,6 +86,18 @@ def test_services_that_do_not_exist_do_not_exist_for_masters_either(shard: objec
     master = Api(root.shard, user="shard-admin")
     for path in SERVICES:
         assert master.get(path, expect=404).json["reason"] == "NotFound"
+
+
+@pytest.mark.parametrize("path", ["root:unheard-of", "root:unheard-of:below"])
+def test_where_a_path_leads_nowhere_masters_do_nothing_either(root: Api, path: str) -> None:
+    master = Api(root.shard, path, user="shard-admin")
+    configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+    for method, url, body in (
+        ("GET", "/api/v1/configmaps", None), ("GET", "/api", None), ("GET", "/openapi/v3", None),
+        ("POST", "/api/v1/namespaces/default/configmaps", configmap),
+        ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "x"}, "rules": []}),
+    ):  # fmt: skip
+        assert master.send(method, url, body, expect=403).json["reason"] == "Forbidden"
 
 
 def shape(answer: Answer, secret: str) -> tuple[int, object, object]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import time
 from typing import Any
 
 import pytest
 
+from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer
+from atoll.machinery.apiserver.authentication.keys import load_keys
+from atoll.machinery.apiserver.authentication.service_accounts import Issuers
 from harness.api import Api, Object, configmap, workspace_under
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -96,6 +102,9 @@ def test_an_administrator_of_a_workspace_impersonates_nobody_above_it(
         return
     answer = whoami(helper, headers, code)
     assert answer.get("reason", "") == {201: "", 403: "Forbidden", 400: "BadRequest"}[code]
+    if code == 403:
+        # It is the claim that is refused, and not what the one claimed may do here.
+        assert answer["message"].endswith("is not allowed for the requestor")
 
 
 def test_who_may_not_impersonate_does_not(helped: Api) -> None:
@@ -104,6 +113,27 @@ def test_who_may_not_impersonate_does_not(helped: Api) -> None:
         message = whoami(alice, headers, 403)["message"]
         assert "cannot impersonate resource" in message
     whoami(Api(helped.shard, helped.cluster, user=""), {"Impersonate-User": "alice"}, 403)
+
+
+@pytest.mark.parametrize(("headers", "resource"), [
+    ({}, ""), ({"Impersonate-Group": "team-b"}, "groups"), ({"Impersonate-Uid": "7"}, "uids"),
+    ({"Impersonate-Extra-Reason": "test"}, "userextras/reason"),
+    ({"Impersonate-User": "system:serviceaccount:default:default"}, "serviceaccounts"),
+])  # fmt: skip
+def test_each_part_of_an_identity_needs_a_permission_of_its_own(
+    api: Api, headers: dict[str, str], resource: str
+) -> None:
+    rule = {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}
+    api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "of-users"}, "rules": [rule]})
+    for name in ("helper", "alice"):
+        bind(api, "system:kcp:workspace:access", user(name))
+    bind(api, "system:kcp:workspace:access", {"kind": "ServiceAccount", "name": "default", "namespace": "default"})
+    bind(api, "of-users", user("alice"))
+    answer = whoami(by_token(api, "alice-token"), {"Impersonate-User": "helper", **headers}, 403 if resource else 201)
+    if resource:
+        assert f'cannot impersonate resource "{resource}"' in answer["message"]
+    else:
+        assert answer["status"]["userInfo"]["username"] == "helper"
 
 
 def test_a_borrowed_identity_counts_only_where_it_was_borrowed(helped: Api, root: Api) -> None:
@@ -151,6 +181,36 @@ def test_a_service_account_is_somebody_at_home_and_nobody_next_door(api: Api, ro
     assert found["metadata"]["name"] == "mine"
 
 
+def test_a_borrowed_identity_is_confined_to_the_cluster_it_was_borrowed_in(helped: Api, root: Api) -> None:
+    cluster = helped.get(LOGICAL_CLUSTER).json["metadata"]["annotations"]["kcp.io/cluster"]
+    scopes = "authentication.kcp.io/scopes"
+    found = whoami(by_token(helped, "helper-token"), {"Impersonate-User": "alice"}, 201)["status"]["userInfo"]
+    assert found["extra"][scopes] == [f"cluster:{cluster}"]
+    # Masters are bound by nothing, so whom they lend to is not either.
+    master = whoami(Api(root.shard, "root", "shard-admin"), {"Impersonate-User": "alice",
+                    "Impersonate-Group": "system:kcp:admin"}, 201)  # fmt: skip
+    assert scopes not in (master["status"]["userInfo"].get("extra") or {})
+
+
+def test_a_token_for_another_audience_is_none_here(api: Api) -> None:
+    robot = by_token(api, account_token(api))
+    path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["vault"]}}
+    by_token(api, robot.post(path, request).json["status"]["token"]).get(CONFIGMAPS, expect=401)
+    robot.get(CONFIGMAPS)
+
+
+def test_a_token_is_good_between_its_times(api: Api) -> None:
+    account_token(api)
+    made = api.get("/api/v1/namespaces/default/serviceaccounts/robot").json["metadata"]
+    who = Account(made["annotations"]["kcp.io/cluster"], "default", "robot", made["uid"])
+    keys = load_keys((api.shard.root / "sa.key").read_bytes())
+    for began_s, code in ((-300, 200), (-900, 401), (300, 401)):
+        issuer = TokenIssuer(keys, Issuers(), clock=lambda began_s=began_s: time.time() + began_s)
+        token, _ = issuer.issue(who, Issuers().audiences, 600)
+        by_token(api, token).get(CONFIGMAPS, expect=code)
+
+
 def test_a_token_ends_with_its_service_account(api: Api) -> None:
     robot = by_token(api, account_token(api))
     robot.get(CONFIGMAPS)
@@ -158,7 +218,17 @@ def test_a_token_ends_with_its_service_account(api: Api) -> None:
     assert robot.get(CONFIGMAPS, expect=401).json["reason"] == "Unauthorized"
 
 
+def with_algorithm(token: str, algorithm: str, signature: str) -> str:
+    """A token whose header names our key and another algorithm."""
+    header, payload, _ = token.split(".")
+    said = json.loads(base64.urlsafe_b64decode(header + "=="))
+    header = base64.urlsafe_b64encode(json.dumps({**said, "alg": algorithm}).encode()).decode().rstrip("=")
+    return f"{header}.{payload}.{signature}"
+
+
 @pytest.mark.parametrize("spoil", [
+    lambda token: with_algorithm(token, "none", ""), lambda token: with_algorithm(token, "none", "AAAA"),
+    lambda token: with_algorithm(token, "HS256", "AAAA"), lambda token: with_algorithm(token, "RS256", "AAAA"),
     lambda token: token[:-4] + "AAAA", lambda token: token.rpartition(".")[0] + ".",
     lambda token: "eyJhbGciOiJub25lIn0." + token.split(".")[1] + ".", lambda token: token + ".x",
 ])  # fmt: skip

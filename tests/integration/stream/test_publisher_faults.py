@@ -283,7 +283,7 @@ async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
             await running.drained()
         running = Running(log, nats.access, QUICK)
         connection = await nats.connect()
-        audit = Audit((running.publisher.changes, running.publisher.state), log, DefaultPolicy(), 100_000)
+        audit = Audit((running.publisher.changes, running.publisher.state), log, DefaultPolicy(), (100_000, 100_000))
         assert await audit.changes(connection)
         await connection.close()
         await running.stop()

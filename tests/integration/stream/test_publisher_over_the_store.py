@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, SECRETS
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.machinery.storage.options import LOGICAL_CLUSTERS, SECRETS, StoreOptions
+from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.published import PublishedLog
 from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.consumer import Consumer, Mark, Subscription

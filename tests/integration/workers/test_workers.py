@@ -207,3 +207,20 @@ def test_writers_at_both_workers_get_each_name_once(shard: ShardProcess) -> None
     for thread in threads:
         thread.join()
     assert [sorted(pair) for pair in zip(codes[0], codes[1], strict=True)] == [[201, 409]] * 50
+
+
+def test_a_start_waits_for_the_port_that_workers_of_a_killed_one_still_hold(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, "--workers", "2") as shard:
+        url, orphans = shard.url, workers(shard)
+        for pid in orphans:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            shard.kill()
+            shard.spawn()
+            eventually(lambda: "port is held" in shard.stderr_path.read_text(), "the port was found held")
+        finally:
+            for pid in orphans:
+                os.kill(pid, signal.SIGCONT)
+        eventually(lambda: shard._announced() and shard._ready(), "it serves", 30)
+        assert shard.url == url
+        eventually(lambda: not any(map(is_alive, orphans)), "the orphans left")

@@ -70,6 +70,21 @@ def test_a_port_that_the_shard_itself_holds_is_fine(tmp_path: Path) -> None:
         os.close(fd)
 
 
+def test_the_port_looked_at_is_that_of_the_last_start_unless_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o700)
+    plain = ["--root-directory", str(tmp_path), "--allow-any-filesystem"]
+    last, named = free_port(), free_port()
+    for text, expected in (("nonsense", 6443), ("99999", 6443), (f"{last}\n", last)):
+        (tmp_path / "secure-port").write_text(text)
+        (tmp_path / "secure-port").chmod(0o600)
+        doctor.run(plain)
+        assert f"port: 127.0.0.1:{expected} is" in capsys.readouterr().out
+    doctor.run([*plain, "--secure-port", str(named)])
+    assert f"port: 127.0.0.1:{named} is" in capsys.readouterr().out
+
+
 def test_a_temporary_file_system_fails_unless_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("tmpfs / tmpfs rw 0 0\n")

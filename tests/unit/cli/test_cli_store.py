@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from atoll.cli import main
+from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.machinery.storage.options import SECRETS
 from atoll.machinery.storage.sealing import ensure_key_file, key_id
 from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options

@@ -152,6 +152,15 @@ def test_there_may_be_no_way_back(tmp_path: Path) -> None:
         workspaces.require_previous(fresh(tmp_path))
 
 
+def test_a_tree_tells_of_phases_that_are_not_the_usual_one() -> None:
+    nodes = [Node("root:a", [], "root:team", "Ready", "abc"), Node("root:b", [], "root:team", "Initializing")]
+    assert drawn(Node("root", nodes), full=False) == ".\n└── root\n    ├── a\n    └── b (Initializing)"
+    wide = drawn(Node("root", nodes), full=False, wide=True).splitlines()
+    assert wide[2:] == [
+        "    ├── a  type=root:team  phase=Ready  cluster=abc", "    └── b  type=root:team  phase=Initializing",
+    ]  # fmt: skip
+
+
 def test_a_tree_is_drawn_with_names_or_whole_paths() -> None:
     top = Node("root", [Node("root:a", [Node("root:a:x")]), Node("root:b")])
     assert drawn(top, full=False) == ".\n└── root\n    ├── a\n    │   └── x\n    └── b"

@@ -35,6 +35,10 @@ MAX_EVENTS = 10_000
 _BATCH = 1000
 _RETRY_S = 1.0
 _MUTATING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+#: Requests whose body is the object.
+_OBJECT_VERBS = frozenset({"create", "update"})
+#: Codes whose messages quote what was sent.
+_QUOTING = frozenset({400, 422})
 #: More of what a client sends than this is cut: an event stays a line.
 _LONG = 1024
 
@@ -47,7 +51,7 @@ class UserInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectRef(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The object of a request, as far as its URL names one."""
+    """The object of a request, as far as its URL and the metadata of its body name one."""
 
     resource: str = ""
     namespace: str = ""
@@ -60,12 +64,13 @@ class ObjectRef(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
 
 
 class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Code and reason of the answer. Messages quote values of objects, so they stay out."""
+    """What the answer was. A message that quotes values of objects stays out."""
 
     metadata: dict[str, str]
     code: int
     status: str = ""
     reason: str = ""
+    message: str = ""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -114,12 +119,14 @@ def is_mutating(info: RequestInfo) -> bool:
     return info.verb in _MUTATING
 
 
-def event_of(request: Audited, stage: str, code: int = 0, reason: str = "") -> Event:
+def event_of(request: Audited, stage: str, code: int = 0, reason: str = "", message: str = "") -> Event:
     """The event of one stage of a request; `code` 0 where there is no answer yet."""
     sender = request.impersonator or request.user
     status = None
     if code:
-        status = ResponseStatus({}, code, "Failure" if code >= 400 else "", reason)
+        status = ResponseStatus(
+            {}, code, "Failure" if code >= 400 else "", reason, "" if code in _QUOTING else message[:_LONG]
+        )
     return Event(
         kind="Event",
         api_version="audit.k8s.io/v1",
@@ -132,7 +139,7 @@ def event_of(request: Audited, stage: str, code: int = 0, reason: str = "") -> E
         impersonated_user=_user(request.user) if request.impersonator is not None else None,
         source_ips=(request.http.peer.address,),
         user_agent=request.http.header("user-agent")[:_LONG],
-        object_ref=_object(request.info),
+        object_ref=_object(request.info, request.http),
         response_status=status,
         request_received_timestamp=_micro(request.received_s),
         stage_timestamp=times.now_micro(),
@@ -144,10 +151,38 @@ def _user(user: User) -> UserInfo:
     return UserInfo(user.name, user.uid, user.groups, user.extra)
 
 
-def _object(info: RequestInfo) -> ObjectRef | None:
+class _Metadata(msgspec.Struct, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Sent(msgspec.Struct):
+    metadata: _Metadata | None = None
+
+
+_sent = msgspec.json.Decoder(_Sent)
+_NOTHING = _Metadata()
+
+
+def _object(info: RequestInfo, http: HttpRequest) -> ObjectRef | None:
+    """The object by the URL; what that leaves open is taken from the metadata sent, as in Kubernetes."""
     if not info.is_resource:
         return None
-    return ObjectRef(info.resource, info.namespace, info.name, "", info.group, info.version, "", info.subresource)
+    sent = _sent_metadata(http) if info.verb in _OBJECT_VERBS else _NOTHING
+    return ObjectRef(
+        info.resource, (info.namespace or sent.namespace)[:_LONG], (info.name or sent.name)[:_LONG], sent.uid[:_LONG],
+        info.group, info.version, sent.resource_version[:_LONG], info.subresource,
+    )  # fmt: skip
+
+
+def _sent_metadata(http: HttpRequest) -> _Metadata:
+    """The metadata of a JSON body; nothing where it is none, which the answer then tells."""
+    try:
+        return _sent.decode(http.body).metadata or _NOTHING
+    except msgspec.DecodeError:
+        return _NOTHING
 
 
 def _micro(moment_s: float) -> str:

@@ -38,6 +38,19 @@ class View(Protocol):
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]: ...
 
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        """Revisions of the objects that `scan` gives; 0 for what a batch has not submitted yet."""
+
+    def labelled(self, label: str, value: str) -> list[ObjectKey]: ...
+
+
+#: Refuses a write by the object and the one before, either of which may be None. Raises ApiError.
+Check = Callable[[Object | None, Object | None], None]
+
+
+def no_check(obj: Object | None, old: Object | None) -> None:
+    """Whoever comes through the front door is asked no more than admission asks."""
+
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One authenticated request for one kind in one logical cluster ("" for wildcard requests)."""
@@ -60,6 +73,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str] = []
     #: Asks the authorizer for one more verb on the same object (create, for an apply that creates).
     may: Callable[[str], bool] = lambda verb: True
+    #: What the door it came through asks of a write, beside admission.
+    check: Check = no_check
 
     @property
     def scope(self) -> Scope:
@@ -71,22 +86,42 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A whole answer. Bodies are complete, trailing newline included."""
+    """A whole answer. Bodies are complete, trailing newline included; `verbatim` ones are sent as they are."""
 
     status: int
     body: bytes | Sequence[bytes]
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
+    verbatim: bool = False
+
+
+def _no_reply(revisions: Sequence[int]) -> Reply:
+    raise AssertionError("a plan that waits for conversion is completed before it is answered")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A write, planned and not yet done: what to submit, and how to answer once it is durable.
 
     `blind` plans carry no precondition of the client's: when another writer came first they are planned anew.
-    A plan without mutations (dry run) is answered at once. `reply` takes the revisions that submit gave.
+    A plan without mutations (dry run) is answered at once. `reply` takes the revisions that submit gave. One with
+    `pending` holds nothing else: what it completes to is the plan.
     """
 
-    mutations: tuple[Mutation, ...]
+    mutations: tuple[Mutation, ...] = ()
     guards: tuple[Guard, ...] = ()
-    reply: Callable[[Sequence[int]], Reply]
+    reply: Callable[[Sequence[int]], Reply] = _no_reply
     blind: bool = True
+    pending: Pending | None = None
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A write whose object a webhook has to convert before it is stored, and back before it is shown.
+
+    `complete` takes the object in its stored version, and in the request's. `is_stored`: it is in a stored version
+    already. `may_hide`: the write goes on though it cannot be shown; `complete` then gets None.
+    """
+
+    obj: Object
+    complete: Callable[[Object, Object | None], Plan]
+    is_stored: bool = False
+    may_hide: bool = False

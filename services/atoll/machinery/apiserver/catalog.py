@@ -8,9 +8,10 @@ from, read in the request's own snapshot, so nothing has to be told of a change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 
@@ -20,23 +21,24 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.storage.contract import Position, Record, Scope
 
-CRDS = ResourceType("apiextensions.k8s.io", "customresourcedefinitions")
-BINDINGS = ResourceType("apis.kcp.io", "apibindings")
-EXPORTS = ResourceType("apis.kcp.io", "apiexports")
-SCHEMAS = ResourceType("apis.kcp.io", "apiresourceschemas")
-
 MAX_CLUSTERS, MAX_CATALOGS = 4096, 512
+#: JSON of the schemas that kept catalogues and kept definitions hold, in bytes each; what both hold is there once.
+MAX_BYTES = 128 * 1024 * 1024
+#: What a catalogue weighs beside its schemas, so that there are at most MAX_CATALOGS.
+MIN_WEIGHT = MAX_BYTES // MAX_CATALOGS
 PAGE = 500
 
 V = TypeVar("V")
 
 
 class Catalog:
-    """The kinds of one set of APIs. `documents` holds what discovery and OpenAPI made of it, on demand."""
+    """The kinds of one set of APIs. Of the `terminating` ones (group, plural) nothing new may be written."""
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
+    def __init__(self, kinds: Iterable[Kind], terminating: Collection[tuple[str, str]] = ()) -> None:
+        self.terminating = frozenset(terminating)
         self.kinds: dict[tuple[str, str, str], Kind] = {}
         owners: dict[tuple[str, str], str] = {}
         for kind in kinds:
@@ -44,7 +46,6 @@ class Catalog:
             if owner == kind.identity:
                 self.kinds.setdefault((kind.group, kind.version, kind.plural), kind)
         self.versions = frozenset((group, version) for group, version, _ in self.kinds)
-        self.documents: dict[str, object] = {}
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         return self.kinds.get((group, version, plural))
@@ -59,15 +60,46 @@ class Catalog:
         for kind in self.kinds.values():
             if kind.stored_as is None:
                 known = found.setdefault(kind.type, kind)
-                if known.from_stored is not None and kind.from_stored is None:
+                if kind.version == kind.storage_version != known.version:
                     found[kind.type] = kind
         return found
 
-    def document(self, name: str, make: Callable[[], V]) -> V:
-        """A document made once from this catalogue and shared by all its clusters."""
-        if name not in self.documents:
-            self.documents[name] = make()
-        return cast(V, self.documents[name])
+    @cached_property
+    def by_version(self) -> Mapping[tuple[str, str], tuple[Kind, ...]]:
+        """The kinds of each group and version, in order."""
+        found: dict[tuple[str, str], list[Kind]] = {}
+        for kind in self.kinds.values():
+            found.setdefault((kind.group, kind.version), []).append(kind)
+        return {version: tuple(kinds) for version, kinds in found.items()}
+
+    @cached_property
+    def version_marks(self) -> Mapping[tuple[str, str], bytes]:
+        """Of each group and version, what is equal where its kinds are; documents are found by it."""
+        return {version: self._mark(kinds) for version, kinds in self.by_version.items()}
+
+    @cached_property
+    def mark(self) -> bytes:
+        """Equal for catalogues of equal kinds in equal order."""
+        return self._mark(self.kinds.values())
+
+    def _mark(self, kinds: Iterable[Kind]) -> bytes:
+        marks = [(kind_mark(kind), (kind.group, kind.plural) in self.terminating) for kind in kinds]
+        return hashlib.sha256(repr(marks).encode()).digest()
+
+
+#: What a kind is by content, as far as discovery and OpenAPI go.
+KindMark = tuple[object, ...]
+
+
+def kind_mark(kind: Kind) -> KindMark:
+    """Equal for kinds that are described equally.
+
+    The content of a definition does not say all: a binding that goes away takes verbs out of a kind, and a virtual
+    workspace shows what it lets through.
+    """
+    subresources = tuple((sub.name, sub.verbs) for sub in kind.subresources)
+    names = kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, kind.short_names, kind.categories
+    return kind.mark, *names, kind.verbs, subresources
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -81,47 +113,92 @@ class Bound(msgspec.Struct, frozen=True):
     deleting: bool = False
 
 
+class Definition(msgspec.Struct, frozen=True):
+    """What one definition gives: its kinds, none if it is not served, and whether its objects are on their way out."""
+
+    kinds: tuple[Kind, ...]
+    terminating: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What it keeps in memory, about."""
+        return 1024 + sum(kind.schema.size_bytes for kind in self.kinds if kind.schema is not None)
+
+
 class Catalogs:
-    """Finds catalogues. `system` are the built-in kinds and system CRDs, the same everywhere."""
+    """Finds catalogues. `system` are the built-in kinds and system CRDs, the same everywhere.
+
+    A cluster's definitions are found by the revisions of their records, a catalogue by its kinds: one more definition
+    among five hundred is one to decode, and a cluster with equal ones costs no second catalogue.
+    """
 
     def __init__(self, system: Sequence[Kind]) -> None:
         self._system = tuple(system)
         self.base = Catalog(self._system)
-        self._by_cluster: LruCache[str, tuple[int, int, Catalog]] = LruCache(MAX_CLUSTERS)
-        self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_CATALOGS)
+        self._by_cluster: LruCache[str, tuple[tuple[int, int], tuple[object, ...]]] = LruCache(MAX_CLUSTERS)
+        self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_BYTES, self._weight)
+        self._definitions: LruCache[tuple[ObjectKey, str], tuple[int, Definition]] = LruCache(
+            MAX_BYTES, lambda entry: entry[1].size_bytes
+        )
         self._by_identity: LruCache[tuple[str, str, str, str], tuple[int, Kind]] = LruCache(MAX_CATALOGS)
 
     def of(self, view: View, cluster: str) -> Catalog:
         """The catalogue of a cluster at the view's revision."""
-        stamp = view.last(BINDINGS, cluster), view.last(CRDS, cluster)
+        stamp = view.last(API_BINDINGS, cluster), view.last(CRDS, cluster)
+        if not any(stamp):
+            return self.base
         found = self._by_cluster.get(cluster)
-        if found is not None and found[:2] == stamp:
-            return found[2]
-        catalog = self._load(view, cluster) if any(stamp) else self.base
-        self._by_cluster.put(cluster, (*stamp, catalog))
+        if found is not None and found[0] == stamp:
+            catalog = self._by_content.get(found[1])
+            if catalog is not None:
+                return catalog
+        content, catalog = self._load(view, cluster)
+        self._by_cluster.put(cluster, (stamp, content))
         return catalog
 
-    def _load(self, view: View, cluster: str) -> Catalog:
-        bound = tuple(bound_resources(view, cluster))
-        crds = [record for record in _all(view, Scope(CRDS, cluster)) if _is_served(record.value)]
-        key: tuple[object, ...] = (*bound, *(record.value for record in crds if cluster != ""))
-        found = self._by_content.get(key)
-        if found is not None:
-            return found
+    def _load(self, view: View, cluster: str) -> tuple[tuple[object, ...], Catalog]:
         kinds = [*self._system]
-        for item in bound:
+        for item in bound_resources(view, cluster):
             kinds.extend(self._bound_kinds(view, item))
-        for record in crds:
-            kinds.extend(kinds_of_crd(decode(record.value), LOCAL))
-        catalog = Catalog(kinds)
-        self._by_content.put(key, catalog)
-        return catalog
+        terminating: set[tuple[str, str]] = set()
+        for definition in self._defined(view, Scope(CRDS, cluster)):
+            kinds.extend(definition.kinds)
+            if definition.terminating:
+                terminating.update((kind.group, kind.plural) for kind in definition.kinds)
+        # Kinds are shared values, and those of a kept catalogue live: the same ones mean the same content.
+        content: tuple[object, ...] = (*map(id, kinds[len(self._system) :]), *sorted(terminating))
+        catalog = self._by_content.get(content)
+        if catalog is None:
+            catalog = Catalog(kinds, terminating)
+            self._by_content.put(content, catalog)
+        return content, catalog
+
+    def _weight(self, catalog: Catalog) -> int:
+        mine = (kind.schema for kind in catalog.kinds.values() if kind.identity != CORE)
+        return MIN_WEIGHT + sum(schema.size_bytes for schema in mine if schema is not None)
+
+    def _defined(self, view: View, scope: Scope) -> Iterator[Definition]:
+        """What CustomResourceDefinitions give, in order; only what was written since is read and decoded."""
+        for key, revision in _revisions(view, scope):
+            found = self._definitions.get((key, LOCAL))
+            if not revision or found is None or found[0] != revision:
+                record = view.get(key)
+                assert record is not None, "listed in the same snapshot"
+                found = revision, _definition(decode(record.value))
+                self._definitions.put((key, LOCAL), found)
+            yield found[1]
 
     def _bound_kinds(self, view: View, item: Bound) -> list[Kind]:
-        record = view.get(ObjectKey(SCHEMAS, item.schema_cluster, "", item.schema))
+        record = view.get(ObjectKey(API_RESOURCE_SCHEMAS, item.schema_cluster, "", item.schema))
         if record is None:
             return []
-        kinds = kinds_of_resource_schema(decode(record.value), item.identity)
+        # By content, for a batch sees what it has not submitted at the revision before.
+        mark = record.revision ^ hash(record.value)
+        found = self._definitions.get((record.key, item.identity))
+        if found is None or found[0] != mark:
+            found = mark, Definition(tuple(kinds_of_resource_schema(decode(record.value), item.identity)))
+            self._definitions.put((record.key, item.identity), found)
+        kinds = list(found[1].kinds)
         if not item.deleting:
             return kinds
         # A binding that goes away leaves its objects readable and takes creation out of discovery.
@@ -131,11 +208,11 @@ class Catalogs:
         """The kind behind `<resource>:<identity>` in wildcard requests; `wanted` is group, version, plural."""
         if identity == CORE:
             return self.base.find(*wanted)
-        stamp, key = view.last(EXPORTS, ""), (*wanted, identity)
+        stamp, key = view.last(API_EXPORTS, ""), (*wanted, identity)
         found = self._by_identity.get(key)
         if found is not None and found[0] == stamp:
             return found[1]
-        for export in _all(view, Scope(EXPORTS)):
+        for export in _all(view, Scope(API_EXPORTS)):
             kind = self._exported(view, export.key.cluster, decode(export.value), wanted, identity)
             if kind is not None:
                 self._by_identity.put(key, (stamp, kind))
@@ -153,10 +230,9 @@ class Catalogs:
             return found[1]
         group, version, plural = wanted
         name = f"{plural}.{group}"
-        for record in _each(view, Scope(CRDS)):
-            if record.key.name != name or not _is_served(record.value):
-                continue
-            for kind in kinds_of_crd(decode(record.value), LOCAL):
+        for crd, _ in _revisions(view, Scope(CRDS)):
+            record = view.get(crd) if crd.name == name else None
+            for kind in _definition(decode(record.value)).kinds if record is not None else ():
                 if kind.version == version:
                     self._by_identity.put(key, (stamp, kind))
                     return kind
@@ -180,7 +256,7 @@ class Catalogs:
 
 def bound_resources(view: View, cluster: str) -> Iterable[Bound]:
     """What the cluster's bindings have bound, in name order."""
-    for record in _all(view, Scope(BINDINGS, cluster)):
+    for record in _all(view, Scope(API_BINDINGS, cluster)):
         binding = decode(record.value)
         status: Mapping[str, object] = binding.get("status") or {}
         home = str(status.get("apiExportClusterName") or "")
@@ -194,17 +270,27 @@ def bound_resources(view: View, cluster: str) -> Iterable[Bound]:
             )
 
 
-def _is_served(value: bytes) -> bool:
-    """Whether a CRD's names were accepted or it was established before."""
-    if b'"Established"' not in value:
-        return False
-    conditions = (decode(value).get("status") or {}).get("conditions") or []
-    return any(c["type"] in {"Established", "NamesAccepted"} and c["status"] == "True" for c in conditions)
+def _definition(crd: Object) -> Definition:
+    conditions = (crd.get("status") or {}).get("conditions") or []
+    terminating = any(each["type"] == "Terminating" and each["status"] == "True" for each in conditions)
+    return Definition(tuple(kinds_of_crd(crd, LOCAL)), terminating)
 
 
 def _all(view: View, scope: Scope) -> list[Record]:
     """Every record of a scope; bounded by what one cluster may hold of configuration kinds."""
     return list(_each(view, scope))
+
+
+def _revisions(view: View, scope: Scope) -> Iterator[tuple[ObjectKey, int]]:
+    """Keys and revisions of a scope, read a page at a time."""
+    after = None
+    while True:
+        page = view.revisions(scope, after, PAGE)
+        yield from page
+        if len(page) < PAGE:
+            return
+        last = page[-1][0]
+        after = Position(last.cluster, last.namespace, last.name)
 
 
 def _each(view: View, scope: Scope) -> Iterator[Record]:

@@ -6,6 +6,7 @@ so the documents need no invalidation.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections import defaultdict
@@ -15,6 +16,7 @@ import msgspec
 from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.negotiation import JSON, YAML, clauses
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import CORE
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import NotAcceptable
 
@@ -42,12 +44,25 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
 
 
 def groups(catalog: Catalog) -> dict[str, list[str]]:
-    """Named groups in order of precedence, each with its versions by priority; the core group is left out."""
+    """Named groups in order of precedence, each with its versions by priority; the core group is left out.
+
+    The system's groups come first, in their own order; what tenants define and bind has no order but the alphabet's,
+    as groups of CustomResourceDefinitions have in Kubernetes. Clients take the first group that has a resource.
+    """
     found: dict[str, set[str]] = defaultdict(set)
-    for group, version, _ in catalog.kinds:
-        if group:
-            found[group].add(version)
-    return {group: sorted(versions, key=version_priority) for group, versions in found.items()}
+    system: dict[str, None] = {}
+    for kind in catalog.kinds.values():
+        if kind.group:
+            found[kind.group].add(kind.version)
+            if kind.identity == CORE:
+                system[kind.group] = None
+    ordered = [*system, *sorted(found.keys() - system.keys())]
+    return {group: sorted(found[group], key=version_priority) for group in ordered}
+
+
+def _kinds(catalog: Catalog, group: str, version: str) -> list[Kind]:
+    """The kinds of a version, by name; none where it is not served."""
+    return sorted(catalog.by_version.get((group, version), ()), key=lambda kind: kind.plural)
 
 
 def _document(value: Object, content_type: str = JSON) -> Document:
@@ -58,10 +73,14 @@ def _document(value: Object, content_type: str = JSON) -> Document:
 # --- legacy ----------------------------------------------------------------------------------------------
 
 
-def api_versions(address: str) -> Document:
+def api_versions(catalog: Catalog, address: str) -> Document:
     """`/api`."""
     where = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
-    return _document({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where})
+    return _document({"kind": "APIVersions", "versions": _core(catalog), "serverAddressByClientCIDRs": where})
+
+
+def _core(catalog: Catalog) -> list[str]:
+    return sorted((version for group, version in catalog.versions if not group), key=version_priority)
 
 
 def group_list(catalog: Catalog) -> Document:
@@ -81,36 +100,40 @@ def _group(name: str, versions: list[str]) -> Object:
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-def resource_list(catalog: Catalog, group_name: str, version: str) -> Document | None:
-    """`/api/v1` and `/apis/<group>/<version>`; None if it is not served."""
-    kinds = [kind for kind in catalog.kinds.values() if (kind.group, kind.version) == (group_name, version)]
-    if not kinds:
-        return None
-    resources = [entry for kind in kinds for entry in _resources(kind)]
+def resource_list(catalog: Catalog, group_name: str, version: str) -> Document:
+    """`/api/v1` and `/apis/<group>/<version>`, of a version that is served."""
+    kinds = _kinds(catalog, group_name, version)
+    resources = [entry for kind in kinds for entry in _resources(kind, _verbs(catalog, kind))]
     group_version = f"{group_name}/{version}" if group_name else version
     return _document(
         {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
     )
 
 
-def _resources(kind: Kind) -> list[Object]:
+def _verbs(catalog: Catalog, kind: Kind) -> list[str]:
+    """What may be done; while a definition is deleted, its objects may only go."""
+    if (kind.group, kind.plural) in catalog.terminating:
+        return [verb for verb in kind.verbs if verb not in {"create", "patch", "update"}]
+    return list(kind.verbs)
+
+
+def _resources(kind: Kind, verbs: list[str]) -> list[Object]:
     entry: Object = {
         "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
-        "verbs": list(kind.verbs),
+        "verbs": verbs,
     }  # fmt: skip
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
-    stored = f"{kind.group}/{kind.storage_version or kind.version}/{kind.kind}"
+    group = kind.stored_as[0] if kind.stored_as is not None else kind.group
+    stored = f"{group}/{kind.storage_version or kind.version}/{kind.kind}"
     if "get" in kind.verbs:
         entry["storageVersionHash"] = _storage_hash(stored)
     return [entry, *(_subresource(kind, sub.name) for sub in kind.subresources)]
 
 
 def _storage_hash(text: str) -> str:
-    import base64
-
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
@@ -135,13 +158,15 @@ def aggregated_version(accept: str) -> str | None:
     Raises NotAcceptable if no clause can be met.
     """
     for clause in clauses(accept):
-        if clause.media_type in {JSON, YAML, "*/*", "application/*"}:
-            if "as" not in clause.parameters:
-                return None
-            version = clause.parameters.get("v", "")
-            ours = clause.parameters.get("g") == GROUP and clause.parameters["as"] == _LIST
-            if ours and version in {"v2", "v2beta1"}:
-                return version
+        if clause.quality <= 0 or clause.media_type not in {JSON, YAML, "*/*", "application/*"}:
+            continue
+        if "as" not in clause.parameters:
+            return None
+        version = clause.parameters.get("v", "")
+        ours = clause.parameters.get("g") == GROUP and clause.parameters["as"] == _LIST
+        # The reply says its type with these parameters, so it is JSON; nobody asks for it as YAML.
+        if ours and version in {"v2", "v2beta1"} and clause.media_type != YAML:
+            return version
     if not accept.strip():
         return None
     raise NotAcceptable(f"only the following media types are accepted: {JSON}")
@@ -149,7 +174,7 @@ def aggregated_version(accept: str) -> str | None:
 
 def aggregated(catalog: Catalog, version: str, *, core: bool) -> Document:
     """`/api` (core) or `/apis` in aggregated form."""
-    names = {"": sorted({v for g, v, _ in catalog.kinds if not g}, key=version_priority)} if core else groups(catalog)
+    names = {"": _core(catalog)} if core else groups(catalog)
     items = [_aggregated_group(catalog, name, versions) for name, versions in names.items()]
     value: Object = {"kind": _LIST, "apiVersion": f"{GROUP}/{version}", "metadata": {}, "items": items}
     return _document(value, f"{JSON};g={GROUP};v={version};as={_LIST}")
@@ -163,17 +188,17 @@ def _aggregated_group(catalog: Catalog, name: str, versions: list[str]) -> Objec
 
 
 def _aggregated_version(catalog: Catalog, group_name: str, version: str) -> Object:
-    kinds = [kind for kind in catalog.kinds.values() if (kind.group, kind.version) == (group_name, version)]
-    return {"version": version, "resources": [_aggregated_resource(kind) for kind in kinds], "freshness": "Current"}
+    resources = [_aggregated_resource(kind, _verbs(catalog, kind)) for kind in _kinds(catalog, group_name, version)]
+    return {"version": version, "resources": resources, "freshness": "Current"}
 
 
-def _aggregated_resource(kind: Kind) -> Object:
+def _aggregated_resource(kind: Kind, verbs: list[str]) -> Object:
     entry: Object = {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": list(kind.verbs),
+        "verbs": verbs,
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)

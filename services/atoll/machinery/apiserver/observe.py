@@ -72,7 +72,9 @@ class Observing:
         if request.streams:
             self._metrics.streams.dec()
         if self._audit is not None:
-            self._audit.record(event_of(_audited(request), COMPLETE, request.code))
+            error = request.error
+            reason, message = (error.reason, error.message) if error is not None else ("", "")
+            self._audit.record(event_of(_audited(request), COMPLETE, request.code, reason, message))
         known = request.code not in {403, 404}
         labels = (info.verb, info.group, info.version, info.resource, info.subresource)
         self._metrics.count(labels if known else (info.verb, "", "", "", ""), request.code, duration_s)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
-from atoll.machinery.apiserver.catalog import BINDINGS, CRDS, Catalogs
+from atoll.machinery.apiserver.catalog import Catalogs
 from atoll.machinery.apiserver.rest.watch import Watch
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Cursor, GateState, Scope, Store
 
 READ_LIMIT = 500
-LOGICAL_CLUSTERS = ResourceType("core.kcp.io", "logicalclusters")
 
 
 class OpenWatches:
@@ -45,7 +44,7 @@ class OpenWatches:
         """End watches whose kind changed, for ever. Run it once a process."""
         with self._store.snapshot() as snapshot:
             revision = snapshot.revision
-        cursors = [self._store.cursor(Scope(type), revision) for type in (CRDS, BINDINGS, LOGICAL_CLUSTERS)]
+        cursors = [self._store.cursor(Scope(type), revision) for type in (CRDS, API_BINDINGS, LOGICAL_CLUSTERS)]
         try:
             await asyncio.gather(*(self._follow(cursor) for cursor in cursors))
         finally:
@@ -75,4 +74,6 @@ class OpenWatches:
 
 def _same(now: Kind | None, then: Kind) -> bool:
     """Whether events of a kind still look as they did; the start of its deletion changes nothing about them."""
-    return now is not None and (now.schema, now.columns, now.type) == (then.schema, then.columns, then.type)
+    if now is None or now.type != then.type:
+        return False
+    return now.mark == then.mark if then.mark else (now.schema, now.columns) == (then.schema, then.columns)

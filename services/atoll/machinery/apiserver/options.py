@@ -6,16 +6,22 @@ combinations that mean nothing are 422 of the options' own kind.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
 
+from atoll.machinery.kinds.metadata import manager_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, FieldError, Invalid, invalid
 
 Query = Mapping[str, str]
-_TRUE, _FALSE = ("true", "1", "True", "t", "T", "TRUE"), ("false", "0", "False", "f", "F", "FALSE", "")
+_FALSE = ("false", "0")
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT64 = 1 << 63
+_UINT64 = 1 << 64
+_LONGEST_INTEGER, _LONGEST_REVISION = 64, 20
 MAX_MANAGER = 128
 #: As much of a user agent as names a manager.
 _AGENT = 1024
@@ -23,7 +29,10 @@ _FORBIDDEN = "FieldValueForbidden"
 
 
 class ListOptions(msgspec.Struct, frozen=True):
-    """Options of list and watch. `resource_version` is -1 where none was given."""
+    """Options of list and watch. `resource_version` is -1 where none was given.
+
+    A limit below 1 is none. A `timeout_s` of 0 leaves the time to the server; one below ends a watch at once.
+    """
 
     label_selector: str = ""
     field_selector: str = ""
@@ -59,25 +68,24 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 def integer(query: Query, name: str) -> int:
-    """A non-negative integer parameter, 0 where absent."""
-    text = query.get(name, "")
-    if not text:
+    """A 64-bit integer parameter, 0 where absent. Raises BadRequest with the words of Go's parser."""
+    text = query.get(name)
+    if text is None:
         return 0
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax ({name})')
-    return int(text)
+    if len(text) > _LONGEST_INTEGER or not _INTEGER.fullmatch(text):
+        raise BadRequest(f'strconv.ParseInt: parsing "{text[:_LONGEST_INTEGER]}": invalid syntax')
+    number = int(text)
+    if not -_INT64 <= number < _INT64:
+        raise BadRequest(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
 
 
 def boolean(query: Query, name: str) -> bool | None:
-    """A boolean parameter, None where absent."""
+    """A boolean parameter, None where absent. As in Kubernetes' conversion of queries, only `false` and `0` are
+    false, and whatever else stands there is true.
+    """
     text = query.get(name)
-    if text is None:
-        return None
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise BadRequest(f'strconv.ParseBool: parsing "{text}": invalid syntax ({name})')
+    return None if text is None else text.lower() not in _FALSE
 
 
 def resource_version(query: Query) -> int:
@@ -85,8 +93,8 @@ def resource_version(query: Query) -> int:
     text = query.get("resourceVersion", "")
     if not text:
         return -1
-    if not text.isascii() or not text.isdigit() or len(text) > 20:
-        raise BadRequest(f'invalid resource version "{text}": it must be a decimal number')
+    if not text.isascii() or not text.isdigit() or len(text) > _LONGEST_REVISION or int(text) >= _UINT64:
+        raise BadRequest(f'invalid resource version "{text[:64]}": it must be a decimal number of 64 bits')
     return int(text)
 
 
@@ -95,7 +103,7 @@ def list_options(query: Query, *, watch: bool) -> ListOptions:
     options = ListOptions(
         query.get("labelSelector", ""),
         query.get("fieldSelector", ""),
-        integer(query, "limit"),
+        max(integer(query, "limit"), 0),
         query.get("continue", ""),
         resource_version(query),
         query.get("resourceVersionMatch", ""),
@@ -115,40 +123,45 @@ def _forbidden(field: str, text: str) -> FieldError:
     return FieldError(_FORBIDDEN, field, f"Forbidden: {text}")
 
 
-def _match_errors(options: ListOptions, allowed: tuple[str, ...]) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if options.resource_version < 0 and allowed == ("Exact", "NotOlderThan"):
-        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        errors.append(_forbidden("resourceVersionMatch", text))
-    if options.continue_token:
-        errors.append(_forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
-    if options.match not in allowed:
-        supported = ", ".join(f'"{value}"' for value in ("Exact", "NotOlderThan", ""))
-        detail = f'Unsupported value: "{options.match}": supported values: {supported}'
-        errors.append(FieldError("FieldValueNotSupported", "resourceVersionMatch", detail))
-    if options.match == "Exact" and options.resource_version == 0:
-        text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        errors.append(_forbidden("resourceVersionMatch", text))
-    return errors
+def _forbidden_match(text: str) -> FieldError:
+    return _forbidden("resourceVersionMatch", f"resourceVersionMatch {text}")
+
+
+def _unsupported_match(match: str, *supported: str) -> FieldError:
+    values = ", ".join(f'"{value}"' for value in supported)
+    detail = f'Unsupported value: "{match}": supported values: {values}'
+    return FieldError("FieldValueNotSupported", "resourceVersionMatch", detail)
 
 
 def _list_errors(options: ListOptions) -> list[FieldError]:
-    errors = _match_errors(options, ("Exact", "NotOlderThan")) if options.match else []
+    errors: list[FieldError] = []
+    match = options.match
+    if match and options.resource_version < 0:
+        errors.append(_forbidden_match("is forbidden unless resourceVersion is provided"))
+    if match and options.continue_token:
+        errors.append(_forbidden_match("is forbidden when continue is provided"))
+    if match not in {"", "Exact", "NotOlderThan"}:
+        errors.append(_unsupported_match(match, "Exact", "NotOlderThan", ""))
+    if match == "Exact" and options.resource_version == 0:
+        errors.append(_forbidden_match('"exact" is forbidden for resourceVersion "0"'))
     if options.initial_events is not None:
         errors.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     return errors
 
 
 def _watch_errors(options: ListOptions) -> list[FieldError]:
-    if options.initial_events is not None:
-        if options.match != "NotOlderThan":
-            text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            return [_forbidden("resourceVersionMatch", text)]
-        return _match_errors(options, ("NotOlderThan",))
-    if options.match:
-        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        return [_forbidden("resourceVersionMatch", text)]
-    return []
+    errors: list[FieldError] = []
+    match = options.match
+    if options.initial_events is not None and match != "NotOlderThan":
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        errors.append(_forbidden("resourceVersionMatch", text))
+    if match and options.initial_events is None:
+        errors.append(_forbidden_match("is forbidden for watch unless sendInitialEvents is provided"))
+    if match not in {"", "NotOlderThan"}:
+        errors.append(_unsupported_match(match, "NotOlderThan"))
+    if match and options.continue_token:
+        errors.append(_forbidden_match("is forbidden when continue is provided"))
+    return errors
 
 
 def dry_run(values: list[str], kind: str) -> bool:
@@ -165,9 +178,8 @@ def write_options(query: Query, user_agent: str, kind: str) -> WriteOptions:
     if not query:
         return WriteOptions(manager=default_manager(user_agent[:_AGENT]))
     manager = query.get("fieldManager", "")
-    if len(manager) > MAX_MANAGER or not manager.isprintable():
-        detail = f'Invalid value: "{manager[:MAX_MANAGER]}": must be at most 128 printable characters'
-        raise invalid(f"{kind}.meta.k8s.io", "", [FieldError("FieldValueInvalid", "fieldManager", detail)])
+    if problems := manager_errors(manager, "fieldManager"):
+        raise invalid(f"{kind}.meta.k8s.io", "", problems)
     validation = query.get("fieldValidation", "") or "Warn"
     if validation not in {"Ignore", "Warn", "Strict"}:
         detail = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
@@ -179,8 +191,8 @@ def write_options(query: Query, user_agent: str, kind: str) -> WriteOptions:
 @lru_cache(maxsize=512)
 def default_manager(user_agent: str) -> str:
     """The field manager of a client that names none: its user agent up to the first slash."""
-    name = user_agent.partition("/")[0]
-    return "".join(c for c in name if c.isprintable())[:MAX_MANAGER] or "unknown"
+    name = "".join(c for c in user_agent.partition("/")[0] if c.isprintable())
+    return name.encode()[:MAX_MANAGER].decode(errors="ignore") or "unknown"
 
 
 def delete_options(query: Query, body: Object | None) -> DeleteOptions:

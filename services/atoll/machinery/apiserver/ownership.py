@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from atoll.machinery.kinds.kind import Kind, Schema
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.patch.options import Reset, Schemas, reset_fields, reset_paths
 from atoll.machinery.patch.topology import TypeSchema, type_schema
 
 #: A kind without a schema: maps are granular, lists atomic.
@@ -40,3 +41,21 @@ def _open() -> TypeSchema:
 def type_schema_of(kind: Kind) -> TypeSchema:
     """The merge type of a kind's version."""
     return _compiled(_ByIdentity(kind.schema)) if kind.schema is not None else _open()
+
+
+def reset_of(kind: Kind, subresource: str) -> Reset:
+    """What nobody comes to own by a write through a subresource, "" for the object itself."""
+    paths = kind.resets.get(subresource)
+    return reset_fields(subresource, kind.has_status) if paths is None else reset_paths(*paths)
+
+
+def schemas_of(kind: Kind) -> Schemas | None:
+    """The merge types of a definition's versions by apiVersion, None for one that is gone; None for built-in kinds."""
+    if not kind.versions:
+        return None
+
+    def find(api_version: str) -> TypeSchema | None:
+        schema = kind.versions.get(api_version)
+        return _compiled(_ByIdentity(schema)) if schema is not None else None
+
+    return find

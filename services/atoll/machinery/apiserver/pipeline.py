@@ -2,6 +2,9 @@
 
     parse → snapshot → resolve cluster → authenticate → authorize → dispatch → reply
 
+A virtual workspace takes the place of authorization for the paths below its own: it judges, and says what the request
+is inside of it; from there on it is a request like any other.
+
 `wire.server` calls it with an Exchange; reads are answered synchronously from the request's own snapshot, writes
 and streams go on as tasks. Errors of any step become one Status here and nowhere else. A path that no step knows
 is refused: nothing answers before authentication and authorization but what the authorizer lets everyone see.
@@ -10,21 +13,23 @@ is refused: nothing answers before authentication and authorization but what the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 import structlog
 
+from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
 from atoll.machinery.apiserver.authentication.routing import token_cluster
-from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.refusal import WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
-from atoll.machinery.apiserver.call import Reply
+from atoll.machinery.apiserver.call import Check, Reply, View, no_check
+from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.gate import check_gate
 from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.requestinfo import RequestInfo, parse
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import ApiError, InternalError
+from atoll.machinery.meta.status import ApiError, InternalError, Unauthorized
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.storage.contract import Snapshot, Store, StoreError
@@ -50,6 +55,14 @@ class Observer(Protocol):
         """Return when what is to be told of a mutating request can be kept."""
 
 
+#: Decides over a verb on what the request asks for, in a view: once when it comes, again when a write is planned anew.
+Judge = Callable[[View, str], Decision]
+
+
+def _refuse(view: View, verb: str) -> Decision:
+    return Decision(False, False, "nobody has judged the request")
+
+
 class Request(msgspec.Struct):
     """One request on its way through the pipeline; each step fills in what it found out."""
 
@@ -62,10 +75,16 @@ class Request(msgspec.Struct):
     user: User = ANONYMOUS_USER
     impersonator: User | None = None
     decision: Decision | None = None
+    judge: Judge = _refuse
+    #: What a virtual workspace serves in place of the cluster's own kinds, and what it asks of each write.
+    catalog: Catalog | None = None
+    check: Check = no_check
     warnings: list[str] = []
     streams: bool = False
     #: Set once a reply went out, for the canonical line, metrics and audit.
     code: int = 0
+    #: What the request failed with, for audit.
+    error: ApiError | None = None
 
     @property
     def http(self) -> HttpRequest:
@@ -90,7 +109,7 @@ class Request(msgspec.Struct):
 
     def reply_read(self, answer: Reply) -> Coroutine[object, object, None] | None:
         """Send the answer of a read; gives the work left to do where it is big and is to be compressed."""
-        if _size(answer.body) > MIN_BYTES and self.wants_gzip:
+        if not answer.verbatim and _size(answer.body) > MIN_BYTES and self.wants_gzip:
             return self.reply_packed(answer)
         self.reply(answer)
         return None
@@ -109,7 +128,7 @@ class Request(msgspec.Struct):
         self.observer.streaming(self)
 
     def _body_of(self, answer: Reply) -> bytes | Sequence[bytes]:
-        if answer.content_type != JSON or not self.is_pretty:
+        if answer.verbatim or answer.content_type != JSON or not self.is_pretty:
             return answer.body
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         return msgspec.json.format(body, indent=2) + b"\n" if body else body
@@ -180,7 +199,7 @@ class Authentication(Protocol):
 class Authorization(Protocol):
     """May they."""
 
-    def authorize(self, snapshot: Snapshot, attributes: Attributes) -> Decision: ...
+    def authorize(self, snapshot: View, attributes: Attributes) -> Decision: ...
 
 
 class Route(Protocol):
@@ -190,18 +209,44 @@ class Route(Protocol):
         """Answer, at once or by spawning on the exchange. The snapshot ends when this returns."""
 
 
+class Service(Protocol):
+    """A virtual workspace: what stands behind `/services/<its name>/`."""
+
+    def enter(self, request: Request, snapshot: Snapshot) -> None:
+        """Turn the request into what it is inside: `info`, `cluster` and `judge`, and where they differ `user`,
+        `catalog` and `check`. Raises ApiError for whom it does not let in, and for what is not there."""
+
+
+class Mounts(Protocol):
+    """What stands behind paths that end in a mounted workspace."""
+
+    def take(self, request: Request, snapshot: Snapshot, identify: Callable[[], User]) -> bool:
+        """Answer the request if its path ends so. `identify` authenticates. Raises Unauthorized."""
+
+
+class Doors(msgspec.Struct, frozen=True):
+    """What answers: the routes of the shard's own clusters, virtual workspaces by name, and mounts."""
+
+    route: Callable[[RequestInfo], Route]
+    services: Mapping[str, Service] = {}
+    mounts: Mounts | None = None
+
+
 class Pipeline:
     """The list of steps. Collaborators arrive here; none of them knows the others."""
 
     def __init__(
         self, store: Store, resolver: Resolver, authentication: Authentication, authorization: Authorization,
-        route: Callable[[RequestInfo], Route], observer: Observer,
+        observer: Observer, doors: Doors,
     ) -> None:  # fmt: skip
         self._store, self._resolver = store, resolver
         self._authentication, self._authorization = authentication, authorization
-        self._route, self._observer = route, observer
+        self._observer, self._doors = observer, doors
 
     def __call__(self, exchange: Exchange) -> None:
+        self._serve(exchange, again=True)
+
+    def _serve(self, exchange: Exchange, *, again: bool) -> None:
         http = exchange.request
         audit_id = http.header("audit-id")[:64] or new_uid()
         request = Request(exchange, audit_id, _UNPARSED, self._observer, time.monotonic(), warnings=[])
@@ -209,14 +254,27 @@ class Pipeline:
             request.info = parse(http.method, http.target)
             with self._store.snapshot() as snapshot:
                 self._resolve(request, snapshot)
+                if request.cluster == UNKNOWN and self._mounted(request, snapshot):
+                    return
                 caller = self._authentication.identify(http, request.cluster, snapshot)
                 request.user, request.impersonator = caller.user, caller.impersonator
+                self._enter(request, snapshot)
                 self.authorize(request, snapshot)
                 if request.cluster:
                     check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
-                self._route(request.info).serve(request, snapshot)
+                self._doors.route(request.info).serve(request, snapshot)
+        except Unsettled as error:
+            if again:
+                exchange.spawn(self._once_settled(exchange, error))
+            else:
+                fail(request, Unauthorized())
         except Exception as error:
             fail(request, error)
+
+    async def _once_settled(self, exchange: Exchange, error: Unsettled) -> None:
+        """Serve a request whose token could not be judged before keys of its issuer were fetched."""
+        await error.settle()
+        self._serve(exchange, again=False)
 
     def _resolve(self, request: Request, snapshot: Snapshot) -> None:
         workspace = request.info.workspace
@@ -228,16 +286,38 @@ class Pipeline:
             return
         request.cluster = self._resolver.resolve(snapshot, workspace) or UNKNOWN
 
+    def _mounted(self, request: Request, snapshot: Snapshot) -> bool:
+        def identify() -> User:
+            return self._authentication.identify(request.http, "", snapshot).user
+
+        mounts = self._doors.mounts
+        return mounts is not None and mounts.take(request, snapshot, identify)
+
+    def _enter(self, request: Request, snapshot: Snapshot) -> None:
+        """Say who judges the request: the authorizer, or the virtual workspace that it goes through."""
+        service = self._doors.services.get(request.info.service)
+        if service is not None and not request.info.workspace:
+            service.enter(request, snapshot)
+            return
+
+        def judge(view: View, verb: str) -> Decision:
+            attributes = attributes_of(request.info, request.user, request.cluster)
+            return self._authorization.authorize(view, with_verb(attributes, verb))
+
+        request.judge = judge
+
     def authorize(self, request: Request, snapshot: Snapshot) -> None:
         """Decide, and remember the decision for audit. Raises Forbidden."""
-        attributes = attributes_of(request.info, request.user, request.cluster)
         if request.cluster == UNKNOWN:
             # Where the path leads nowhere nobody may do anything, and hears what the unwelcome hear.
-            raise forbidden(attributes, WORKSPACE_ACCESS_NOT_PERMITTED)
-        decision = self._authorization.authorize(snapshot, attributes)
+            raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
+        decision = request.judge(snapshot, request.info.verb)
         request.decision = decision
         if not decision.allowed:
-            raise forbidden(attributes, decision.reason)
+            raise self._forbidden(request, decision.reason)
+
+    def _forbidden(self, request: Request, reason: str) -> ApiError:
+        return forbidden(attributes_of(request.info, request.user, request.cluster), reason)
 
 
 #: Stands for a path that leads nowhere; no cluster can have this name.
@@ -250,6 +330,7 @@ def fail(request: Request, error: Exception) -> None:
     if isinstance(error, StoreError) or not isinstance(error, ApiError):
         log.error("request failed", audit_id=request.audit_id, path=request.info.path, exc_info=error)
         error = InternalError(f"Internal error occurred: {type(error).__name__}")
+    request.error = error
     if request.code:
         request.exchange.abort()
         request.done()

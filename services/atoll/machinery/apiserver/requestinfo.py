@@ -66,6 +66,13 @@ def parse(method: str, target: bytes) -> RequestInfo:
     return _resource_info(method, workspace, path, segments, query)
 
 
+def inside(target: bytes, depth: int) -> bytes:
+    """What a target of a virtual workspace asks for inside of it: the target without its first `depth` segments."""
+    raw_path, question, raw_query = target.partition(b"?")
+    segments = [raw for raw in raw_path.split(b"/") if raw]
+    return b"/" + b"/".join(segments[depth:]) + question + raw_query
+
+
 def _decode(raw: bytes) -> str:
     try:
         text = unquote_to_bytes(raw).decode()
@@ -139,5 +146,5 @@ def _collection_verb(verb: str, name: str, query: MappingProxyType[str, str]) ->
         return verb
     if verb == "get":
         watch = query.get("watch")
-        return "watch" if watch is not None and watch not in _FALSE else "list"
+        return "watch" if watch is not None and watch.lower() not in _FALSE else "list"
     return "deletecollection" if verb == "delete" else verb

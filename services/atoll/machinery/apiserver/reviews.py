@@ -118,7 +118,7 @@ class Reviews:
             raise BadRequest("token is required for TokenReview in authentication")
         wanted = spec.audiences or self._bearers.audiences
         try:
-            user = self._bearers.user_of(spec.token, question.snapshot, wanted)
+            user = self._bearers.user_of(spec.token, question.snapshot, question.call.cluster, wanted)
         except Unauthorized:
             user = None
         if user is None:

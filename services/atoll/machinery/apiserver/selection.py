@@ -16,6 +16,7 @@ from atoll.machinery.meta.fieldselectors import FieldSelector, parse_field_selec
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
 from atoll.machinery.meta.status import BadRequest
+from atoll.machinery.storage.contract import EVERYTHING, Interest
 
 
 class _Metadata(msgspec.Struct):
@@ -49,6 +50,17 @@ class Selection:
     def name(self) -> str:
         """The one name that `metadata.name=` pins, or empty."""
         return self._fields.pinned_name() if self._fields is not None else ""
+
+    @property
+    def interest(self) -> Interest:
+        """What every change to or from a selected object has: the pinned name, else one of the labels asked for."""
+        if self.name:
+            return Interest(name=self.name)
+        if self._labels is None or self._kind.conversion is not None:
+            # A webhook may give an object other labels than those it is stored with.
+            return EVERYTHING
+        exact = self._labels.exact()
+        return Interest(label=min(exact.items())) if exact else EVERYTHING
 
     def matches(self, value: bytes) -> bool:
         """Whether a stored record is selected."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from atoll.machinery.apiserver.cells import cell
 from atoll.machinery.kinds.kind import Column, Kind
-from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest
-from atoll.machinery.meta.times import human_duration, parse_time
 
 _NAME = Column(
     "Name", "string", "name", "The name of the object, unique among its kind within its namespace or cluster."
@@ -68,28 +67,8 @@ def cells(kind: Kind, obj: Object) -> list[object]:
 def _cell(column: Column, obj: Object, now: float) -> object:
     if column is _NAME:
         return obj["metadata"].get("name", "")
-    value = first(column.json_path, obj)
-    if value is None:
-        return "<unknown>" if column is _AGE else None
-    if column.type == "date":
-        then = parse_time(value) if isinstance(value, str) else None
-        return "<unknown>" if then is None else human_duration(now - then)
-    if column.type == "integer" and isinstance(value, float):
-        return int(value)
-    if column.type == "string" and not isinstance(value, str):
-        return _printed(value)
-    return value
-
-
-def _printed(value: object) -> str:
-    """A non-string value in a string column, as kubectl's columns show it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    from atoll.machinery.meta.objects import encode_json
-
-    return encode_json(value).decode()
+    value = cell(column, obj, now)
+    return "<unknown>" if value is None and column is _AGE else value
 
 
 def table(kind: Kind, objects: Sequence[Object], metadata: Object, include: str, version: str) -> Object:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -59,6 +59,17 @@ class Client:
     def cluster(self, cluster: str) -> Client:
         """The same connections, looking at another path, name or `*`. Ends with this client."""
         return Client(self.target, cluster, http=self._http, manager=self._manager)
+
+    def view(self, url: str, cluster: str = WILDCARD) -> Client:
+        """What stands below another URL, as a virtual workspace's status names it, with the same credentials.
+
+        Over the same connections where that is this server; otherwise it is to be closed by itself.
+        """
+        parts = urlsplit(url)
+        place = parts.hostname or self.target.host, parts.port or self.target.port
+        target = msgspec.structs.replace(self.target, host=place[0], port=place[1], path=parts.path.rstrip("/"))
+        shared = self._http if place == (self.target.host, self.target.port) else None
+        return Client(target, cluster, http=shared, manager=self._manager)
 
     async def __aenter__(self) -> Client:
         return self

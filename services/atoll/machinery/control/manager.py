@@ -2,19 +2,21 @@
 
 One task reads the log behind the saved position and hands each entry to the controllers that watch its type; a few
 workers a controller take keys. The position saved is below everything unfinished, so a restart repeats and never
-skips. When the log no longer reaches back that far, every controller lists its keys from state instead.
+skips. Where a key stays unfinished for long, the controllers that have one are saved by name beside a newer position: a
+restart then lists their keys from state, as all do when the log no longer reaches back far enough.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from atoll.machinery.control.queue import WorkQueue
+from atoll.machinery.control.queue import MAX_DELAY_S, WorkQueue
 from atoll.machinery.control.worker import Observer, work
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import Compacted, LogEntry, Store
@@ -25,6 +27,12 @@ POSITION = "controllers"
 READ_LIMIT = 500
 SAVE_INTERVAL_S = 1.0
 FIRST_REVISION = 1
+#: How far a key that is looked at again and again may hold the saved position back; revisions count microseconds.
+HELD_BACK_US = 600 * 1_000_000
+#: Keys listed from state before others have their turn.
+LISTED_AT_ONCE = 500
+#: Waits after a commit was announced and the log showed nothing: doubled up to the second.
+NOTHING_DELAY_S, MAX_NOTHING_DELAY_S = 0.005, 0.5
 MAX_TYPES = 10_000
 
 
@@ -33,6 +41,7 @@ class Controller(Protocol):
 
     name: str
     workers: int
+    # A controller whose failed keys must come back sooner than the queue's limit names `max_delay_s` too.
 
     def watches(self, type: ResourceType) -> bool:
         """Whether entries of a type concern it. Asked once a type."""
@@ -89,13 +98,20 @@ class Manager:
     ) -> None:
         self._store, self._positions, self._metrics = store, positions, metrics
         self._controllers = tuple(controllers)
-        self._queues: dict[str, WorkQueue[Hashable]] = {c.name: WorkQueue() for c in controllers}
+        self._queues: dict[str, WorkQueue[Hashable]] = {
+            c.name: WorkQueue(max_delay_s=getattr(c, "max_delay_s", MAX_DELAY_S)) for c in controllers
+        }
+        #: Controllers whose keys are being listed: what of them is unfinished is not known yet.
+        self._listing: set[str] = set()
+        #: Whether every key from before the start was asked for: what Kubernetes calls synced.
+        self.listed = False
         self._interested: dict[ResourceType, tuple[Controller, ...]] = {}
         self._position = 0
 
     async def run(self) -> None:
         """Dispatch and reconcile until cancelled; the position is saved at the end."""
-        self._begin()
+        await self._begin()
+        self.listed = True
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._dispatch())
@@ -111,49 +127,79 @@ class Manager:
     def idle(self) -> bool:
         """Whether everything up to the last commit was dispatched and reconciled."""
         with self._store.snapshot() as snapshot:
-            return self._position >= snapshot.revision and not any(self._queues.values())
+            dispatched = self._position >= snapshot.revision and not self._listing
+        return dispatched and not any(self._queues.values())
 
-    def safe_position(self) -> int:
-        """The revision from which reading the log again misses nothing."""
-        waiting = [oldest for queue in self._queues.values() if (oldest := queue.oldest()) is not None]
-        return min([self._position, *(revision - 1 for revision in waiting)])
+    def safe_point(self) -> tuple[int, tuple[str, ...]]:
+        """The revision from which reading the log again misses nothing, but for the controllers named: their keys have
+        to be listed.
+        """
+        floor = self._position - HELD_BACK_US
+        position, lagging = self._position, set(self._listing)
+        for name, queue in self._queues.items():
+            oldest = queue.oldest()
+            if oldest is not None and oldest - 1 < floor:
+                lagging.add(name)
+            elif oldest is not None:
+                position = min(position, oldest - 1)
+        return position, tuple(sorted(lagging))
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         saved = self._positions.get_mark(POSITION)
         if saved is None:
-            self._resync()
+            await self._resync()
             return
-        self._position = int(saved)
+        position, *lagging = saved.decode().split()
+        self._position = int(position)
         try:
             self._store.tail(self._position, 1)
         except Compacted:
-            self._resync()
+            await self._resync()
+        else:
+            await self._list([each for each in self._controllers if each.name in lagging])
 
-    def _resync(self) -> None:
-        """Go on from now, with every key there is.
-
-        What was listed may stand in no log entry any more. It is asked for at the first revision there can be, so that
-        a restart before all of it is done reads from there: the whole log, or another listing.
-        """
+    async def _resync(self) -> None:
+        """Go on from now, with every key there is."""
         with self._store.snapshot() as snapshot:
             self._position = snapshot.revision
-        log.info("controllers list their keys from state", revision=self._position)
-        for controller in self._controllers:
-            for key in controller.all_keys():
-                self._queues[controller.name].add(key, FIRST_REVISION)
+        await self._list(self._controllers)
+
+    async def _list(self, controllers: Sequence[Controller]) -> None:
+        """Ask for all keys of some controllers.
+
+        What was listed may stand in no log entry any more. It is asked for at the first revision there can be, so that
+        a restart before all of it is done lists again. The reading transaction stays open between the slices: it pins
+        pages for as long as the listing takes, and is the price of one pass over one state.
+        """
+        self._listing = {controller.name for controller in controllers}
+        for controller in controllers:
+            log.info("controller lists its keys from state", controller=controller.name, revision=self._position)
+            queue, keys = self._queues[controller.name], iter(controller.all_keys())
+            while some := list(islice(keys, LISTED_AT_ONCE)):
+                for key in some:
+                    queue.add(key, FIRST_REVISION)
+                await asyncio.sleep(0)
+            self._listing.discard(controller.name)
 
     async def _dispatch(self) -> None:
+        delay_s = 0.0
         while True:
             try:
                 entries = self._store.tail(self._position, READ_LIMIT)
             except Compacted:
-                self._resync()
+                await self._resync()
                 continue
             for entry in entries:
                 self._hand_out(entry)
                 self._position = entry.revision
+            if entries:
+                delay_s = 0.0
+            elif delay_s:
+                # A commit was announced, and the log does not show it: asking at once would ask for ever.
+                await asyncio.sleep(delay_s)
             if len(entries) < READ_LIMIT:
                 await self._store.committed(self._position)
+                delay_s = min(max(delay_s * 2, NOTHING_DELAY_S), MAX_NOTHING_DELAY_S)
             else:
                 await asyncio.sleep(0)
 
@@ -182,6 +228,7 @@ class Manager:
             self._save_now()
 
     def _save_now(self) -> None:
-        value = b"%d" % self.safe_position()
+        position, lagging = self.safe_point()
+        value = " ".join([str(position), *lagging]).encode()
         if self._positions.get_mark(POSITION) != value:
             self._positions.set_mark(POSITION, value)

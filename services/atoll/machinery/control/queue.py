@@ -27,8 +27,8 @@ class WorkQueue(Generic[K]):
     that exist; each costs one tuple. `clock` gives steady seconds. Belongs to one event loop.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, max_delay_s: float = MAX_DELAY_S) -> None:
+        self._clock, self._max_delay_s = clock, max_delay_s
         self._ready: deque[K] = deque()
         #: Keys ready or delayed, and the oldest revision each was asked for at.
         self._since: dict[K, int] = {}
@@ -126,7 +126,7 @@ class WorkQueue(Generic[K]):
         revision = self._working.pop(key)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay_s = float(min(BASE_DELAY_S * 2 ** min(failures, 20), MAX_DELAY_S)) * random.uniform(0.75, 1.25)
+        delay_s = float(min(BASE_DELAY_S * 2 ** min(failures, 20), self._max_delay_s)) * random.uniform(0.75, 1.25)
         self.add(key, revision, delay_s)
         self._wake.set()
         return delay_s

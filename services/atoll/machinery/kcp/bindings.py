@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from atoll.machinery.kcp.shapes import API_BINDINGS, BINDING_FINALIZER, CLUSTER, Manifest, Stamp
+from atoll.machinery.kcp.shapes import BINDING_FINALIZER, CLUSTER, Manifest, Stamp
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition, set_summary
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import API_BINDINGS
 
 READY, EXPORT_VALID, INITIAL, UP_TO_DATE, CLAIMS_VALID, CLAIMS_APPLIED = (
     "Ready", "APIExportValid", "InitialBindingCompleted", "BindingUpToDate", "PermissionClaimsValid",

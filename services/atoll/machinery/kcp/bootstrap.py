@@ -19,11 +19,13 @@ from atoll.machinery.kcp.files import bootstrap_file
 from atoll.machinery.kcp.logicalcluster import BINDINGS_INITIALIZED, Facts, logical_cluster
 from atoll.machinery.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
 from atoll.machinery.kcp.policy import policy
-from atoll.machinery.kcp.shapes import CONFIG_MAPS, REPLICATE, Manifest, Stamp
+from atoll.machinery.kcp.shapes import REPLICATE, Manifest, Stamp
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import TRUE, Condition
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_CRDS, SYSTEM_SHARD
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import CONFIG_MAPS
+from atoll.machinery.meta.user import AUTHENTICATED
 
 #: In namespace `default` of system:shard: export name -> identity hash, as kcp's shards look them up.
 IDENTITY_CACHE = "apiexport-identity-cache"
@@ -50,6 +52,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ca_bundle: str
     now: str
     shard_labels: Mapping[str, str] = {}
+    #: Groups whose members may have a home workspace.
+    home_creators: tuple[str, ...] = (AUTHENTICATED,)
 
 
 def bootstrap(options: Options) -> Iterator[Manifest]:
@@ -104,7 +108,7 @@ def _root(options: Options) -> Iterator[Manifest]:
     yield from exports.schemas(stamp)
     yield from exports.exports(stamp, options.identity_keys)
     yield from _kept(bindings)
-    yield from policy(stamp)
+    yield from policy(stamp, options.home_creators)
     yield _shard(stamp, options)
     yield from _workspace_types(stamp, options)
 

@@ -13,17 +13,11 @@ from collections.abc import Iterator, Mapping
 from atoll.machinery.kcp.bindings import BoundResource, Export
 from atoll.machinery.kcp.files import bootstrap_file, definition
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
-from atoll.machinery.kcp.shapes import (
-    API_EXPORTS,
-    API_RESOURCE_SCHEMAS,
-    CRDS,
-    SECRETS,
-    Manifest,
-    Stamp,
-)
+from atoll.machinery.kcp.shapes import Manifest, Stamp
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, SECRETS
 
 #: Data key of an identity secret.
 IDENTITY_KEY = "key"

@@ -13,7 +13,6 @@ import msgspec
 from atoll.machinery.kcp.shapes import (
     DELETION_FINALIZER,
     LOCKS,
-    LOGICAL_CLUSTERS,
     PATH,
     PHASE,
     SHARD,
@@ -26,6 +25,7 @@ from atoll.machinery.kcp.shapes import (
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 
 READY, INITIALIZING = "Ready", "Initializing"
 INITIALIZED = "WorkspaceInitialized"

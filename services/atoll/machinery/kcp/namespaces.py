@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from atoll.machinery.kcp.shapes import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Manifest, Stamp
+from atoll.machinery.kcp.shapes import Manifest, Stamp
+from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 
 DEFAULT, KUBE_SYSTEM, KCP_SYSTEM = "default", "kube-system", "kcp-system"
 ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"

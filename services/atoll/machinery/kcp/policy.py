@@ -8,29 +8,26 @@ gather them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from atoll.machinery.kcp.files import bootstrap_file
-from atoll.machinery.kcp.shapes import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    RBAC_GROUP,
-    REPLICATE,
-    ROLES,
-    Manifest,
-    Stamp,
-)
+from atoll.machinery.kcp.shapes import RBAC_GROUP, REPLICATE, Manifest, Stamp
 from atoll.machinery.meta.names import SYSTEM_ADMIN
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLES
 
+HOMES = "system:kcp:home-workspaces:create"
 _API_VERSION = f"{RBAC_GROUP}/v1"
 _AGGREGATE_LABEL = f"{RBAC_GROUP}/aggregate-to-"
 #: Extension API servers read the request header CA through this Role; charts bind to it by name.
 _READER, _READER_NAMESPACE = "extension-apiserver-authentication-reader", "kube-system"
 
 
-def policy(stamp: Stamp) -> Iterator[Manifest]:
-    """ClusterRoles, then ClusterRoleBindings of stamp's cluster (root or system:admin)."""
+def policy(stamp: Stamp, home_creators: Sequence[str] = ()) -> Iterator[Manifest]:
+    """ClusterRoles, then ClusterRoleBindings of stamp's cluster (root or system:admin).
+
+    `home_creators` are the groups bound to the role for home workspaces.
+    """
     data = bootstrap_file("rbac")[stamp.cluster]
     labels, annotations = data.get("labels") or {}, data.get("annotations") or {}
     for name, role in data["roles"].items():
@@ -39,7 +36,8 @@ def policy(stamp: Stamp) -> Iterator[Manifest]:
         all_labels = {**labels, **({_AGGREGATE_LABEL + aggregate_to: "true"} if aggregate_to else {})}
         yield Manifest(stamp.cluster, _labelled(obj, all_labels), CLUSTER_ROLES, reconciled=True)
     for name, binding in data["bindings"].items():
-        obj = _binding(stamp, name, binding, annotations)
+        groups = home_creators if name == HOMES else binding["groups"]
+        obj = _binding(stamp, name, {**binding, "groups": groups}, annotations)
         yield Manifest(stamp.cluster, _labelled(obj, labels), CLUSTER_ROLE_BINDINGS, reconciled=True)
     if stamp.cluster == SYSTEM_ADMIN:
         yield _reader(stamp, labels, annotations)

@@ -40,18 +40,6 @@ SINGLETON = "cluster"
 TENANCY_GROUP, CORE_GROUP, APIS_GROUP = "tenancy.kcp.io", "core.kcp.io", "apis.kcp.io"
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
-LOGICAL_CLUSTERS = ResourceType(CORE_GROUP, "logicalclusters")
-API_BINDINGS = ResourceType(APIS_GROUP, "apibindings")
-API_EXPORTS = ResourceType(APIS_GROUP, "apiexports")
-API_RESOURCE_SCHEMAS = ResourceType(APIS_GROUP, "apiresourceschemas")
-CRDS = ResourceType("apiextensions.k8s.io", "customresourcedefinitions")
-NAMESPACES = ResourceType("", "namespaces")
-SERVICE_ACCOUNTS = ResourceType("", "serviceaccounts")
-CONFIG_MAPS = ResourceType("", "configmaps")
-SECRETS = ResourceType("", "secrets")
-CLUSTER_ROLES = ResourceType(RBAC_GROUP, "clusterroles")
-CLUSTER_ROLE_BINDINGS = ResourceType(RBAC_GROUP, "clusterrolebindings")
-ROLES = ResourceType(RBAC_GROUP, "roles")
 
 
 class Manifest(NamedTuple):

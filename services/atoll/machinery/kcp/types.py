@@ -57,6 +57,12 @@ class Limit(msgspec.Struct, frozen=True):
         return not self.types or any(alias.qualified in map(str, self.types) for alias in aliases)
 
 
+class NamedReference(msgspec.Struct, frozen=True):
+    """An object of the type's own logical cluster."""
+
+    name: str
+
+
 class _Extend(msgspec.Struct, frozen=True):
     bases: tuple[TypeReference, ...] = msgspec.field(default=(), name="with")
 
@@ -70,6 +76,9 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     limit_allowed_children: Limit = Limit()
     limit_allowed_parents: Limit = Limit()
     default_bindings: tuple[DefaultBinding, ...] = msgspec.field(default=(), name="defaultAPIBindings")
+    authentication_configurations: tuple[NamedReference, ...] = ()
+    initializer_permissions: tuple[Object, ...] = ()
+    terminator_permissions: tuple[Object, ...] = ()
 
 
 class WorkspaceType(msgspec.Struct, frozen=True, dict=True):

@@ -24,11 +24,12 @@ from atoll.machinery.kcp.logicalcluster import (
     logical_cluster,
 )
 from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
-from atoll.machinery.kcp.shapes import CLUSTER_ROLE_BINDINGS, Manifest, Stamp
+from atoll.machinery.kcp.shapes import Manifest, Stamp
 from atoll.machinery.kcp.types import BINDINGS_INITIALIZER, DefaultBinding, Resolution
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS
 
 #: The initializer that makes a workspace's first namespaces; every type that extends `universal` has it.
 NAMESPACE_INITIALIZER = "root:universal"
@@ -62,6 +63,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     `path` is the new workspace's canonical path, `cluster` its logical cluster's name
     (hashes.random_cluster_name), `find_export` gives an export by path or cluster name and name, or None.
+    `parent_cluster` is empty for a home, which no Workspace owns.
     `required_groups` comes from the parent's LogicalCluster, empty where it has none.
     """
 
@@ -152,14 +154,16 @@ def _life(plan: Plan, bindings: Bindings) -> Life:
 
 def _logical_cluster(plan: Plan, stamp: Stamp, bindings: Bindings, life: Life) -> Manifest:
     metadata = plan.workspace["metadata"]
-    owner = {
-        "apiVersion": "tenancy.kcp.io/v1alpha1",
-        "resource": "workspaces",
-        "name": metadata["name"],
-        "cluster": plan.parent_cluster,
-        "uid": metadata["uid"],
-    }
-    spec, annotations = {"owner": owner}, {}
+    spec: Object = {}
+    annotations: dict[str, str] = {}
+    if plan.parent_cluster:
+        spec["owner"] = {
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "resource": "workspaces",
+            "name": metadata["name"],
+            "cluster": plan.parent_cluster,
+            "uid": metadata["uid"],
+        }
     if (creator := owner_of(plan.workspace)) is not None:
         spec["createdBy"] = msgspec.to_builtins(creator)
         full = metadata["annotations"][shapes.OWNER]

@@ -11,10 +11,14 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cached_property
 from threading import Lock
 
+from atoll.machinery.kinds import conversion
 from atoll.machinery.kinds.checks import mapping, objects, strings, text
+from atoll.machinery.kinds.conversion import Conversion, Finish
 from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource
+from atoll.machinery.kinds.rules.judge import rules_of
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.meta.objects import Object, encode_json
@@ -68,18 +72,19 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
     return (stability, -int(match[1]), -int(match[3] or 0), version)
 
 
-_cache: OrderedDict[bytes, list[Kind]] = OrderedDict()
+_cache: OrderedDict[tuple[str, tuple[str, ...], bool], list[Kind]] = OrderedDict()
 _cache_lock = Lock()
 
 
 def _kinds(spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool = False) -> list[Kind]:
-    mark = hashlib.sha256(encode_json([identity, schema_path, spec, revised])).digest()
+    content = hashlib.sha256(encode_json([identity, spec])).hexdigest()
+    mark = content, schema_path, revised
     with _cache_lock:
         known = _cache.get(mark)
         if known is not None:
             _cache.move_to_end(mark)
             return list(known)
-    definition = _Definition(spec, identity, schema_path, revised)
+    definition = _Definition(spec, identity, schema_path, revised, content)
     made = [definition.kind(version) for version in definition.served()]
     with _cache_lock:
         _cache[mark] = made
@@ -91,7 +96,9 @@ def _kinds(spec: Object, identity: str, schema_path: tuple[str, ...], revised: b
 class _Definition:
     """A definition while its kinds are made; both forms differ only in where a version holds its schema."""
 
-    def __init__(self, spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool) -> None:
+    def __init__(
+        self, spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool, mark: str
+    ) -> None:
         self.names = mapping(spec, "names")
         self.group = text(spec, "group")
         self.namespaced = spec.get("scope") == "Namespaced"
@@ -101,6 +108,9 @@ class _Definition:
         self._schema_path = schema_path
         self._revised = revised
         self._stored = next((each for each in self.versions if each.get("storage") is True), {})
+        self._schemas: dict[str, StructuralSchema] = {}
+        self.mark = mark
+        self.webhook = conversion.webhook_of(spec)
 
     def served(self) -> list[Object]:
         """Versions that are served; an APIResourceSchema's are unless they say no."""
@@ -114,6 +124,11 @@ class _Definition:
         schema = self._schema(version)
         status = "status" in mapping(version, "subresources")
         converts = name != storage
+        own, finish = self._api_version(name), self._finish
+        convert = conversion.missing if self.webhook is not None else conversion.none(finish)
+        from_stored = finish[own] if converts or self._revised else None
+        if self.webhook is not None:
+            from_stored = conversion.from_stored(own, finish[own], convert)
         return Kind(
             group=self.group,
             version=name,
@@ -130,23 +145,51 @@ class _Definition:
             storage_version=storage,
             schema=schema,
             schema_name=component_name(self.group, name, kind),
-            description=text(schema.source, "description"),
+            description=text(mapping(version, *self._schema_path), "description"),
             generation=True,
             has_status=status,
+            judge=rules_of(schema),
             name_rule=self.name_rule,
             columns=_columns(version),
             field_labels=_field_labels(version),
             deprecation=self._deprecation(version),
-            from_stored=_conversion(self._api_version(name), schema) if converts or self._revised else None,
-            to_stored=_conversion(self._api_version(storage), self._schema(self._stored)) if converts else None,
+            from_stored=from_stored,
+            to_stored=finish[self._api_version(storage)] if converts and self.webhook is None else None,
+            mark=self.mark,
+            versions={self._api_version(text(each, "name")): self._schema(each) for each in self.versions},
+            replicas={
+                self._api_version(text(each, "name")): text(each, "subresources", "scale", "specReplicasPath")
+                for each in self.versions
+            },
+            convert=convert,
+            conversion=self._conversion(storage),
+        )
+
+    @cached_property
+    def _finish(self) -> dict[str, Finish]:
+        found = {}
+        for version in self.versions:
+            api_version = self._api_version(text(version, "name"))
+            found[api_version] = _finish(api_version, self._schema(version))
+        return found
+
+    def _conversion(self, storage: str) -> Conversion | None:
+        if self.webhook is None:
+            return None
+        kind = text(self.names, "kind")
+        return Conversion(
+            self.webhook, self.mark, kind, self._api_version(storage), self._revised, self._finish
         )
 
     def _api_version(self, version: str) -> str:
         return f"{self.group}/{version}" if self.group else version
 
     def _schema(self, version: Object) -> StructuralSchema:
-        source = mapping(version, *self._schema_path) or _ANYTHING
-        return schema_for(encode_json(source))
+        name = text(version, "name")
+        if name not in self._schemas:
+            source = mapping(version, *self._schema_path) or _ANYTHING
+            self._schemas[name] = schema_for(encode_json(source))
+        return self._schemas[name]
 
     def _subresources(self, version: Object) -> tuple[Subresource, ...]:
         declared, name, kind = mapping(version, "subresources"), text(version, "name"), text(self.names, "kind")
@@ -167,16 +210,16 @@ class _Definition:
         return warning
 
 
-def _conversion(api_version: str, schema: StructuralSchema) -> Callable[[Object], Object]:
-    """Conversion strategy None: another apiVersion, then pruned and defaulted by that version's schema."""
+def _finish(api_version: str, schema: StructuralSchema) -> Finish:
+    """The end of every conversion, and all of strategy None: apiVersion set, pruned and defaulted by its schema."""
 
-    def convert(obj: Object) -> Object:
+    def finish(obj: Object) -> Object:
         obj["apiVersion"] = api_version
         schema.prune(obj)
         schema.default(obj)
         return obj
 
-    return convert
+    return finish
 
 
 def _scale(version: Object) -> Scale | None:
@@ -195,7 +238,8 @@ def _columns(version: Object) -> tuple[Column, ...]:
             text(each, "name"),
             text(each, "type"),
             text(each, "format"),
-            text(each, "description"),
+            text(each, "description")
+            or f"Custom resource definition column (in JSONPath format): {text(each, 'jsonPath')}",
             each["priority"] if type(each.get("priority")) is int else 0,
             text(each, "jsonPath"),
         )

@@ -7,12 +7,13 @@ cluster with the same content.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from atoll.machinery.kinds.conversion import Conversion, Convert
 from atoll.machinery.meta.names import CORE, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
@@ -56,8 +57,17 @@ class Scale(msgspec.Struct, frozen=True):
 class Schema(Protocol):
     """What a kind needs of its schema; `machinery.schema` gives it."""
 
-    source: Object  # OpenAPI v3 schema, as published
-    definitions: Mapping[str, Object]  # what its $refs resolve to
+    @property
+    def source(self) -> Object:
+        """OpenAPI v3 schema, as published."""
+
+    @property
+    def definitions(self) -> Mapping[str, Object]:
+        """What its $refs resolve to."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the source in JSON, as far as it is held for this schema alone; 0 for built-in ones."""
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """Paths that the schema does not declare, in document order (`spec.foo`, `spec.list[0].x`)."""
@@ -68,6 +78,25 @@ class Schema(Protocol):
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         """Every violation; with `old`, subtrees that did not change are not judged again (ratcheting)."""
+
+
+class Verdict(NamedTuple):
+    """What a judge found: errors to refuse an object for, and warnings for its writer."""
+
+    errors: list[FieldError]
+    warnings: list[str]
+
+
+class Judge(Protocol):
+    """A check that may take long: rules that run, or that are compiled."""
+
+    def __call__(
+        self, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
+    ) -> Verdict:
+        """Judge an object after its other checks, which found `errors`; `old` is None for a new one.
+
+        Changes nothing. `pause` is called every few milliseconds at most, and ends the judging by raising.
+        """
 
 
 def _nothing(obj: Object) -> None:
@@ -105,7 +134,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     Hooks change `obj` in place and raise nothing; checks return field errors. Order on a write: decode,
     `prepare_create`/`prepare_update` (wipe what the client may not set, fold, default), schema default and
-    prune, schema validate, `validate`/`validate_update`.
+    prune, schema validate, `validate`/`validate_update`, `judge`.
     """
 
     group: str
@@ -133,6 +162,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: metadata.generation: 1 at creation, +1 when anything outside metadata (and status) changes.
     generation: bool = False
     has_status: bool = False
+    #: By subresource ("" for the object itself), dotted paths that a write there leaves as they are, of kinds with a
+    #: rule of their own. Others: status, and on /status all but status.
+    resets: Mapping[str, tuple[str, ...]] = {}
     update_creates: bool = False
     #: PUT without resourceVersion overwrites the latest; otherwise it is 422.
     unconditional_update: bool = False
@@ -151,6 +183,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
     #: What more holds for a write through /status (it may not approve a certificate request, for one).
     validate_status: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
+    #: Asked last, and given time to run.
+    judge: Judge | None = None
     warnings: Callable[[Object], list[str]] = _no_warnings
     #: Changes an object whose deletion begins and that something still holds (phase, conditions, finalizers).
     begin_deletion: Callable[[Object], None] = _nothing
@@ -161,6 +195,17 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: Stored form to this version and back; None where the stored form is this version's own.
     from_stored: Callable[[Object], Object] | None = None
     to_stored: Callable[[Object], Object] | None = None
+    #: Content mark of the definition it was made from; watches end when that changes. Empty for built-in kinds.
+    mark: str = ""
+    #: Schemas of all versions of its definition by apiVersion; empty for built-in kinds.
+    versions: Mapping[str, Schema] = {}
+    #: Path of the replicas in each of them, empty where a version has no scale.
+    replicas: Mapping[str, str] = {}
+    #: To another of these versions (field ownership is compared in the version it was recorded in).
+    convert: Convert | None = None
+    #: Set where a webhook converts: then `from_stored` and `convert` raise Unconverted for what was not fetched, and
+    #: nothing may be stored in another version than this names.
+    conversion: Conversion | None = None
 
     @property
     def api_version(self) -> str:

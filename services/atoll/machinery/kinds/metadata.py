@@ -28,7 +28,7 @@ from atoll.machinery.schema.fielderrors import forbidden, invalid, required, too
 ANNOTATIONS_SIZE = 262_144
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
-_MANAGER_SIZE = 128
+_MANAGER_SIZE, _SUBRESOURCE_SIZE = 128, 256
 _STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN, FOREGROUND})
 #: Groups whose kinds take finalizers without a domain, as custom resources do.
 _LENIENT_GROUPS = frozenset({"admissionregistration.k8s.io", "apiextensions.k8s.io"})
@@ -107,10 +107,15 @@ def _common_errors(metadata: Object, kind: Kind) -> list[FieldError]:
     generation = number(metadata, "generation") or 0
     if generation < 0:
         errors.append(invalid("metadata.generation", generation, "must be greater than or equal to 0"))
-    errors += label_errors(mapping(metadata, "labels"), "metadata.labels")
-    errors += _annotation_errors(mapping(metadata, "annotations"))
-    errors += _owner_errors([reference for _, reference in objects(metadata, "ownerReferences")])
-    errors += _finalizer_errors(strings(metadata, "finalizers"), kind)
+    # Most objects have few of these, and every write comes through here.
+    if metadata.get("labels"):
+        errors += label_errors(mapping(metadata, "labels"), "metadata.labels")
+    if metadata.get("annotations"):
+        errors += _annotation_errors(mapping(metadata, "annotations"))
+    if metadata.get("ownerReferences"):
+        errors += _owner_errors([reference for _, reference in objects(metadata, "ownerReferences")])
+    if metadata.get("finalizers"):
+        errors += _finalizer_errors(strings(metadata, "finalizers"), kind)
     return errors + _manager_errors(metadata)
 
 
@@ -193,8 +198,21 @@ def _manager_errors(metadata: Object) -> list[FieldError]:
             errors.append(invalid(f"{field}.operation", operation, "must be `Apply` or `Update`"))
         if fields_type not in ("", "FieldsV1"):
             errors.append(invalid(f"{field}.fieldsType", fields_type, "must be `FieldsV1`"))
-        if len(text(entry, "manager").encode()) > _MANAGER_SIZE:
-            errors.append(too_long(f"{field}.manager", _MANAGER_SIZE))
+        errors += manager_errors(text(entry, "manager"), f"{field}.manager")
+        if len(text(entry, "subresource").encode()) > _SUBRESOURCE_SIZE:
+            errors.append(too_long(f"{field}.subresource", _SUBRESOURCE_SIZE))
+    return errors
+
+
+def manager_errors(name: str, field: str) -> list[FieldError]:
+    """What is wrong with the name of a field manager: its bytes are bounded, its characters printable."""
+    errors = [too_long(field, _MANAGER_SIZE)] if len(name.encode()) > _MANAGER_SIZE else []
+    if name.isprintable():
+        return errors
+    for index, character in enumerate(name[:_MANAGER_SIZE]):
+        if not character.isprintable():
+            at = len(name[:index].encode())
+            errors.append(invalid(field, name, f"invalid character U+{ord(character):04X} (at position {at})"))
     return errors
 
 

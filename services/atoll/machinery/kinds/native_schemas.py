@@ -52,6 +52,7 @@ class NativeSchema:
     def __init__(self, name: str, open_values: Collection[str] = ()) -> None:
         self.source: Object = component(name)
         self.definitions: Mapping[str, Object] = definitions()
+        self.size_bytes = 0
         self._open_values = frozenset(open_values)
 
     @cached_property

@@ -16,6 +16,7 @@ from functools import lru_cache
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 INITIALIZER_LABEL_PREFIX = "initializer.internal.kcp.io/"
+ROOT_PATH_LABEL = "paths.internal.atoll.dev/root"
 TERMINATOR_LABEL_PREFIX = "terminator.internal.kcp.io/"
 CLAIM_LABEL_PREFIX = "claimed.internal.apis.kcp.io/"
 #: On APIBindings: which export they bind (`export_hash`).
@@ -94,6 +95,11 @@ def terminator_label(terminator: str) -> tuple[str, str]:
     """Label key and value on a LogicalCluster whose status still lists this terminator."""
     digest = hashlib.sha224(terminator.encode()).hexdigest()
     return TERMINATOR_LABEL_PREFIX + digest[:_TERMINATOR_DIGITS], digest
+
+
+def root_path_label(path: str) -> tuple[str, str]:
+    """Label key and value on a LogicalCluster that no Workspace owns and whose path is not its name."""
+    return ROOT_PATH_LABEL, hashlib.sha224(path.encode()).hexdigest()
 
 
 @lru_cache(maxsize=1024)

@@ -46,6 +46,22 @@ def splice(data: bytes, hole: int, revision: int) -> bytes:
     return data[:hole] + b"%016d" % revision + data[hole + HOLE_SIZE :]
 
 
+def fresh(obj: Object) -> Object:
+    """A deep copy, but for `metadata.managedFields`, which nobody modifies in place and which is most of an object."""
+    metadata = obj["metadata"]
+    entries = metadata.get("managedFields")
+    if not entries:
+        return _copied(obj)
+    copy = _copied({**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}})
+    copy["metadata"]["managedFields"] = entries
+    return copy
+
+
+def _copied(obj: Object) -> Object:
+    copy: Object = msgspec.to_builtins(obj)
+    return copy
+
+
 def decode(data: bytes) -> Object:
     """Decode stored bytes. They were checked on the way in, so errors here are the store's."""
     value: Object = msgspec.json.decode(data)

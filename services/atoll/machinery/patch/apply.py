@@ -8,7 +8,7 @@ changes only by force; applying the same patch twice returns the object unchange
 from __future__ import annotations
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.check import check_typed
+from atoll.machinery.patch.check import refuse
 from atoll.machinery.patch.compare import UNOWNED
 from atoll.machinery.patch.conflicts import conflict_error
 from atoll.machinery.patch.equality import same
@@ -29,7 +29,7 @@ from atoll.machinery.patch.options import ApplyOptions, Versions
 from atoll.machinery.patch.ownership import Changes, Settled, reconcile, settle
 from atoll.machinery.patch.prune import prune
 from atoll.machinery.patch.topology import TypeSchema
-from atoll.machinery.patch.typed import created_set, to_set
+from atoll.machinery.patch.typed import Untyped, created_set, typed_set
 
 __all__ = ["ApplyOptions", "apply_patch"]
 
@@ -43,8 +43,9 @@ def apply_patch(live: Object | None, patch: Object, who: Manager, schema: TypeSc
     """
     _refuse_unfit(patch, who)
     try:
-        check_typed(patch, schema.root)
         return _Apply(live, patch, who, schema, options).result()
+    except Untyped:
+        raise refuse(patch, schema.root) from None
     except RecursionError:
         raise UndecodablePatch("error decoding YAML: exceeded max depth") from None
 
@@ -77,11 +78,12 @@ class _Apply:
         self.versions = Versions(who.api_version, schema, options)
 
     def result(self) -> Object:
-        recorded = decode(self.live["metadata"].get("managedFields"))
-        owners = reconcile(recorded or self._before_first_apply(), self.versions)
-        last = owners.get(self.who.identity)
         # Everything the patch names counts while pruning, what nobody can own is left out of the record.
-        applied = self.options.reset.filter(to_set(self.patch, self.root))
+        applied = self.options.reset.filter(typed_set(self.patch, self.root))
+        record = difference(applied, UNOWNED)
+        recorded = decode(self.live["metadata"].get("managedFields"))
+        owners = reconcile(recorded or self._before_first_apply(), self.versions, record)
+        last = owners.get(self.who.identity)
         merged = merge(self.live, self.patch, self.root)
         if last is not None and difference(last.fields, applied):
             everybody = {**owners, self.who.identity: Entry(self.who, "", applied)}
@@ -92,7 +94,7 @@ class _Apply:
             self._refuse_conflicts(settled)
         # The order of items is part of the object, though no field of it.
         is_changed = not same(self.live, merged)
-        owners = self._recorded(settled.owners, difference(applied, UNOWNED), last, is_changed)
+        owners = self._recorded(settled.owners, record, last, is_changed)
         return self._finished(dict(merged), owners)
 
     def _before_first_apply(self) -> Owners:
@@ -113,12 +115,15 @@ class _Apply:
             raise conflict_error(taken)
 
     def _recorded(self, owners: Owners, fields: FieldSet, last: Entry | None, is_changed: bool) -> Owners:
-        """The owners with this manager's new entry. Its time moves when the object or its own fields did."""
+        """The owners with this manager's new entry. Its time is when the object last changed by it: an apply that
+        only takes note of fields that are as it wants them has none, as in Kubernetes.
+        """
         if not fields:
             return {identity: entry for identity, entry in owners.items() if identity != self.who.identity}
         if last is not None and not is_changed and last.fields == fields and last.who == self.who:
             return {**owners, self.who.identity: last}
-        return {**owners, self.who.identity: Entry(self.who, self.options.now, fields)}
+        time = self.options.now if is_changed else last.time if last is not None else ""
+        return {**owners, self.who.identity: Entry(self.who, time, fields)}
 
     def _finished(self, out: Object, owners: Owners) -> Object:
         metadata = dict(out["metadata"])

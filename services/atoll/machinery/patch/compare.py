@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.equality import same
-from atoll.machinery.patch.fieldset import EMPTY, LEAF, FieldSet, difference, from_paths, join, union
-from atoll.machinery.patch.items import grouped
+from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, from_paths, join, union
+from atoll.machinery.patch.items import by_element, grouped
 from atoll.machinery.patch.topology import KEYED, MAP, OPEN, SET, Type
 from atoll.machinery.patch.typed import UNOWNED_METADATA, whole_node
 
@@ -52,7 +52,13 @@ NOTHING = Comparison(EMPTY, EMPTY, EMPTY)
 
 def compare(old: Object, new: Object, root: Type) -> Comparison:
     """Compare two objects of one type."""
-    return NOTHING if old is new else _maps(old, new, root)
+    return NOTHING if old is new else _maps(_complete(old, root), _complete(new, root), root)
+
+
+def _complete(obj: Object, root: Type) -> Object:
+    """The object with what its kind has in any case."""
+    absent = [name for name in root.structs if obj.get(name) is None]
+    return {**obj, **dict.fromkeys(absent, EMPTY)} if absent else obj
 
 
 def _maps(old: Object, new: Object, type: Type) -> Comparison:
@@ -78,11 +84,21 @@ def _pair(old: Any, new: Any, type: Type | None, element: str, out: Comparison) 
         elif type.merge in (SET, KEYED):
             inner = _both(old, new, type, list, _lists)
     if inner is None:
-        out.modified[element] = LEAF
+        _replaced(old, new, type, element, out)
         return
     for mine, found in zip(out, inner, strict=True):
         if found:
             mine[element] = found
+
+
+def _replaced(old: Any, new: Any, type: Type | None, element: str, out: Comparison) -> None:
+    """Note that one value stands in place of another. Where any may stand, what a map held comes and goes with it."""
+    if type is None or type.merge != OPEN:
+        out.modified[element] = LEAF
+        return
+    out.modified[element] = whole_node(new, type)
+    if below := {name: node for name, node in whole_node(old, type).items() if name != SELF}:
+        out.removed[element] = below
 
 
 def _both(old: Any, new: Any, type: Type, kind: Any, walk: Any) -> Comparison | None:
@@ -93,6 +109,23 @@ def _both(old: Any, new: Any, type: Type, kind: Any, walk: Any) -> Comparison | 
 
 
 def _lists(old: list[Any], new: list[Any], type: Type) -> Comparison | None:
+    before, after = by_element(old, type), by_element(new, type)
+    if before is None or after is None:
+        return _repeating_lists(old, new, type)
+    out = Comparison({}, {}, {})
+    for element, item in after.items():
+        if element not in before:
+            out.added[element] = join(True, whole_node(item, type.element))
+        elif not same(before[element], item):
+            _pair(before[element], item, type.element, element, out)
+    for element, item in before.items():
+        if element not in after:
+            out.removed[element] = join(True, whole_node(item, type.element))
+    return out
+
+
+def _repeating_lists(old: list[Any], new: list[Any], type: Type) -> Comparison | None:
+    """Lists in which an item stands more than once; None where an item has no path element."""
     before, after = grouped(old, type), grouped(new, type)
     if before is None or after is None:
         return None

@@ -1,8 +1,8 @@
 """What a patch can fail with.
 
-Raised throughout this package and let through by the verb handlers: every class but ManagedFieldsInvalid is
-an ApiError that answers as it is. Invariant: nobody here raises a bare KeyError or TypeError at a client's
-patch, so whatever else escapes is a defect of ours.
+Raised throughout this package and let through by the verb handlers: every class is an ApiError that answers as it is.
+Invariant: nobody here raises a bare KeyError or TypeError at a client's patch, so whatever else escapes is a defect of
+ours.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atoll.machinery.meta.status import (
-    ApiError,
     BadRequest,
     Cause,
     Conflict,
     Details,
-    FieldError,
     Invalid,
     RequestEntityTooLarge,
 )
@@ -52,11 +50,8 @@ class ApplyRefused(PatchError, BadRequest):
     """400: an apply patch that names another version, or carries managedFields."""
 
 
-class TypedPatchError(PatchError, ApiError):
-    """500 without a reason, as Kubernetes answers an apply patch that its schema cannot type."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code=500, reason="")
+class TypedPatchError(PatchError, BadRequest):
+    """400: the schema cannot type an apply patch. Kubernetes says the same words with a 500."""
 
 
 class ApplyConflict(PatchError, Conflict):
@@ -64,11 +59,3 @@ class ApplyConflict(PatchError, Conflict):
 
     def __init__(self, message: str, causes: Sequence[Cause]) -> None:
         super().__init__(message, Details(causes=tuple(causes)))
-
-
-class ManagedFieldsInvalid(PatchError):
-    """A client wrote managedFields that cannot be read; the handler makes a 422 of `errors`."""
-
-    def __init__(self, errors: Sequence[FieldError]) -> None:
-        super().__init__("; ".join(map(str, errors)))
-        self.errors = tuple(errors)

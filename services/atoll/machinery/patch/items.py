@@ -53,9 +53,45 @@ def _keys(item: Any, type: Type) -> Object:
 def elements_of(items: list[Any], type: Type) -> list[str] | None:
     """The path elements of all items, in order; None where an item has none (such a list is a leaf)."""
     try:
+        if type.merge == KEYED and len(type.keys) == 1:
+            return _elements_by_name(items, type, type.keys[0])
         return [element_of(item, type) for item in items]
     except BadItem:
         return None
+
+
+#: By the name of the one key of a list, the path elements of values that came by: writing an element anew costs more
+#: than all else of an item.
+_known: dict[str, dict[str, str]] = {}
+_MAX_KEYS, _MAX_VALUES, _MAX_CHARS = 16, 2048, 253
+
+
+def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
+    """The elements of a list that is keyed by one field, most often a string that came by before."""
+    if key not in _known and len(_known) >= _MAX_KEYS:
+        _known.clear()
+    known = _known.setdefault(key, {})
+    if len(known) + len(items) > _MAX_VALUES:
+        known.clear()
+    out = []
+    for item in items:
+        name = item.get(key) if item.__class__ is dict else None
+        element = known.get(name) if name.__class__ is str else None
+        if element is None:
+            element = element_of(item, type)
+            if name.__class__ is str and len(name) <= _MAX_CHARS and len(known) < _MAX_VALUES:
+                known[name] = element
+        out.append(element)
+    return out
+
+
+def by_element(items: list[Any], type: Type) -> dict[str, Any] | None:
+    """Items by path element; None where an item has no path element, or two have the same."""
+    elements = elements_of(items, type)
+    if elements is None:
+        return None
+    out = dict(zip(elements, items, strict=True))
+    return out if len(out) == len(items) else None
 
 
 def grouped(items: list[Any], type: Type) -> dict[str, list[Any]] | None:

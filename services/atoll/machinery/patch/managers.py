@@ -11,9 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.meta.status import FieldError
-from atoll.machinery.patch.errors import ManagedFieldsInvalid
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import BadFieldSet, FieldSet, parse, union
 from atoll.machinery.patch.path_elements import BadPathElement
 
@@ -23,8 +21,6 @@ MAX_UPDATE_MANAGERS = 10
 ANCIENT_CHANGES = "ancient-changes"
 BEFORE_FIRST_APPLY = "before-first-apply"
 _TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
-_MAX_MANAGER_CHARS = 128
-_MAX_SUBRESOURCE_CHARS = 256
 
 #: name, operation, apiVersion, subresource. No apiVersion for Apply: an applier whose version moves keeps its
 #: one entry.
@@ -104,56 +100,30 @@ def is_reset(entries: object) -> bool:
     return isinstance(entries, list) and (not entries or (len(entries) == 1 and entries[0] == {}))
 
 
-def decode_request(entries: object) -> Owners:
+def decode_request(entries: object) -> Owners | None:
     """Owners from managedFields that a client wrote, brought to canonical form.
 
-    Raises ManagedFieldsInvalid with one error for each field that cannot be read.
+    None where an entry cannot be read: Kubernetes then goes on with what it knew, and tells nobody. Lengths and
+    characters of names are judged with the rest of metadata.
     """
     if not isinstance(entries, list):
-        raise ManagedFieldsInvalid([_error("", entries, "must be a list")])
-    errors: list[FieldError] = []
-    canonical = [_canonical(f"[{index}]", entry, errors) for index, entry in enumerate(entries)]
-    if errors:
-        raise ManagedFieldsInvalid(errors)
-    return decode(canonical)
+        return None
+    canonical = [_canonical(entry) for entry in entries]
+    return decode(entry for entry in canonical if entry is not None) if None not in canonical else None
 
 
-def _canonical(at: str, entry: Any, errors: list[FieldError]) -> Object:
-    if not isinstance(entry, dict):
-        errors.append(_error(at, entry, "must be an object"))
-        return {}
-    for name in _TEXTS:
-        if not isinstance(entry.get(name) or "", str):
-            errors.append(_error(f"{at}.{name}", entry[name], "must be a string"))
-            return {}
-    if entry.get("operation") not in (APPLY, UPDATE):
-        errors.append(_error(f"{at}.operation", entry.get("operation", ""), "must be `Apply` or `Update`"))
-    if entry.get("fieldsType") != "FieldsV1":
-        errors.append(_error(f"{at}.fieldsType", entry.get("fieldsType", ""), "must be `FieldsV1`"))
-    if not entry.get("apiVersion"):
-        errors.append(_error(f"{at}.apiVersion", "", "must not be empty"))
-    _check_lengths(at, entry, errors)
+def _canonical(entry: Any) -> Object | None:
+    if not isinstance(entry, dict) or entry.get("operation") not in (APPLY, UPDATE):
+        return None
+    if entry.get("fieldsType") != "FieldsV1" or not entry.get("apiVersion"):
+        return None
+    if not all(isinstance(entry.get(name) or "", str) for name in _TEXTS):
+        return None
     try:
         fields = parse(entry.get("fieldsV1") or {})
-    except (BadFieldSet, BadPathElement) as error:
-        errors.append(_error(f"{at}.fieldsV1", "", str(error)))
-        return {}
+    except (BadFieldSet, BadPathElement):
+        return None
     return {name: entry[name] for name in _TEXTS if entry.get(name)} | {"fieldsV1": fields}
-
-
-def _check_lengths(at: str, entry: Object, errors: list[FieldError]) -> None:
-    for name, limit in (("manager", _MAX_MANAGER_CHARS), ("subresource", _MAX_SUBRESOURCE_CHARS)):
-        text = entry.get(name) or ""
-        if len(text) > limit:
-            detail = f"Too long: may not be more than {limit} bytes"
-            errors.append(FieldError("FieldValueTooLong", f"metadata.managedFields{at}.{name}", detail))
-    if not (entry.get("manager") or "").isprintable():
-        errors.append(_error(f"{at}.manager", entry["manager"], "should only contain printable characters"))
-
-
-def _error(at: str, value: object, text: str) -> FieldError:
-    shown = encode_json(value).decode()
-    return FieldError("FieldValueInvalid", f"metadata.managedFields{at}", f"Invalid value: {shown}: {text}")
 
 
 def cap(owners: Owners) -> Owners:

@@ -20,25 +20,30 @@ _GRANULAR = (MAP, OPEN, SET, KEYED)
 
 def merge(live: Any, patch: Any, type: Type) -> Any:
     """The live value with the patch laid over it. Leaves are replaced, items are matched by identity."""
+    if same(live, patch):
+        return live
     if isinstance(live, dict) and isinstance(patch, dict) and type.merge in (MAP, OPEN):
         return _merge_maps(live, patch, type)
     if isinstance(live, list) and isinstance(patch, list) and type.merge in (SET, KEYED):
         return _merge_lists(live, patch, type)
-    if patch is None and live and type.merge in _GRANULAR:
-        # Null says nothing about what others put here; over an empty container it is a change like any.
-        return live
-    return live if same(live, patch) else patch
+    # Null says nothing about what others put in a container; over an empty one, or a scalar, it is a change like any.
+    return live if patch is None and live and live.__class__ in (dict, list) and type.merge in _GRANULAR else patch
 
 
 def _merge_maps(live: Object, patch: Object, type: Type) -> Object:
     out = live
     for name, value in patch.items():
-        field = type.field(name)
-        merged = value if name not in live or field is None else merge(live[name], value, field)
-        if name not in live or merged is not live[name]:
-            if out is live:
-                out = dict(live)
-            out[name] = merged
+        if name in live:
+            old = live[name]
+            field = type.field(name)
+            merged = value if field is None else merge(old, value, field)
+            if merged is old:
+                continue
+        else:
+            merged = value
+        if out is live:
+            out = dict(live)
+        out[name] = merged
     return out
 
 
@@ -46,13 +51,21 @@ def _merge_lists(live: list[Any], patch: list[Any], type: Type) -> Any:
     mine, theirs = elements_of(live, type), elements_of(patch, type)
     if mine is None or theirs is None:
         return patch
+    if mine == theirs and len(set(mine)) == len(mine):
+        item_type = type.element
+        out = [merge(old, new, item_type) for old, new in zip(live, patch, strict=True)]
+    else:
+        out = _merge_items(live, patch, mine, theirs, type)
+    unchanged = len(out) == len(live) and all(a is b for a, b in zip(out, live, strict=True))
+    return live if unchanged else out
+
+
+def _merge_items(live: list[Any], patch: list[Any], mine: list[str], theirs: list[str], type: Type) -> list[Any]:
     known = _unique(mine, live)
     merged: dict[str, Any] = {}
     for element, item in zip(theirs, patch, strict=True):
         merged[element] = merge(known[element], item, type.element) if element in known else item
-    out = [merged[element] if index < 0 else live[index] for element, index in _order(mine, list(merged), merged)]
-    unchanged = len(out) == len(live) and all(a is b for a, b in zip(out, live, strict=True))
-    return live if unchanged else out
+    return [merged[element] if index < 0 else live[index] for element, index in _order(mine, list(merged), merged)]
 
 
 def _unique(elements: list[str], items: list[Any]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ version and its endpoint takes every field.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.compare import Comparison
-from atoll.machinery.patch.fieldset import FieldSet
+from atoll.machinery.patch.fieldset import EMPTY, LEAF, FieldSet, from_paths, recursive_difference
 from atoll.machinery.patch.topology import TypeSchema
 
 #: An object and an apiVersion to the object in that version; its own apiVersion says what it is now.
@@ -23,28 +24,25 @@ Schemas: TypeAlias = Callable[[str], TypeSchema | None]
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """Top-level fields an endpoint ignores: those in `dropped`, or all but those in `kept`."""
+    """Fields an endpoint ignores: those in `dropped` with all beneath, and top-level ones that are not in `kept`."""
 
-    dropped: frozenset[str] = frozenset()
+    dropped: FieldSet = EMPTY
     kept: frozenset[str] | None = None
 
     def filter(self, fields: FieldSet) -> FieldSet:
         """The set without what the endpoint ignores."""
-        if not self.dropped and self.kept is None:
-            return fields
-        return {element: node for element, node in fields.items() if self._takes(element[2:])}
+        if self.kept is not None:
+            fields = {element: node for element, node in fields.items() if element[2:] in self.kept}
+        return recursive_difference(fields, self.dropped)
 
     def filter_all(self, comparison: Comparison) -> Comparison:
-        if not self.dropped and self.kept is None:
+        if self is TAKES_ALL:
             return comparison
         return Comparison(*(self.filter(fields) for fields in comparison))
 
-    def _takes(self, name: str) -> bool:
-        return name not in self.dropped and (self.kept is None or name in self.kept)
-
 
 TAKES_ALL = Reset()
-_MAIN_WITH_STATUS = Reset(dropped=frozenset({"status"}))
+_MAIN_WITH_STATUS = Reset(dropped={"f:status": LEAF})
 _STATUS = Reset(kept=frozenset({"status"}))
 
 
@@ -53,6 +51,12 @@ def reset_fields(subresource: str, has_status: bool) -> Reset:
     if subresource == "status":
         return _STATUS
     return _MAIN_WITH_STATUS if has_status and not subresource else TAKES_ALL
+
+
+@lru_cache(maxsize=64)
+def reset_paths(*paths: str) -> Reset:
+    """What an endpoint ignores that leaves these dotted paths as they are."""
+    return Reset(dropped=from_paths([tuple(f"f:{name}" for name in path.split(".")) for path in paths]))
 
 
 class TrackOptions(msgspec.Struct, frozen=True, kw_only=True):

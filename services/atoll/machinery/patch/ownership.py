@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.compare import Comparison, compare
-from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, difference, intersection
+from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, intersection
 from atoll.machinery.patch.managers import Entry, Identity, Owners
 from atoll.machinery.patch.options import Reset, Versions
 from atoll.machinery.patch.topology import LEAF as LEAF_TYPE
@@ -76,12 +76,19 @@ def settle(owners: Owners, changes: Changes, writer: Identity | None = None) -> 
     return Settled(left, taken)
 
 
-def reconcile(owners: Owners, versions: Versions) -> Owners:
-    """Owners as the present schema sees them: what became atomic is owned whole, gone versions go."""
+def reconcile(owners: Owners, versions: Versions, sound: FieldSet = EMPTY) -> Owners:
+    """Owners as the present schema sees them: what became atomic is owned whole, gone versions go.
+
+    `sound` is a set that this very schema made: an entry that equals it is not walked.
+    """
     out: Owners = {}
     for identity, entry in owners.items():
         schema = versions.schema(entry.who.api_version)
-        if schema is not None:
+        if schema is None:
+            continue
+        if entry.who.api_version == versions.own and entry.fields == sound:
+            out[identity] = entry
+        else:
             out[identity] = entry.owning(_reconciled(entry.fields, schema.root))
     return out
 

@@ -18,9 +18,9 @@ from atoll.machinery.patch.strategic_lists import (
     merge_list,
     ordered,
 )
+from atoll.machinery.patch.strategic_values import DROPPED, PATCH, is_directive, raw, taken
 from atoll.machinery.patch.topology import Type, type_schema
 
-PATCH = "$patch"
 RETAIN_KEYS = "$retainKeys"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
@@ -40,29 +40,26 @@ def strategic_merge(document: Object, patch: object, source: Object, definitions
         raise UndecodablePatch("error decoding patch: exceeded max depth") from None
 
 
-def merge_map(original: Object | None, patch: Object, type: Type | None) -> Object:
-    """Merge one map, or make a value of the patch where there is no original.
-
-    `type` is None where the schema says nothing: maps merge, lists are replaced.
-    """
+def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
+    """Merge one map. `type` is None where the schema says nothing: maps merge, lists are replaced."""
     directive = patch.get(PATCH)
     if directive == "replace":
-        return _bare(patch, type)
+        replaced: Object = raw(patch, type)
+        return replaced
     if directive == "delete":
         return {}
-    if directive is not None and directive != "merge":
+    if directive is not None:
         raise UndecodablePatch(f"unknown patch type found: {directive!r}")
-    out = dict(original or {})
-    if original is not None:
-        _retain_keys(out, patch)
+    out = dict(original)
+    _retain_keys(out, patch)
     _refuse_unknown_directives(patch, type)
     for name, value in _directed(patch, _DELETE_PRIMITIVES):
         _delete_primitives(out, name, value)
     for name, value in patch.items():
-        if not _is_directive(name, type):
+        if not is_directive(name, type):
             _merge_field(out, name, value, type)
     for name, order in _directed(patch, _SET_ORDER):
-        _set_order(out, name, order, patch, original or {}, type)
+        _set_order(out, name, order, patch, original, type)
     return out
 
 
@@ -72,14 +69,15 @@ def _merge_field(out: Object, name: str, value: Any, type: Type | None) -> None:
     old = out.get(name)
     if value is None:
         out.pop(name, None)
-    elif isinstance(value, dict):
-        merges = isinstance(old, dict) and not (field is not None and field.patch_replaces)
-        if merges or value.get(PATCH) != "delete":
-            out[name] = merge_map(old if merges else None, value, field)
-    elif isinstance(value, list):
-        out[name] = merge_list(old if isinstance(old, list) else [], value, field, name, merge_map)
+    elif isinstance(value, dict) and isinstance(old, dict):
+        replaces = field is not None and field.patch_replaces
+        out[name] = raw(value, field) if replaces else merge_map(old, value, field)
+    elif isinstance(value, list) and isinstance(old, list):
+        out[name] = merge_list(old, value, field, name, merge_map)
+    elif (made := taken(value, field)) is not DROPPED:
+        out[name] = made
     else:
-        out[name] = value
+        out.pop(name, None)
 
 
 def _directed(patch: Object, prefix: str) -> list[tuple[str, Any]]:
@@ -101,15 +99,10 @@ def _retain_keys(out: Object, patch: Object) -> None:
             del out[name]
 
 
-def _is_directive(name: str, type: Type | None) -> bool:
-    """Whether a key of a patch is a directive; schemas may declare fields of such names ($ref, $schema)."""
-    return name[:1] == "$" and not (type is not None and type.declares(name))
-
-
 def _refuse_unknown_directives(patch: Object, type: Type | None) -> None:
     for name in patch:
         known = name in (PATCH, RETAIN_KEYS) or name.startswith((_DELETE_PRIMITIVES, _SET_ORDER))
-        if not known and _is_directive(name, type):
+        if not known and is_directive(name, type):
             raise UndecodablePatch(f"unknown directive in strategic merge patch: {name}")
 
 
@@ -129,8 +122,3 @@ def _set_order(out: Object, name: str, order: Any, patch: Object, original: Obje
         return
     key = field.patch_key if field is not None else ""
     out[name] = ordered(merged, order, sent or [], old if isinstance(old, list) else [], key)
-
-
-def _bare(patch: Object, type: Type | None) -> Object:
-    """The patch itself as a value: without its directive, its nulls and the directives beneath."""
-    return merge_map(None, {name: value for name, value in patch.items() if name != PATCH}, type)

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
+from atoll.machinery.patch.strategic_values import PATCH, raw
 from atoll.machinery.patch.topology import Type
 
-_PATCH = "$patch"
-MergeMap: TypeAlias = Callable[[Object | None, Object, Type | None], Object]
+MergeMap: TypeAlias = Callable[[Object, Object, Type | None], Object]
 
 
 def list_of(value: Any, complaint: str) -> list[Any]:
@@ -33,23 +33,13 @@ def delete_primitives(old: list[Any], values: list[Any]) -> list[Any]:
 def merge_list(old: list[Any], patch: list[Any], type: Type | None, name: str, merge_map: MergeMap) -> list[Any]:
     """Merge a list as its schema says, or take the patch's where it does not merge."""
     if type is None or not type.patch_merges:
-        return [_without_directives(item, type, merge_map) for item in patch if not _is_deletion(item)]
+        replaced: list[Any] = raw(patch, type)
+        return replaced
     if not any(isinstance(item, dict) for item in (*old, *patch)):
         return _merge_primitives(old, patch)
     if not type.patch_key:
         raise PatchDoesNotApply(f"cannot merge lists without merge key for {name}")
     return _merge_items(old, patch, type, merge_map)
-
-
-def _is_deletion(item: Any) -> bool:
-    return isinstance(item, dict) and item.get(_PATCH) == "delete"
-
-
-def _without_directives(item: Any, type: Type | None, merge_map: MergeMap) -> Any:
-    if not isinstance(item, dict):
-        return item
-    element = type.element if type is not None else None
-    return merge_map(None, {name: value for name, value in item.items() if name != _PATCH}, element)
 
 
 def _merge_primitives(old: list[Any], patch: list[Any]) -> list[Any]:
@@ -63,7 +53,7 @@ def _merge_items(old: list[Any], patch: list[Any], type: Type, merge_map: MergeM
     key = type.patch_key
     normal, deleted, is_replacement = _sorted_out(patch, key)
     if is_replacement:
-        return [_without_directives(item, type, merge_map) for item in normal]
+        return [raw(item, type.element) for item in normal]
     merged: dict[bytes, Any] = {}
     for item in old:
         identity = _identity(item, key)
@@ -73,7 +63,7 @@ def _merge_items(old: list[Any], patch: list[Any], type: Type, merge_map: MergeM
         identity = _identity(item, key)
         known = merged.get(identity)
         if known is None:
-            merged[identity] = _without_directives(item, type, merge_map)
+            merged[identity] = raw(item, type.element)
         else:
             merged[identity] = merge_map(known, item, type.element)
     return _arranged(list(merged.values()), normal, old, key)
@@ -85,14 +75,12 @@ def _sorted_out(patch: list[Any], key: str) -> tuple[list[Any], set[bytes], bool
     deleted: set[bytes] = set()
     is_replacement = False
     for item in patch:
-        directive = item.get(_PATCH) if isinstance(item, dict) else None
+        directive = item.get(PATCH) if isinstance(item, dict) else None
         if directive == "delete":
             deleted.add(_identity(item, key))
         elif directive == "replace":
             is_replacement = True
-            rest = {name: value for name, value in item.items() if name != _PATCH}
-            normal.extend([rest] if rest else [])
-        elif directive in (None, "merge"):
+        elif directive is None:
             normal.append(item)
         else:
             raise UndecodablePatch(f"unknown patch type found: {directive!r}")
@@ -116,7 +104,7 @@ def ordered(merged: list[Any], order: list[Any], patch: list[Any], old: list[Any
     wanted = [_identity(item, key) for item in order]
     asked = iter(wanted)
     for item in patch:
-        is_absent = isinstance(item, dict) and item.get(_PATCH) in ("delete", "replace")
+        is_absent = isinstance(item, dict) and item.get(PATCH) in ("delete", "replace")
         # Membership consumes the iterator, so each item must come after the one before it.
         if not is_absent and _identity(item, key) not in asked:
             raise PatchDoesNotApply("the order in patch list doesn't match $setElementOrder list")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.object_meta import OBJECT_META
@@ -25,21 +25,31 @@ OPEN: Final = 4
 _REF = "#/components/schemas/"
 _MAX_REFS = 32
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
+#: Python types whose values a scalar takes without a further look. Floats are looked at: some are no integers.
+_PLAIN: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": int}
 _TYPE_META: Object = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+
+
+#: What Go's types of built-in kinds have in every object, empty or not, so that it never comes nor goes.
+_STRUCTS = ("spec", "status")
 
 
 class Type:
     """One place of a schema. `merge` is LEAF, MAP, SET, KEYED or OPEN; the rest depends on it.
 
     scalar   type name of a scalar leaf, "" where the value's type is not judged
+    plain    the Python type of the scalar's values, Type (which no value has) where there is none
+    is_map, is_list   what a value must be, atomic ones too; neither where anything may stand
     keys     field names that identify an item of a KEYED list
     defaults their values for items that leave them out
+    structs  fields of a built-in kind that are never absent
     patch_*  what strategic merge does with lists here (it has its own markers)
     """
 
     __slots__ = (
         "_compiled", "_element", "_element_source", "_is_open", "_preserves", "_properties", "_schema",
-        "defaults", "keys", "merge", "patch_key", "patch_merges", "patch_replaces", "scalar",
+        "defaults", "is_list", "is_map", "keys", "merge", "patch_key", "patch_merges", "patch_replaces",
+        "places", "plain", "scalar", "structs",
     )  # fmt: skip
 
     def __init__(self, schema: TypeSchema, source: Object, preserves: bool = False) -> None:
@@ -47,7 +57,11 @@ class Type:
         # Preserving unknown fields holds for all that is declared beneath, up to the next reference.
         self._preserves = preserves or bool(source.get("x-kubernetes-preserve-unknown-fields"))
         self._properties: Mapping[str, Object] = source.get("properties") or {}
+        is_builtin = "x-kubernetes-group-version-kind" in source
+        self.structs = tuple(name for name in _STRUCTS if is_builtin and name in self._properties)
         self._compiled: dict[str, Type] = {}
+        #: Declared fields that were met, by name.
+        self.places: dict[str, Place] = {}
         self._element: Type | None = None
         self._element_source: Object | None = None
         self._is_open = False
@@ -58,8 +72,10 @@ class Type:
         self.patch_merges = "merge" in strategies
         self.patch_replaces = "replace" in strategies
         self.patch_key: str = source.get("x-kubernetes-patch-merge-key") or ""
-        is_list = source.get("type") == "array"
-        self.merge: int = self._list(source) if is_list else self._map_or_leaf(source)
+        self.is_map = False
+        self.is_list = source.get("type") == "array"
+        self.merge: int = self._list(source) if self.is_list else self._map_or_leaf(source)
+        self.plain: type = _PLAIN.get(self.scalar, Type)
 
     def _list(self, source: Object) -> int:
         self._element_source = source.get("items") or {}
@@ -95,9 +111,10 @@ class Type:
         elif extra is not False:
             # An object of which nothing is said (RawExtension, JSON) is free-form.
             self._is_open = extra is not None or self._preserves or not self._properties
+        self.is_map = bool(self._properties) or self._element_source is not None
         if source.get("x-kubernetes-map-type") == "atomic":
             return LEAF
-        return MAP if self._properties or self._element_source is not None else OPEN
+        return MAP if self.is_map else OPEN
 
     def declares(self, name: str) -> bool:
         """Whether a field of that name is declared (an entry of a map is not)."""
@@ -113,6 +130,14 @@ class Type:
             return self.element if self._is_open or self._element_source is not None else None
         return self._compiled.setdefault(name, self._schema.compile(source, self._preserves))
 
+    def place(self, name: str) -> Place:
+        """What there is to know of a field or map entry; declared fields are kept in `places`."""
+        field, is_declared = self.field(name), name in self._properties
+        found = ("f:" + name, field, field.plain if field is not None else Type, is_declared)
+        if is_declared:
+            self.places[name] = found
+        return found
+
     @property
     def element(self) -> Type:
         """Type of list items or map entries; open where the schema does not say."""
@@ -120,6 +145,10 @@ class Type:
             source = self._element_source
             self._element = self._schema.open if source is None else self._schema.compile(source, self._preserves)
         return self._element
+
+
+#: A field's path element, its type as `Type.field` gives it, that type's `plain`, and whether it is declared.
+Place: TypeAlias = "tuple[str, Type | None, type, bool]"
 
 
 class TypeSchema:
@@ -180,11 +209,11 @@ def _reference(source: Object) -> str | None:
 def _with_metadata(schema: TypeSchema, source: Object) -> Object:
     """An object's schema with what every object has: apiVersion, kind and the full ObjectMeta.
 
-    A CRD says only `metadata: {type: object}`; its real shape is Kubernetes' own.
+    A CRD says `metadata: {type: object}`, perhaps with rules for the name; its real shape is Kubernetes' own.
     """
     properties = source.get("properties") or {}
     metadata = schema.resolve(properties.get("metadata") or {})
-    if not metadata.get("properties"):
+    if "managedFields" not in (metadata.get("properties") or {}):
         metadata = OBJECT_META
     return {**source, "properties": {**properties, **_TYPE_META, "metadata": metadata}}
 

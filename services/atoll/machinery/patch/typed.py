@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.patch.check import problems
 from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join
-from atoll.machinery.patch.items import grouped
+from atoll.machinery.patch.items import by_element, grouped
 from atoll.machinery.patch.topology import KEYED, MAP, OPEN, SET, Type
 
 #: Fields of metadata that no manager owns: the server's own, and the object's identity.
@@ -20,42 +21,76 @@ UNOWNED_METADATA = frozenset(
 )  # fmt: skip
 
 
+class Untyped(Exception):
+    """A value that its schema cannot type; `check.refuse` says why."""
+
+
 def to_set(value: Object, type: Type) -> FieldSet:
     """The fields a value sets, as apply owns them: leaves, list items, map entries, and empty containers.
 
     A struct or a list that holds something is not owned itself, so several appliers can share it; an empty
-    list that merges is not owned at all, as in Kubernetes.
+    list that merges is not owned at all, as in Kubernetes. What does not fit the schema is a leaf.
     """
-    return _set_node(value, type) or {}
+    return _set_node(value, type, False) or {}
 
 
-def _set_node(value: Any, type: Type) -> FieldSet | None:
-    """The node of one place; None where nothing in it is owned."""
+def typed_set(value: Object, type: Type) -> FieldSet:
+    """What `to_set` gives, of a value that fits its schema in every place. Raises Untyped."""
+    return _set_node(value, type, True) or {}
+
+
+def _set_node(value: Any, type: Type, is_strict: bool, is_member: bool = False) -> FieldSet | None:
+    """The node of one place; None where nothing in it is owned. `is_member`: the place itself is owned too."""
     merge = type.merge
-    if not value:
-        return None if isinstance(value, list) and merge in (SET, KEYED) else LEAF
-    if isinstance(value, dict) and merge in (MAP, OPEN):
-        return _set_fields(value, type)
-    if isinstance(value, list) and merge in (SET, KEYED):
-        groups = grouped(value, type)
-        if groups is not None:
-            return {
-                element: join(True, _set_node(items[0], type.element) or LEAF) if len(items) == 1 else LEAF
-                for element, items in groups.items()
-            }
+    if merge in (MAP, OPEN):
+        if value and value.__class__ is dict:
+            return _set_fields(value, type, is_strict, is_member)
+    elif merge in (KEYED, SET) and value.__class__ is list:
+        if not value:
+            return None
+        found = _set_items(value, type, is_strict)
+        if found is not None:
+            return join(is_member, found)
+    if is_strict and value is not None and value.__class__ is not type.plain and problems(value, type):
+        raise Untyped
     return LEAF
 
 
-def _set_fields(value: Object, type: Type) -> FieldSet | None:
-    out: FieldSet = {}
+def _set_fields(value: Object, type: Type, is_strict: bool, is_member: bool) -> FieldSet | None:
+    out: FieldSet = {SELF: LEAF} if is_member else {}
+    known = type.places.get
     for name, child in value.items():
-        field = type.field(name)
-        node = LEAF if field is None else _set_node(child, field)
-        if not type.declares(name):
-            out["f:" + name] = join(True, node or LEAF)
-        elif node is not None:
-            out["f:" + name] = node
-    return out or None
+        element, field, plain, is_declared = known(name) or type.place(name)
+        if child.__class__ is plain:
+            out[element] = LEAF
+        elif field is None:
+            if is_strict:
+                raise Untyped
+            out[element] = LEAF
+        elif is_declared:
+            node = _set_node(child, field, is_strict)
+            if node is not None:
+                out[element] = node
+        else:
+            # An entry of a map is owned itself, a declared field only through what it holds.
+            out[element] = _set_node(child, field, is_strict, True) or LEAF
+    return out if len(out) > is_member else None
+
+
+def _set_items(value: list[Any], type: Type, is_strict: bool) -> FieldSet | None:
+    """The node of a list that has items; None where an item has no path element."""
+    items, element = by_element(value, type), type.element
+    if items is not None:
+        return {key: _set_node(item, element, is_strict, True) or LEAF for key, item in items.items()}
+    if is_strict:
+        raise Untyped
+    groups = grouped(value, type)
+    if groups is None:
+        return None
+    return {
+        key: _set_node(items[0], element, False, True) or LEAF if len(items) == 1 else LEAF
+        for key, items in groups.items()
+    }
 
 
 def whole_node(value: Any, type: Type | None) -> FieldSet:
@@ -92,6 +127,10 @@ def created_set(obj: Object, root: Type) -> FieldSet:
             if owned:
                 node = whole_node(owned, root.field(name))
                 out["f:metadata"] = {element: child for element, child in node.items() if element != SELF}
+        elif name in root.structs and isinstance(value, dict):
+            node = {element: child for element, child in whole_node(value, root.field(name)).items() if element != SELF}
+            if node:
+                out["f:" + name] = node
         elif name not in {"apiVersion", "kind"}:
             out["f:" + name] = whole_node(value, root.field(name))
     return out

@@ -41,14 +41,14 @@ def track_update(
     """Set new["metadata"]["managedFields"] after a write other than apply.
 
     `live` is None on create; `now` is RFC 3339 in UTC, to the second. managedFields the client sent are taken
-    over, `[]` or `[{}]` forget all owners, none keep the live ones, as do those sent to a subresource. An
-    object without owners (they were reset) stays so until somebody applies. Raises ManagedFieldsInvalid.
+    over, `[]` or `[{}]` forget all owners, none keep the live ones, as do unreadable ones and those sent to a
+    subresource. An object without owners (they were reset) stays so until somebody applies.
     """
     metadata = new["metadata"]
-    if live is None and not metadata.get("managedFields"):
+    owners, is_kept = _given(live, metadata, who)
+    if live is None and not owners:
         _set(new, _created(new, who, schema, now, options))
         return
-    owners, is_kept = _given(live, metadata, who)
     if live is not None and not owners:
         _set(new, {})
         return
@@ -77,7 +77,8 @@ def _given(live: Object | None, metadata: Object, who: Manager) -> tuple[Owners,
         return decode(kept), True
     if is_reset(sent):
         return {}, False
-    return decode_request(sent), False
+    given = decode_request(sent)
+    return (decode(kept), True) if given is None else (given, False)
 
 
 def _attributed(owners: Owners, changes: Changes, who: Manager, versions: Versions, now: str) -> Owners:

@@ -66,6 +66,16 @@ def client_context(ca_pem: bytes, client: Pair | None = None) -> ssl.SSLContext:
     return context
 
 
+def public_context(client: Pair | None = None) -> ssl.SSLContext:
+    """A client context that trusts the roots this machine trusts, checks names, and presents `client` if asked."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _harden(context)
+    context.load_default_certs()
+    if client is not None:
+        _load_pair(context, client)
+    return context
+
+
 def client_identity(certificate_der: bytes) -> ClientIdentity:
     """Read a client certificate as Kubernetes does: user from the common name, groups from the
     organizations, uid from its own attribute. Costs about 50 µs; keep the answer with the connection.

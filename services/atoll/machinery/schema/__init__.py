@@ -4,8 +4,8 @@ Here belong: bytes to JSON values (`decode`), schemas compiled once and walked m
 that a CustomResourceDefinition or an APIResourceSchema must keep (`crd`), and the pieces of OpenAPI documents that
 follow from them (`openapi`). Everything is pure: values in, values and field errors out.
 
-Not here: what a kind is (`kinds`), expressions in x-kubernetes-validations (they are kept and only announced),
-conversion, storage, and who may write what.
+Not here: what a kind is (`kinds`), expressions in x-kubernetes-validations (`kinds.rules`), conversion, storage, and
+who may write what.
 """
 
 from atoll.machinery.schema.structural import StructuralSchema, compile_schema, has_rules, schema_for

@@ -264,7 +264,7 @@ def duplicates(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
 
     The identity is the item of a set, and the object of its key fields in a list that is a map.
     """
-    if len(value) < 2:
+    if len(value) < 2 or (len(node.map_keys) == 1 and _differ_by_name(value, node.map_keys[0])):
         return []
     seen: dict[Any, int] = {}
     found = []
@@ -275,6 +275,12 @@ def duplicates(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
         if seen[mark] == 2:
             found.append((index, identity))
     return found
+
+
+def _differ_by_name(value: list[Any], key: str) -> bool:
+    """Whether all items are objects with different strings at the key, as most lists that are maps have them."""
+    names = [item.get(key) if type(item) is dict else None for item in value]
+    return len(set(map(type, names))) == 1 and type(names[0]) is str and len(set(names)) == len(names)
 
 
 def _identity(node: Node, item: Any) -> Any:

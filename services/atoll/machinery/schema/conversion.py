@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ from urllib.parse import urlsplit
 from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.process.certificaterequests import certificates_problem
 from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported, required
 
 _REVIEW_VERSIONS = ("v1", "v1beta1")
@@ -39,6 +42,7 @@ def _webhook_errors(webhook: Object, path: str, allow_service: bool) -> Iterator
     if not isinstance(config, dict):
         yield required(at, "required when strategy is set to Webhook")
     else:
+        yield from bundle_errors(config.get("caBundle"), f"{at}.caBundle")
         url, service = config.get("url"), config.get("service")
         if (url is None) == (service is None):
             yield required(at, "exactly one of url or service is required")
@@ -67,6 +71,19 @@ def _url_errors(url: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, parts.fragment, "fragments are not permitted in the URL")
     if parts.query:
         yield invalid(path, parts.query, "query parameters are not permitted in the URL")
+
+
+def bundle_errors(bundle: Any, path: str) -> Iterator[FieldError]:
+    """What keeps a caBundle from verifying anybody. On update one that was no better before is let be."""
+    if not isinstance(bundle, str) or not bundle:
+        return
+    try:
+        problem = certificates_problem(base64.b64decode(bundle, validate=True))
+    except (binascii.Error, ValueError):
+        problem = "not base64"
+    if problem:
+        text = "unable to load root certificates: unable to parse bytes as PEM block"
+        yield invalid(path, "<certificate data>", text)
 
 
 def _service_errors(service: Object, path: str) -> Iterator[FieldError]:

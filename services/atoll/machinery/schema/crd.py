@@ -15,17 +15,18 @@ from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.accept import same
-from atoll.machinery.schema.conversion import conversion_errors
-from atoll.machinery.schema.definition import definition_errors, unrecognized_formats
+from atoll.machinery.schema.conversion import bundle_errors, conversion_errors
+from atoll.machinery.schema.definition import RuleChecks, definition_errors, unrecognized_formats
 from atoll.machinery.schema.fielderrors import invalid, not_supported, quote, required
-from atoll.machinery.schema.structural import has_rules
 from atoll.machinery.schema.version import version_errors
 
 APPROVED_ANNOTATION = "api-approved.kubernetes.io"
-RULES_WARNING = "x-kubernetes-validations are stored but not yet enforced by this server"
-WEBHOOK_WARNING = "conversion webhooks are stored but not yet called by this server"
+SERVICE_WARNING = (
+    "spec.conversion.webhook.clientConfig.service: services cannot be reached from here, conversion will fail; use url"
+)
 _APPROVAL_HELP = "see https://github.com/kubernetes/enhancements/pull/1111"
 _PREFIX = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_BUNDLE = "spec.conversion.webhook.clientConfig.caBundle"
 #: Groups of Kubernetes itself that have no dot.
 _SHORT_GROUPS = frozenset({"apps", "autoscaling", "batch", "extensions", "policy"})
 
@@ -56,24 +57,29 @@ def add_stored_version(obj: Object) -> None:
         status["storedVersions"] = [*stored, names[0]]
 
 
-def validate_crd(obj: Object, *, system: bool = False) -> list[FieldError]:
+def validate_crd(obj: Object, *, system: bool = False, rules: RuleChecks | None = None) -> list[FieldError]:
     """Every reason to refuse a new CustomResourceDefinition, after `default_crd` and `add_stored_version`.
 
     `system` allows the empty group, whose definitions are named `<plural>.core`: the system brings such, tenants
-    do not. Metadata but for the name is judged with every kind's.
+    do not. Metadata but for the name is judged with every kind's. `rules` judges x-kubernetes-validations.
     """
     return [
         *_name_errors(obj, system),
-        *_spec_errors(obj, system, {}),
+        *_spec_errors(obj, system, {}, rules),
         *_status_errors(obj),
         *_approval_errors(obj, None),
     ]
 
 
-def validate_crd_update(obj: Object, old: Object, *, system: bool = False) -> list[FieldError]:
-    """Every reason to refuse a changed CustomResourceDefinition. Versions that did not change are not judged again."""
+def validate_crd_update(
+    obj: Object, old: Object, *, system: bool = False, rules: RuleChecks | None = None
+) -> list[FieldError]:
+    """Every reason to refuse a changed CustomResourceDefinition. Versions that did not change are not judged again,
+    nor are the rules of a schema that did not change."""
     known = {name: each for each in _versions(old) if isinstance(name := each.get("name"), str)}
-    errors = [*_spec_errors(obj, system, known), *_immutable_errors(obj, old), *_status_errors(obj)]
+    errors = [*_spec_errors(obj, system, known, rules), *_immutable_errors(obj, old), *_status_errors(obj)]
+    if list(bundle_errors(_bundle(old), _BUNDLE)):
+        errors = [error for error in errors if error.field != _BUNDLE]
     return [*errors, *_approval_errors(obj, old)]
 
 
@@ -88,7 +94,7 @@ def crd_warnings(obj: Object, old: Object | None = None) -> list[str]:
     return [warning for warning in dict.fromkeys(_warnings(obj)) if warning not in before]
 
 
-def validate_resource_schema(obj: Object) -> list[FieldError]:
+def validate_resource_schema(obj: Object, *, rules: RuleChecks | None = None) -> list[FieldError]:
     """Every reason to refuse an APIResourceSchema. That its spec cannot change is admission's to say."""
     spec = _mapping(obj, "spec")
     errors = list(_resource_schema_name_errors(obj, spec))
@@ -100,7 +106,7 @@ def validate_resource_schema(obj: Object) -> list[FieldError]:
     errors += _scope_errors(spec)
     errors += _required_names(spec)
     errors += _names_errors(_mapping(spec, "names"), "spec.names")
-    errors += _version_list_errors(obj, (), {})
+    errors += _version_list_errors(obj, (), {}, rules)
     errors += _resource_schema_conversion_errors(spec)
     return [*errors, *_approval_errors(obj, None)]
 
@@ -166,7 +172,9 @@ def _names_errors(names: Object, path: str) -> Iterator[FieldError]:
 # --- spec ----------------------------------------------------------------------------------------------------
 
 
-def _spec_errors(obj: Object, system: bool, known: dict[str, Object]) -> Iterator[FieldError]:
+def _spec_errors(
+    obj: Object, system: bool, known: dict[str, Object], rules: RuleChecks | None
+) -> Iterator[FieldError]:
     spec = _mapping(obj, "spec")
     group = spec.get("group")
     if isinstance(group, str) and group:
@@ -174,7 +182,7 @@ def _spec_errors(obj: Object, system: bool, known: dict[str, Object]) -> Iterato
     elif not system:
         yield required("spec.group")
     yield from _scope_errors(spec)
-    yield from _version_list_errors(obj, ("openAPIV3Schema",), known)
+    yield from _version_list_errors(obj, ("openAPIV3Schema",), known, rules)
     yield from _required_names(spec)
     yield from _names_errors(_mapping(spec, "names"), "spec.names")
     yield from conversion_errors(spec.get("conversion"), "spec.conversion", allow_service=True)
@@ -183,7 +191,9 @@ def _spec_errors(obj: Object, system: bool, known: dict[str, Object]) -> Iterato
         yield invalid("spec.preserveUnknownFields", True, text)
 
 
-def _version_list_errors(obj: Object, steps: tuple[str, ...], known: dict[str, Object]) -> Iterator[FieldError]:
+def _version_list_errors(
+    obj: Object, steps: tuple[str, ...], known: dict[str, Object], rules: RuleChecks | None
+) -> Iterator[FieldError]:
     """Versions with their schemas, which stand at `schema` and `steps` below; `known` are those judged before."""
     versions = _versions(obj)
     for index, version in enumerate(versions):
@@ -192,14 +202,13 @@ def _version_list_errors(obj: Object, steps: tuple[str, ...], known: dict[str, O
             yield invalid(
                 f"{path}.name", name or "", ",".join(problems) if isinstance(name, str) else "must be a string"
             )
-        schema: Any = version.get("schema")
-        for step in steps:
-            schema = schema.get(step) if isinstance(schema, dict) else None
-        at = ".".join([path, "schema", *steps])
+        schema, at = _schema_of(version, steps), ".".join([path, "schema", *steps])
         if schema is None:
             yield required(at)
-        if not isinstance(name, str) or not same(version, known.get(name)):
-            errors = _schema_errors(version, schema, at)
+        before = known.get(name) if isinstance(name, str) else None
+        if before is None or not same(version, before):
+            unchanged = before is not None and same(schema, _schema_of(before, steps))
+            errors = _schema_errors(version, schema, at, None if unchanged else rules)
             yield from errors
             yield from version_errors(version, schema if not errors else None, path)
     shown = [each.get("name") for each in versions]
@@ -209,12 +218,19 @@ def _version_list_errors(obj: Object, steps: tuple[str, ...], known: dict[str, O
         yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
 
 
-def _schema_errors(version: Object, schema: Any, path: str) -> list[FieldError]:
+def _schema_of(version: Object, steps: tuple[str, ...]) -> Any:
+    schema: Any = version.get("schema")
+    for step in steps:
+        schema = schema.get(step) if isinstance(schema, dict) else None
+    return schema
+
+
+def _schema_errors(version: Object, schema: Any, path: str, rules: RuleChecks | None) -> list[FieldError]:
     if schema is None:
         return []
     subresources = version.get("subresources")
     has_status = isinstance(subresources, dict) and subresources.get("status") is not None
-    return definition_errors(schema, path, has_status=has_status)
+    return definition_errors(schema, path, has_status=has_status, rules=rules)
 
 
 def _resource_schema_conversion_errors(spec: Object) -> list[FieldError]:
@@ -270,7 +286,7 @@ def _status_errors(obj: Object) -> Iterator[FieldError]:
 
 def _approval_errors(obj: Object, old: Object | None) -> list[FieldError]:
     group = _mapping(obj, "spec").get("group")
-    if not isinstance(group, str) or not f".{group}".endswith((".k8s.io", ".kubernetes.io")):
+    if not isinstance(group, str) or not is_protected(group):
         return []
     state, reason = approval(obj)
     if state in ("approved", "unapproved") or (old is not None and approval(old)[0] == state):
@@ -279,6 +295,11 @@ def _approval_errors(obj: Object, old: Object | None) -> list[FieldError]:
     if state == "missing":
         return [required(field, reason)]
     return [invalid(field, _mapping(obj, "metadata", "annotations").get(APPROVED_ANNOTATION), reason)]
+
+
+def is_protected(group: str) -> bool:
+    """Whether a group is one that only Kubernetes hands out."""
+    return f".{group}".endswith((".k8s.io", ".kubernetes.io"))
 
 
 def approval(obj: Object) -> tuple[str, str]:
@@ -303,15 +324,18 @@ def approval(obj: Object) -> tuple[str, str]:
     return "invalid", f"{text}, {_APPROVAL_HELP}"
 
 
+def _bundle(obj: Object) -> Any:
+    return _mapping(obj, "spec", "conversion", "webhook", "clientConfig").get("caBundle")
+
+
 def _warnings(obj: Object) -> Iterator[str]:
     schemas = [version["schema"] for version in _versions(obj) if isinstance(version.get("schema"), dict)]
     sources = [source for schema in schemas if isinstance(source := schema.get("openAPIV3Schema", schema), dict)]
     for source in sources:
         yield from (f"unrecognized format {quote(name)}" for name in unrecognized_formats(source))
-    if any(map(has_rules, sources)):
-        yield RULES_WARNING
-    if _mapping(obj, "spec", "conversion").get("strategy") == "Webhook":
-        yield WEBHOOK_WARNING
+    several = len(_versions(obj)) > 1
+    if several and _mapping(obj, "spec", "conversion", "webhook", "clientConfig").get("service") is not None:
+        yield SERVICE_WARNING
 
 
 def _mapping(obj: Any, *path: str) -> Object:

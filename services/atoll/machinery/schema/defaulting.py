@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
@@ -22,27 +22,34 @@ from atoll.machinery.schema.structure import is_set
 _ITEM = 0
 
 Steps = tuple[str | int, ...]
+Judge = Callable[[Object, str], list[FieldError]]
 
 
-def default_errors(schema: Object, path: str) -> list[FieldError]:
-    """Every default that has unknown fields or does not validate. `path` is the schema's field."""
+def default_errors(schema: Object, path: str, judge: Judge | None = None) -> list[FieldError]:
+    """Every default that has unknown fields or does not validate. `path` is the schema's field.
+
+    `judge` is asked about the defaults that do, with their part of the schema and their field.
+    """
     root = {**schema, "x-kubernetes-embedded-resource": True}
-    return list(_errors(root, path, (), in_metadata=False))
+    return list(_errors(root, path, (), judge, in_metadata=False))
 
 
-def _errors(schema: Object, path: str, steps: Steps, *, in_metadata: bool) -> Iterator[FieldError]:
+def _errors(
+    schema: Object, path: str, steps: Steps, judge: Judge | None, *, in_metadata: bool
+) -> Iterator[FieldError]:
     embedded = is_set(schema, "x-kubernetes-embedded-resource")
     if embedded:
         in_metadata, steps = False, ()
     value = schema.get("default")
     if value is not None:
         check = _metadata_errors if in_metadata else _value_errors
-        yield from check(schema, value, f"{path}.default", steps)
+        found = list(check(schema, value, f"{path}.default", steps))
+        yield from found or (judge(schema, f"{path}.default") if judge is not None else ())
     if isinstance(schema.get("items"), dict):
-        yield from _errors(schema["items"], f"{path}.items", (*steps, _ITEM), in_metadata=in_metadata)
+        yield from _errors(schema["items"], f"{path}.items", (*steps, _ITEM), judge, in_metadata=in_metadata)
     for key, child in (schema.get("properties") or {}).items():
         inside = in_metadata or (embedded and key in META_FIELDS)
-        yield from _errors(child, f"{path}.properties[{key}]", (*steps, key), in_metadata=inside)
+        yield from _errors(child, f"{path}.properties[{key}]", (*steps, key), judge, in_metadata=inside)
 
 
 def _value_errors(schema: Object, value: Any, path: str, _: Steps) -> Iterator[FieldError]:

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema import formats
-from atoll.machinery.schema.defaulting import default_errors
+from atoll.machinery.schema.defaulting import Judge, default_errors
 from atoll.machinery.schema.fielderrors import forbidden, invalid
 from atoll.machinery.schema.keywords import has_unsupported, keyword_errors
 from atoll.machinery.schema.shape import children, shape_errors
@@ -35,21 +35,53 @@ _ROOT_KEYWORDS = frozenset(
 )
 
 
-def definition_errors(schema: Any, path: str, *, has_status: bool) -> list[FieldError]:
-    """Every reason to refuse a version's schema, at the field `path`; `has_status` says if status is a subresource."""
+class RuleChecks(Protocol):
+    """What judges the rules of a schema that is well-formed: expressions are known above this package."""
+
+    def pause(self) -> None:
+        """Called between steps, none of which is short where the schema is large."""
+
+    def default_judge(self) -> Judge:
+        """What judges the defaults of one schema: by the rules of their own part of it."""
+
+    def rule_errors(self, schema: Object, path: str, broken: list[FieldError]) -> list[FieldError]:
+        """Rules that do not compile or cost too much, but for parts in or below which errors were found."""
+
+
+def definition_errors(
+    schema: Any, path: str, *, has_status: bool, rules: RuleChecks | None = None
+) -> list[FieldError]:
+    """Every reason to refuse a version's schema, at the field `path`; `has_status` says if status is a subresource.
+
+    `rules` judges expressions; without it they are taken as they are.
+    """
+    pause = _go_on if rules is None else rules.pause
     if _has_more_parts(schema, MAX_SCHEMAS):
         return [FieldError("FieldValueTooMany", path, f"Too many: must have at most {MAX_SCHEMAS} schemas")]
+    pause()
     if errors := shape_errors(schema, path):
         return errors
+    pause()
     errors = _root_errors(schema, path, has_status)
-    unsupported = has_unsupported(schema)
+    unsupported, unsound = has_unsupported(schema), list[FieldError]()
     if not unsupported:
-        structural = structural_errors(schema, path)
-        errors += structural or default_errors(schema, path)
-    errors += keyword_errors(schema, path)
+        unsound = structural_errors(schema, path)
+        pause()
+        judge = rules.default_judge() if rules is not None else None
+        unsound = unsound or default_errors(schema, path, judge)
+        errors += unsound
+    pause()
+    keywords = keyword_errors(schema, path)
+    errors += keywords
+    if not unsupported and not unsound and rules is not None:
+        errors += rules.rule_errors(schema, path, keywords)
     if unsupported and not errors:
         errors.append(invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
     return errors
+
+
+def _go_on() -> None:
+    return None
 
 
 def _has_more_parts(schema: Any, limit: int) -> bool:

@@ -5,21 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported, required
+from atoll.machinery.schema.fieldpath import resolved
 from atoll.machinery.schema.objectmeta import META_FIELDS
-from atoll.machinery.schema.shape import JUNCTORS, NAMED
+from atoll.machinery.schema.shape import HOLDING, JUNCTORS, NAMED
 from atoll.machinery.schema.structure import is_set
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 #: Keywords that no definition may use; with any of them nothing structural can be said of the schema.
 UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
+_UNSUPPORTED = frozenset((*UNSUPPORTED, "$schema"))
 _MAP_KEY = "this property is in x-kubernetes-list-map-keys, so it"
 
 
@@ -42,7 +44,9 @@ def has_unsupported(schema: Object) -> bool:
     todo = [schema]
     while todo:
         item = todo.pop()
-        if any(is_set(item, keyword) for keyword in (*UNSUPPORTED, "$schema")) or isinstance(item.get("items"), list):
+        if not _UNSUPPORTED.isdisjoint(item) and any(is_set(item, keyword) for keyword in _UNSUPPORTED):
+            return True
+        if isinstance(item.get("items"), list):
             return True
         todo.extend(child for child, _, _ in _below(item, "", _Place()))
     return False
@@ -56,7 +60,11 @@ def _errors(schema: Object, path: str, place: _Place) -> Iterator[FieldError]:
     yield from _rule_errors(schema, path)
 
 
-def _below(schema: Object, path: str, place: _Place) -> Iterator[tuple[Object, str, _Place]]:
+def _below(schema: Object, path: str, place: _Place) -> Iterable[tuple[Object, str, _Place]]:
+    return () if HOLDING.isdisjoint(schema) else _children(schema, path, place)
+
+
+def _children(schema: Object, path: str, place: _Place) -> Iterator[tuple[Object, str, _Place]]:
     inner = msgspec.structs.replace(place, is_root=False)
     for keyword in NAMED:
         for key, child in (schema.get(keyword) or {}).items():
@@ -86,7 +94,7 @@ def _plain_errors(schema: Object, path: str, place: _Place) -> Iterator[FieldErr
         yield not_supported(f"{path}.type", name, _TYPES)
     if schema.get("default") is not None and place.no_default:
         yield forbidden(f"{path}.default", f"must not be set {place.no_default}")
-    for keyword in UNSUPPORTED:
+    for keyword in () if _UNSUPPORTED.isdisjoint(schema) else UNSUPPORTED:
         if is_set(schema, keyword):
             yield forbidden(f"{path}.{keyword}", f"{keyword} is not supported")
     if name == "null":
@@ -199,6 +207,8 @@ def _rule_errors(schema: Object, path: str) -> Iterator[FieldError]:
             yield invalid(f"{at}.fieldPath", place, "must be non-empty if specified")
         if _has_newline(place):
             yield invalid(f"{at}.fieldPath", place, "must not contain line breaks")
+        if place and resolved(place, schema) is None:
+            yield invalid(f"{at}.fieldPath", place, "must be a valid path")
 
 
 def _has_newline(text: str) -> bool:

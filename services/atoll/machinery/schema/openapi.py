@@ -1,21 +1,34 @@
-"""The components that custom kinds add to OpenAPI v3 documents.
+"""What custom kinds add to OpenAPI documents: their schemas as v3 components and as v2 definitions.
 
-`apiserver` puts documents together, paths included; this gives the schemas, and `kinds.custom` names them. A schema
-is published as its definition has it, beside what every object has.
+`apiserver.openapi` puts documents together, paths included; `kinds.custom` names the schemas. Sources are structural
+schemas as definitions have them; nothing here changes them. v3 publishes them nearly verbatim; v2 leaves out what it
+cannot say (`openapi_v2`).
 """
 
 from __future__ import annotations
 
-from atoll.machinery.meta.objects import Object
+from collections.abc import Callable, Sequence
+from typing import Any
 
-_META = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1."
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.schema.openapi_v2 import EMBEDDED, INT_OR_STRING, PREFIX_V2, PRESERVE, to_v2
+
+_PREFIX_V3 = "#/components/schemas/"
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_GVK = "x-kubernetes-group-version-kind"
+_SELECTABLE = "x-kubernetes-selectable-fields"
 _API_VERSION: Object = {
-    "description": "Version of the schema that this object follows: `group/version`, or `v1` in the core group.",
+    "description": "APIVersion defines the schema this object follows: `group/version`, or `v1` in the core group.",
     "type": "string",
 }
 _KIND: Object = {"description": "Name of the kind that this object is of, in CamelCase.", "type": "string"}
-_OBJECT_META: Object = {"description": "Metadata that every object has.", "allOf": [{"$ref": _META + "ObjectMeta"}]}
-_LIST_META: Object = {"description": "Metadata that every list has.", "allOf": [{"$ref": _META + "ListMeta"}]}
+#: Clients look for these words, and those of apiVersion: the conformance suite reads what kubectl explains.
+_OBJECT_META = "Standard object's metadata, which every object has."
+_LIST_META = "Metadata that every list has."
+_EITHER: list[Object] = [{"type": "integer"}, {"type": "string"}]
+
+#: A reference to a component, with what else is said of the place.
+_Reference = Callable[[str, Object], Object]
 
 
 def component_name(group: str, version: str, kind: str) -> str:
@@ -23,35 +36,72 @@ def component_name(group: str, version: str, kind: str) -> str:
     return ".".join([*reversed(group.split(".")), version, kind] if group else [version, kind])
 
 
-def crd_components(group: str, version: str, kind: str, list_kind: str, schema: Object) -> dict[str, Object]:
-    """The schemas of a custom kind and of its list, by component name. `schema` is left unchanged."""
+def crd_components(
+    group: str, version: str, kind: str, list_kind: str, schema: Object, selectable: Sequence[str] = ()
+) -> dict[str, Object]:
+    """The v3 schemas of a custom kind and of its list, by component name. `schema` is left unchanged.
+
+    `selectable` are the fields that field selectors may name, as dotted paths.
+    """
     name = component_name(group, version, kind)
+    own = _with_type(_unfolded(schema, _reference_v3), schema, _reference_v3)
+    listed = _list_schema(kind, list_kind, name, _reference_v3)
     return {
-        name: _object_schema(group, version, kind, schema),
-        component_name(group, version, list_kind): _list_schema(group, version, list_kind, name),
+        name: _marked(own, group, version, kind, selectable),
+        component_name(group, version, list_kind): _marked(listed, group, version, list_kind, selectable),
     }
 
 
-def _object_schema(group: str, version: str, kind: str, schema: Object) -> Object:
-    properties = schema.get("properties") or {}
-    metadata = properties.get("metadata")
-    # What a definition says of metadata stays: it may bound names.
-    bounds = {key: value for key, value in (metadata or {}).items() if key in ("properties", "required")}
+def crd_definitions(
+    group: str, version: str, kind: str, list_kind: str, schema: Object, selectable: Sequence[str] = ()
+) -> dict[str, Object]:
+    """The v2 schemas of a custom kind and of its list, by definition name. `schema` is left unchanged.
+
+    One that preserves unknown fields at its root is an object of which nothing is said: old kubectl refuses every
+    field that a schema does not name.
+    """
+    name = component_name(group, version, kind)
+    own: Object = {"type": "object"}
+    if schema.get(PRESERVE) is not True:
+        own = _with_type(_unfolded(to_v2(schema), _reference_v2), schema, _reference_v2)
+    listed = _list_schema(kind, list_kind, name, _reference_v2)
     return {
-        **schema,
+        name: _marked(own, group, version, kind, selectable),
+        component_name(group, version, list_kind): _marked(listed, group, version, list_kind, selectable),
+    }
+
+
+def _reference_v3(name: str, beside: Object) -> Object:
+    return {**beside, "allOf": [{"$ref": _PREFIX_V3 + name}]} if beside else {"$ref": _PREFIX_V3 + name}
+
+
+def _reference_v2(name: str, beside: Object) -> Object:
+    return {**beside, "$ref": PREFIX_V2 + name}
+
+
+def _with_type(published: Object, source: Object, reference: _Reference) -> Object:
+    """A published schema with what every object has: apiVersion, kind, metadata."""
+    properties = published.get("properties") or {}
+    declared = source.get("properties") or {}
+    # What a definition says of metadata stays: it may bound names.
+    metadata = declared.get("metadata") or {}
+    bounds = {key: value for key, value in metadata.items() if key in ("properties", "required")}
+    return {
+        **published,
         "type": "object",
         "properties": {
             **properties,
             "apiVersion": {**_API_VERSION, **properties.get("apiVersion", {})},
             "kind": {**_KIND, **properties.get("kind", {})},
-            "metadata": {**_OBJECT_META, **bounds},
+            "metadata": reference(
+                _META + "ObjectMeta",
+                {"description": _OBJECT_META, **(bounds if reference is _reference_v3 else {})},
+            ),
         },
-        "x-kubernetes-group-version-kind": [_gvk(group, version, kind)],
     }
 
 
-def _list_schema(group: str, version: str, list_kind: str, item: str) -> Object:
-    kind = list_kind.removesuffix("List")
+def _list_schema(kind: str, list_kind: str, item: str, reference: _Reference) -> Object:
     return {
         "description": f"{list_kind} is a list of {kind}.",
         "type": "object",
@@ -59,16 +109,57 @@ def _list_schema(group: str, version: str, list_kind: str, item: str) -> Object:
         "properties": {
             "apiVersion": _API_VERSION,
             "kind": _KIND,
-            "metadata": _LIST_META,
-            "items": {
-                "description": "The objects.",
-                "type": "array",
-                "items": {"allOf": [{"$ref": f"#/components/schemas/{item}"}]},
-            },
+            "metadata": reference(_META + "ListMeta", {"description": _LIST_META}),
+            "items": {"description": "The objects.", "type": "array", "items": reference(item, {})},
         },
-        "x-kubernetes-group-version-kind": [_gvk(group, version, list_kind)],
     }
 
 
-def _gvk(group: str, version: str, kind: str) -> Object:
-    return {"group": group, "version": version, "kind": kind}
+def _marked(schema: Object, group: str, version: str, kind: str, selectable: Sequence[str]) -> Object:
+    marked = {**schema, _GVK: [{"group": group, "version": version, "kind": kind}]}
+    if selectable:
+        marked[_SELECTABLE] = [{"fieldPath": path} for path in selectable]
+    return marked
+
+
+def _unfolded(schema: Object, reference: _Reference) -> Object:
+    """A schema whose markers are told in plain words too; parts without markers are shared, not copied.
+
+    An integer or string gets the `anyOf` that means it; an embedded resource the fields that every object has, unless
+    v2 would then refuse the fields that it preserves.
+    """
+    found = _with_children(schema, lambda child: _unfolded(child, reference))
+    if schema.get(INT_OR_STRING) is True and reference is _reference_v3:
+        found = _either(found)
+    if schema.get(EMBEDDED) is True and (reference is _reference_v3 or schema.get(PRESERVE) is not True):
+        required = found.get("required") or []
+        found = {
+            **_with_type(found, {}, reference),
+            "required": [*required, *(name for name in ("kind", "apiVersion") if name not in required)],
+        }
+    return found
+
+
+def _with_children(schema: Object, change: Callable[[Object], Object]) -> Object:
+    changed: Object = {}
+    properties: Any = schema.get("properties")
+    if isinstance(properties, dict):
+        made = {name: change(child) if isinstance(child, dict) else child for name, child in properties.items()}
+        if any(made[name] is not child for name, child in properties.items()):
+            changed["properties"] = made
+    for key in ("items", "additionalProperties"):
+        child: Any = schema.get(key)
+        if isinstance(child, dict) and (one := change(child)) is not child:
+            changed[key] = one
+    return {**schema, **changed} if changed else schema
+
+
+def _either(schema: Object) -> Object:
+    junctors: Any = schema.get("anyOf")
+    every: Any = schema.get("allOf")
+    first = every[0] if isinstance(every, list) and every else {}
+    if junctors == _EITHER or (isinstance(first, dict) and first.get("anyOf") == _EITHER):
+        return schema
+    if junctors is None:
+        return {**schema, "anyOf": _EITHER}
+    return {**schema, "allOf": [{"anyOf": _EITHER}, *(every if isinstance(every, list) else [])]}

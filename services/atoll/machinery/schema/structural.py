@@ -1,7 +1,8 @@
 """A compiled schema: the object that kinds hold (`kinds.kind.Schema`) and verb handlers call.
 
-`compile_schema` makes one; `schema_for` keeps those of equal source once for all clusters, in a bounded cache, so
-that an idle workspace costs no schema. Values are shared and never change.
+`compile_schema` makes one for good. `schema_for` makes one that holds nothing but its JSON, once for all clusters with
+the same: it is decoded and compiled when an object is first walked, and that is kept in a cache with a bound in bytes,
+so that five hundred definitions cost five hundred texts. Values are shared and never change.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema import lists, trim
@@ -20,19 +22,71 @@ from atoll.machinery.schema.node import Node
 from atoll.machinery.schema.ratchet import NOTHING, Old
 from atoll.machinery.schema.report import Report, report, report_embedded
 
-#: Schemas kept compiled. A large one (Gateway API's HTTPRoute) takes about 1 MB.
-CACHE_SIZE = 256
+#: Schemas that are found by their source; each is little more than its JSON.
+CACHE_SIZE = 4096
+#: JSON of the schemas that are kept compiled, in bytes. Compiled, a schema takes about ten times its JSON.
+COMPILED_BYTES = 6 * 1024 * 1024
+
+
+class _Compiled:
+    """What is dropped when it was not used for long. The source alone is wanted where a schema is published."""
+
+    __slots__ = ("_root", "beside", "definitions", "source")
+
+    def __init__(self, source: Object, definitions: Mapping[str, Object] | None) -> None:
+        self.source = source
+        self.definitions = definitions
+        self.beside: Any = None
+        self._root: Node | None = None
+
+    @property
+    def root(self) -> Node:
+        """Compiled on first use."""
+        if self._root is None:
+            self._root = build_root(self.source, self.definitions)
+        return self._root
 
 
 class StructuralSchema:
     """A schema of whole objects. `source` and `definitions` are as published; nobody may change them."""
 
-    __slots__ = ("_root", "definitions", "source")
+    __slots__ = ("_json", "_made", "definitions")
 
-    def __init__(self, source: Object, definitions: Mapping[str, Object], root: Node) -> None:
-        self.source = source
+    def __init__(self, made: _Compiled | None, json: bytes, definitions: Mapping[str, Object]) -> None:
+        self._made = made
+        self._json = json
         self.definitions = definitions
-        self._root = root
+
+    @property
+    def _compiled(self) -> _Compiled:
+        return self._made or _compiled_of(self._json)
+
+    @property
+    def _root(self) -> Node:
+        return self._compiled.root
+
+    @property
+    def source(self) -> Object:
+        """As published. Decoded anew where it was not used for long."""
+        return self._compiled.source
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the source in JSON; 0 for one that is compiled for good."""
+        return len(self._json)
+
+    def may_say(self, keyword: str) -> bool:
+        """Whether a keyword occurs at all; true where that is not known. Costs no compiling."""
+        return not self._json or keyword.encode() in self._json
+
+    @property
+    def beside(self) -> Any:
+        """What an upper layer compiled of the same source, kept and dropped together with it; None at first."""
+        return self._compiled.beside
+
+    @beside.setter
+    def beside(self, value: Any) -> None:
+        self._compiled.beside = value
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """Paths that the schema does not declare, in document order; unknown metadata fields are among them."""
@@ -74,15 +128,28 @@ def compile_schema(source: Object, definitions: Mapping[str, Object] | None = No
     kind's: `$ref`s are looked up there by the last part of their path, and a definition that is missing allows
     anything. Keywords of wrong types say nothing; patterns that are no RE2 match nothing.
     """
-    return StructuralSchema(source, definitions or {}, build_root(source, definitions))
+    compiled = _Compiled(source, definitions)
+    compiled.root  # noqa: B018  (what compiles one for good pays for it here, not with the first object)
+    return StructuralSchema(compiled, b"", definitions or {})
 
 
 _cache: OrderedDict[bytes, StructuralSchema] = OrderedDict()
+_compiled: LruCache[bytes, tuple[int, _Compiled]] = LruCache(COMPILED_BYTES, lambda entry: entry[0])
 _cache_lock = Lock()
 
 
+def _compiled_of(json: bytes) -> _Compiled:
+    with _cache_lock:
+        known = _compiled.get(json)
+    if known is None:
+        known = len(json), _Compiled(decode(json), None)
+        with _cache_lock:
+            _compiled.put(json, known)
+    return known[1]
+
+
 def schema_for(source: bytes) -> StructuralSchema:
-    """The compiled schema of a source in JSON: one value for equal bytes while it is among the last CACHE_SIZE used.
+    """The schema of a source in JSON: one value for equal bytes while it is among the last CACHE_SIZE used.
 
     `source` must be a valid JSON object, such as `meta.objects.encode_json` gives.
     """
@@ -91,16 +158,16 @@ def schema_for(source: bytes) -> StructuralSchema:
         if known := _cache.get(mark):
             _cache.move_to_end(mark)
             return known
-    compiled = compile_schema(decode(source))
+    made = StructuralSchema(None, source, {})
     with _cache_lock:
-        _cache[mark] = compiled
+        _cache[mark] = made
         if len(_cache) > CACHE_SIZE:
             _cache.popitem(last=False)
-    return compiled
+    return made
 
 
 def has_rules(schema: Object) -> bool:
-    """Whether a schema, at any depth, has x-kubernetes-validations, which are kept but not evaluated."""
+    """Whether a schema, at any depth, has x-kubernetes-validations."""
     todo: list[Any] = [schema]
     while todo:
         item = todo.pop()

@@ -16,6 +16,7 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import splice
+from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage import index, keys
 from atoll.machinery.storage.batch import Batch, Counters, Derived, Image
 from atoll.machinery.storage.contract import (
@@ -40,7 +41,6 @@ from atoll.machinery.storage.contract import (
     Stands,
 )
 from atoll.machinery.storage.interning import NO_TYPE
-from atoll.machinery.storage.options import NAMESPACES
 from atoll.machinery.storage.rows import Head, Version, pack_entry, pack_version, unpack_gate
 from atoll.machinery.storage.sealing import Unsealable
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage import index, keys
 from atoll.machinery.storage.clock import HybridClock
 from atoll.machinery.storage.contract import Change, Flag, Gate
 from atoll.machinery.storage.index import Facts
 from atoll.machinery.storage.interning import NO_TYPE
-from atoll.machinery.storage.options import LOGICAL_CLUSTERS, StoreOptions
+from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.records import Records
 from atoll.machinery.storage.rows import (
     Counter,

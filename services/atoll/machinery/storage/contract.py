@@ -130,6 +130,19 @@ class Scope(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
+class Interest(msgspec.Struct, frozen=True):
+    """What all changes that a watch wants have in common beyond its scope: a name, or one label; not both.
+
+    It decides who is woken, and nothing else: a cursor still gives every change of its scope that it comes across.
+    """
+
+    name: str = ""
+    label: tuple[str, str] | None = None
+
+
+EVERYTHING = Interest()
+
+
 # --- what comes back -------------------------------------------------------------------------------------
 
 
@@ -307,6 +320,9 @@ class Snapshot(Protocol):
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         """Up to `limit` current objects of a scope behind `after`, in key order."""
 
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        """What `scan` gives, without the objects, which are not read: for who keeps what it made of them."""
+
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         """Objects with an ownerReference to this uid."""
 
@@ -343,6 +359,10 @@ class Store(Protocol):
     @property
     def identity(self) -> Identity: ...
 
+    @property
+    def list_window_s(self) -> int:
+        """How long a state that is no longer the current one can be listed, and a continue token lives."""
+
     def snapshot(self) -> AbstractContextManager[Snapshot]: ...
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
@@ -367,8 +387,8 @@ class Store(Protocol):
         Raises Compacted for a revision inside a void, below the log, or past the list window.
         """
 
-    def cursor(self, scope: Scope, revision: int) -> Cursor:
-        """Watch a scope from behind `revision`. Raises Compacted."""
+    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
+        """Watch a scope from behind `revision`, woken only by what is of interest. Raises Compacted."""
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
         """Log entries above a revision, all types, in order. Raises Compacted."""

@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from atoll.machinery.storage import keys
-from atoll.machinery.storage.contract import Change, Compacted, Scope
+from atoll.machinery.storage.contract import EVERYTHING, Change, Compacted, Interest, Scope
 from atoll.machinery.storage.history import History
 from atoll.machinery.storage.hub import Hub
 from atoll.machinery.storage.interning import NO_TYPE
@@ -37,9 +37,9 @@ class Cursors:
     def __init__(self, records: Records, history: History, hub: Hub) -> None:
         self.records, self.environment, self.history, self.hub = records, records.environment, history, hub
 
-    def open(self, scope: Scope, revision: int) -> LmdbCursor:
+    def open(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LmdbCursor:
         """`contract.Store.cursor`."""
-        cursor = LmdbCursor(self, scope, revision)
+        cursor = LmdbCursor(self, scope, revision, interest)
         try:
             cursor.resume()
         except BaseException:
@@ -51,15 +51,15 @@ class Cursors:
 class LmdbCursor:
     """One watch. Belongs to the event loop of its hub."""
 
-    __slots__ = ("_cursors", "_detour", "_hub", "_pending", "_scope", "_waiter", "position")
+    __slots__ = ("_cursors", "_detour", "_hub", "_interest", "_pending", "_scope", "_waiter", "position")
 
-    def __init__(self, cursors: Cursors, scope: Scope, revision: int) -> None:
-        self._cursors, self._hub, self._scope = cursors, cursors.hub, scope
+    def __init__(self, cursors: Cursors, scope: Scope, revision: int, interest: Interest) -> None:
+        self._cursors, self._hub, self._scope, self._interest = cursors, cursors.hub, scope, interest
         self.position = revision
         self._pending = True
         self._detour = True
         self._waiter: asyncio.Future[None] | None = None
-        self._hub.register(scope.type, scope.cluster, self)
+        self._hub.register(scope, self, interest)
 
     # --- wake-up
 
@@ -89,7 +89,7 @@ class LmdbCursor:
 
     def close(self) -> None:
         """Unregister. Harmless twice."""
-        self._hub.unregister(self._scope.type, self._scope.cluster, self)
+        self._hub.unregister(self._scope, self, self._interest)
 
     # --- reading
 
@@ -124,7 +124,7 @@ class LmdbCursor:
     def _read_ring(self, limit: int) -> list[Change]:
         scope = self._scope
         found: list[Change] = []
-        type, cluster, namespace = scope.type, scope.cluster, scope.namespace
+        type, cluster, namespace, name = scope.type, scope.cluster, scope.namespace, self._interest.name
         changes = self._hub.ring.above(self.position, _RING_ROWS)
         for change in changes:
             if len(found) >= limit:
@@ -133,7 +133,7 @@ class LmdbCursor:
             key = change.key
             if key.type != type or (cluster and key.cluster != cluster):
                 continue
-            if not namespace or key.namespace == namespace:
+            if (not namespace or key.namespace == namespace) and (not name or key.name == name):
                 found.append(change)
         if len(changes) >= _RING_ROWS:
             return found

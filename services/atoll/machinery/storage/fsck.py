@@ -17,11 +17,12 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.objects import HOLE_SIZE
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage import index, keys
 from atoll.machinery.storage.contract import CorruptRecord, Flag, Operation
 from atoll.machinery.storage.environment import Environment, open_for_reading
 from atoll.machinery.storage.interning import NO_TYPE
-from atoll.machinery.storage.options import LOGICAL_CLUSTERS, StoreOptions
+from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.records import Records
 from atoll.machinery.storage.rows import (
     Counter,

@@ -11,22 +11,15 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Protocol
 
-from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage.contract import Change, LogEntry, Operation
+from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, LogEntry, Operation, Scope
+from atoll.machinery.storage.registrations import Registrations, Watcher
 
 #: What a change costs in memory beside its two images.
 _CHANGE_OVERHEAD_BYTES = 600
-#: Dropped heads of the ring are cut off when they are this many.
+#: Dropped heads of the ring are cut off when they are this many, or this part of its limit: until then they are held.
 _TRIM_ROWS = 4096
-
-
-class Watcher(Protocol):
-    """What the hub needs of a cursor."""
-
-    def wake(self, nothing_before: int) -> None:
-        """A commit touched the scope. An idle watcher has nothing to read up to `nothing_before`."""
+_TRIM_PART = 16
 
 
 class Ring:
@@ -40,6 +33,7 @@ class Ring:
         self._changes: list[Change] = []
         self._revisions: list[int] = []
         self._head = 0
+        self._dropped_bytes = 0
 
     def extend(self, changes: Sequence[Change]) -> None:
         """Append changes of one commit and drop the oldest beyond the limit."""
@@ -48,13 +42,20 @@ class Ring:
         self.size_bytes += sum(_size_bytes(change) for change in changes)
         while self.size_bytes > self.limit_bytes and self._head < len(self._changes):
             dropped = self._changes[self._head]
-            self.size_bytes -= _size_bytes(dropped)
+            size_bytes = _size_bytes(dropped)
+            self.size_bytes -= size_bytes
+            self._dropped_bytes += size_bytes
             self.floor = dropped.revision
             self._head += 1
-        if self._head == len(self._changes) or self._head >= _TRIM_ROWS:
+        if self._is_to_trim():
             del self._changes[: self._head]
             del self._revisions[: self._head]
-            self._head = 0
+            self._head = self._dropped_bytes = 0
+
+    def _is_to_trim(self) -> bool:
+        if self._head == len(self._changes) or self._head >= _TRIM_ROWS:
+            return True
+        return self._dropped_bytes > self.limit_bytes // _TRIM_PART
 
     def above(self, revision: int, limit: int) -> list[Change]:
         """Up to `limit` changes above a revision, which must not lie below the floor."""
@@ -97,44 +98,37 @@ class Hub:
         #: The last revision published; cursors that were not woken since have read up to here.
         self.last = last
         self.ring = Ring(last, ring_bytes)
-        self._watchers: dict[tuple[ResourceType, str], set[Watcher]] = {}
+        self.registrations = Registrations()
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
     def watchers(self) -> int:
         """How many registrations there are, for metrics."""
-        return sum(map(len, self._watchers.values()))
+        return len(self.registrations)
 
-    def register(self, type: ResourceType, cluster: str, watcher: Watcher) -> None:
-        """Wake a watcher for changes of a type in a cluster ("" for all)."""
-        self._watchers.setdefault((type, cluster), set()).add(watcher)
+    def register(self, scope: Scope, watcher: Watcher, interest: Interest = EVERYTHING) -> None:
+        """Wake a watcher for changes of interest in a scope."""
+        self.registrations.add(scope, interest, watcher)
 
-    def unregister(self, type: ResourceType, cluster: str, watcher: Watcher) -> None:
-        watchers = self._watchers.get((type, cluster))
-        if watchers is None:
-            return
-        watchers.discard(watcher)
-        if not watchers:
-            del self._watchers[(type, cluster)]
+    def unregister(self, scope: Scope, watcher: Watcher, interest: Interest = EVERYTHING) -> None:
+        """Wake it no more. Harmless twice."""
+        self.registrations.discard(scope, interest, watcher)
 
     def publish(self, changes: Sequence[Change], last: int) -> None:
-        """Take up what a commit did, in order, and wake whom it touches."""
+        """Take up what a commit did, in order, and wake whom it concerns, each once."""
         before = self.last
         self.ring.extend(changes)
         self.last = max(self.last, last)
-        for type, cluster in {(change.key.type, change.key.cluster) for change in changes}:
-            for scope in ((type, cluster), (type, "")):
-                for watcher in tuple(self._watchers.get(scope, ())):
-                    watcher.wake(before)
+        for watcher in self.registrations.concerned(changes):
+            watcher.wake(before)
         self._wake_waiting()
 
     def skip(self, last: int) -> None:
         """Go on behind changes that cannot be had any more; every watcher has to look into the log."""
         before, self.last = self.last, max(self.last, last)
         self.ring = Ring(self.last, self.ring.limit_bytes)
-        for watchers in self._watchers.values():
-            for watcher in tuple(watchers):
-                watcher.wake(before)
+        for watcher in self.registrations:
+            watcher.wake(before)
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:

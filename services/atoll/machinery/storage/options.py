@@ -9,18 +9,14 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.types import EVENTS, LEASES
 
-EVENTS = ResourceType("", "events")
-LEASES = ResourceType("coordination.k8s.io", "leases")
-SECRETS = ResourceType("", "secrets")
-NAMESPACES = ResourceType("", "namespaces")
-LOGICAL_CLUSTERS = ResourceType("core.kcp.io", "logicalclusters")
-
-#: kcp's label keys that virtual workspaces select by.
+#: kcp's label keys that virtual workspaces select by, and ours by which paths are found.
 SYSTEM_LABEL_PREFIXES = (
     "claimed.internal.apis.kcp.io/",
     "initializer.internal.kcp.io/",
     "terminator.internal.kcp.io/",
+    "paths.internal.atoll.dev/",
 )
 #: Annotation that asks for replication to other shards; indexed like a label with an empty value.
 REPLICATE_ANNOTATION = "internal.kcp.io/replicate"

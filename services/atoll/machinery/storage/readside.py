@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from atoll.machinery.storage.contract import Identity, LogEntry, Page, Position, Scope
+from atoll.machinery.storage.contract import EVERYTHING, Identity, Interest, LogEntry, Page, Position, Scope
 from atoll.machinery.storage.cursors import Cursors, LmdbCursor
 from atoll.machinery.storage.environment import Environment
 from atoll.machinery.storage.history import History
@@ -49,6 +49,10 @@ class ReadSide:
         return self._identity
 
     @property
+    def list_window_s(self) -> int:
+        return self.options.list_window_s
+
+    @property
     def compacted(self) -> int:
         """The highest revision that is no longer in the log; 0 if all are."""
         with self._environment.reading() as txn:
@@ -68,8 +72,8 @@ class ReadSide:
     ) -> Page:
         return self._lists.page(scope, at, after, limit, size_bytes)
 
-    def cursor(self, scope: Scope, revision: int) -> LmdbCursor:
-        return self._cursors.open(scope, revision)
+    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LmdbCursor:
+        return self._cursors.open(scope, revision, interest)
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
         # Within a void or below what was compacted nothing may be answered, and the ring knows of neither.

@@ -115,6 +115,21 @@ class LmdbSnapshot:
                 found.append(self._record(key, value))
         return found
 
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        number = self._environment.type_table.number(self._txn, scope.type)
+        if number == NO_TYPE:
+            return []
+        prefix = keys.scope_prefix(number, scope)
+        start = keys.position_key(number, after) if after is not None else b""
+        found: list[tuple[ObjectKey, int]] = []
+        for raw in _row_keys(self._txn, self._environment.objects, prefix, start):
+            if len(found) >= limit:
+                break
+            standing = self._records.standing(self._txn, raw) if keys.in_scope(raw, scope, prefix) else None
+            if standing is not None:
+                found.append((self._named(raw), standing[0]))
+        return found
+
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         return self._indexed(self._environment.owners, keys.owner_prefix(cluster, uid))
 
@@ -135,6 +150,18 @@ class LmdbSnapshot:
             if value is not None:
                 return self._record(raw, value).key
         return self._records.object_key(self._txn, raw)
+
+
+def _row_keys(txn: Txn, db: Database, prefix: bytes, after: bytes) -> Iterator[bytes]:
+    """Keys of the same rows as `_rows`; values are not copied."""
+    with txn.cursor(db) as cursor:
+        if not cursor.set_range(max(prefix, after)):
+            return
+        for key in cursor.iternext(keys=True, values=False):
+            if not key.startswith(prefix):
+                return
+            if key != after:
+                yield key
 
 
 def _rows(txn: Txn, db: Database, prefix: bytes, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

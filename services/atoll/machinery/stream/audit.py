@@ -3,7 +3,8 @@
 A flipped bit in a file of JetStream makes a message vanish from every delivery while the counts stay what
 they were, without a word in any log; worse, nats-server 2.15 hangs when it must drop such a message to make room. So
 the publisher reads its own streams through, headers only, at the start of each connection and every so often, and
-writes a damaged one again. Invariant: damage that a later RESYNC already covers is not reported again.
+writes a damaged one again. What publishing waits for is read fast, all else at a pace that leaves the core to
+requests. Invariant: damage that a later RESYNC already covers is not reported again.
 """
 
 from __future__ import annotations
@@ -57,18 +58,27 @@ class Survey(msgspec.Struct):
 
 
 class Audit:
-    """Reads both streams of a shard through. `run` it beside the lanes on the same connection."""
+    """Reads both streams of a shard through. `run` it beside the lanes on the same connection.
 
-    def __init__(self, lanes: tuple[Lane, Lane], source_log: Log, policy: Policy, rate: int) -> None:
+    `pace` is in messages a second: while nothing waits, and for `first`.
+    """
+
+    def __init__(self, lanes: tuple[Lane, Lane], source_log: Log, policy: Policy, pace: tuple[int, int]) -> None:
         self._changes, self._state = lanes
-        self._log, self._policy, self._rate = source_log, policy, rate
+        self._log, self._policy = source_log, policy
+        self._pace, self._first_pace = pace
+        self._rate = self._pace
 
     async def first(self, connection: Connection, suspicious: bool) -> None:
         """Before anything is written: the state stream, since overwriting a damaged message hangs the server, and
         the changes stream if the server has hung. Raises ApiError, Unavailable."""
-        await self.state(connection)
-        if suspicious:
-            await self.changes(connection)
+        self._rate = self._first_pace
+        try:
+            await self.state(connection)
+            if suspicious:
+                await self.changes(connection)
+        finally:
+            self._rate = self._pace
 
     async def run(self, connection: Connection, interval_s: float) -> None:
         """Audit the changes now, then both every `interval_s` (0: never again). Raises ApiError, Unavailable."""

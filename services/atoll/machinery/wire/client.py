@@ -38,7 +38,8 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 class Origin(msgspec.Struct, frozen=True):
     """Where a client connects: host and port, or a Unix socket.
 
-    `tls` None means plain text. `server_name` is what the certificate must name, if that is not `host`.
+    `tls` None means plain text. `server_name` is what the certificate must name, if that is not `host`; `name` what
+    the Host header says, if that is not host and port.
     """
 
     host: str = ""
@@ -46,10 +47,13 @@ class Origin(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None = None
     server_name: str = ""
     unix_path: str = ""
+    name: str = ""
 
     @property
     def authority(self) -> str:
         """Value of the Host header."""
+        if self.name:
+            return self.name
         if self.unix_path:
             return "localhost"
         host = f"[{self.host}]" if ":" in self.host else self.host

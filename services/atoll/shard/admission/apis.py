@@ -10,6 +10,7 @@ from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.kcp import shapes
+from atoll.machinery.kinds.rules.definition import Checks
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.crd import validate_resource_schema
@@ -73,6 +74,6 @@ class ApiResourceSchemas:
             if review.obj["spec"] != review.old["spec"]:
                 raise errors.forbidden(review.call.kind, name, "spec: Invalid value: is immutable")
             return
-        found = validate_resource_schema(review.obj)
+        found = validate_resource_schema(review.obj, rules=Checks())
         if found:
             raise errors.forbidden(review.call.kind, name, ", ".join(str(error) for error in found))

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.kcp.shapes import PATH
+from atoll.machinery.meta.hashes import ROOT_PATH_LABEL, root_path_label
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.status import FieldError, invalid
 from atoll.machinery.meta.user import User
 
@@ -31,7 +34,10 @@ class LogicalClusters:
     """Guards the LogicalCluster of every cluster."""
 
     def mutate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL) or review.operation != "create" or review.obj is None:
+        if review.group_resource != (GROUP, PLURAL) or review.obj is None:
+            return
+        _label_root(review.obj, review.call.cluster)
+        if review.operation != "create":
             return
         finalizers = review.obj["metadata"].setdefault("finalizers", [])
         if DELETION_FINALIZER not in finalizers:
@@ -56,6 +62,17 @@ class LogicalClusters:
         ]  # fmt: skip
         if found:
             raise invalid(review.call.kind.group_kind, "cluster", found)
+
+
+def _label_root(obj: Object, cluster: str) -> None:
+    """A path that leads through no Workspace is found by a label."""
+    metadata = obj["metadata"]
+    path = (metadata.get("annotations") or {}).get(PATH, "")
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != ROOT_PATH_LABEL}
+    if ":" in path and path != cluster and not path.startswith(f"{HOME}:") and not (obj.get("spec") or {}).get("owner"):
+        labels.update([root_path_label(path)])
+    if labels or metadata.get("labels"):
+        metadata["labels"] = labels
 
 
 def _forbidden(field: str, text: str) -> FieldError:

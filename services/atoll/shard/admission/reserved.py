@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
-from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import FieldError, invalid
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 
 RESERVED_GROUP = "apis.kcp.io"
 PATH = "kcp.io/path"
-LOGICAL_CLUSTERS = ResourceType("core.kcp.io", "logicalclusters")
 _CRDS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _PATHED = frozenset({
     ("apis.kcp.io", "apiexports"), ("apis.kcp.io", "apibindings"), ("tenancy.kcp.io", "workspacetypes"),

@@ -18,6 +18,7 @@ from atoll.machinery.kcp import shapes, types
 from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, WorkspaceType
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
 
 GROUP = "tenancy.kcp.io"
@@ -72,7 +73,7 @@ class Workspaces:
         review.obj.update(types.with_type(review.obj, resolution))
 
     def _parent(self, review: Review) -> Object:
-        record = review.view.get(ObjectKey(shapes.LOGICAL_CLUSTERS, review.call.cluster, "", shapes.SINGLETON))
+        record = review.view.get(ObjectKey(LOGICAL_CLUSTERS, review.call.cluster, "", shapes.SINGLETON))
         if record is None:
             name = review.obj["metadata"].get("name", "") if review.obj else ""
             raise errors.forbidden(review.call.kind, name, "the logical cluster has no LogicalCluster object")
@@ -181,7 +182,7 @@ class WorkspaceTypes:
 def may_bind(facts: Facts, may: May, review: Review, path: str, export: str) -> bool:
     """Whether an export exists and the caller has verb `bind` on it in its own cluster."""
     cluster = facts.cluster_of(review.view, path)
-    if cluster is None or review.view.get(ObjectKey(shapes.API_EXPORTS, cluster, "", export)) is None:
+    if cluster is None or review.view.get(ObjectKey(API_EXPORTS, cluster, "", export)) is None:
         # An export that is not there and one that may not be bound are told alike.
         return False
     asked = Attributes(

@@ -1,6 +1,149 @@
+// Command helm4 installs, upgrades, rolls back and uninstalls a chart of native kinds and one CRD with Helm 4 as a
+// library, which applies on the server's side.
 package main
+
 import (
-_ "helm.sh/helm/v4/pkg/action"
-_ "helm.sh/helm/v4/pkg/chart/loader"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"strings"
+	"time"
+
+	"atoll.dev/tests/internal/chart"
+	"atoll.dev/tests/internal/checks"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/cli"
+	"helm.sh/helm/v4/pkg/kube"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"k8s.io/client-go/rest"
 )
-func main() {}
+
+const timeout = 30 * time.Second
+
+type helm struct {
+	rest   *rest.Config
+	config *action.Configuration
+	chart  *helmchart.Chart
+}
+
+func main() {
+	log.SetOutput(io.Discard)
+	checks.Main(connect, []checks.Check[helm]{
+		{Name: "dry run", Run: dryRun},
+		{Name: "install", Run: install},
+		{Name: "upgrade", Run: upgrade},
+		{Name: "history", Run: history},
+		{Name: "roll back", Run: rollBack},
+		{Name: "uninstall", Run: uninstall},
+	})
+}
+
+func connect(target checks.Target) (helm, error) {
+	settings := cli.New()
+	settings.KubeConfig = target.Kubeconfig
+	settings.SetNamespace(chart.Namespace)
+	found := helm{rest: target.Config, config: action.NewConfiguration()}
+	if err := found.config.Init(settings.RESTClientGetter(), chart.Namespace, "secret"); err != nil {
+		return helm{}, err
+	}
+	contents, err := chart.Files()
+	if err != nil {
+		return helm{}, err
+	}
+	files := []*archive.BufferedFile{}
+	for name, data := range contents {
+		files = append(files, &archive.BufferedFile{Name: name, Data: data})
+	}
+	found.chart, err = loader.LoadFiles(files)
+	return found, err
+}
+
+func (h helm) installation() *action.Install {
+	run := action.NewInstall(h.config)
+	run.ReleaseName, run.Namespace, run.Timeout, run.WaitStrategy = chart.Release, chart.Namespace, timeout, kube.StatusWatcherStrategy
+	return run
+}
+
+// dryRun asks the server about everything and leaves nothing.
+func dryRun(ctx context.Context, h helm) (any, error) {
+	run := h.installation()
+	run.DryRunStrategy = action.DryRunServer
+	made, err := run.Run(&helmchart.Chart{Metadata: h.chart.Metadata, Values: h.chart.Values, Templates: h.native()}, chart.First)
+	if err != nil {
+		return nil, err
+	}
+	return len(made.(*release.Release).Manifest), chart.Absent(ctx, h.rest)
+}
+
+// native is the chart without what needs its definition.
+func (h helm) native() []*common.File {
+	found := []*common.File{}
+	for _, file := range h.chart.Templates {
+		if !strings.Contains(file.Name, "lantern") {
+			found = append(found, file)
+		}
+	}
+	return found
+}
+
+func install(ctx context.Context, h helm) (any, error) {
+	made, err := h.installation().Run(h.chart, chart.First)
+	if err != nil {
+		return nil, err
+	}
+	if err := checks.Expect("revision", made.(*release.Release).Version, 1); err != nil {
+		return nil, err
+	}
+	return chart.Holds(ctx, h.rest, chart.First, 1)
+}
+
+func upgrade(ctx context.Context, h helm) (any, error) {
+	run := action.NewUpgrade(h.config)
+	run.Namespace, run.Timeout, run.WaitStrategy = chart.Namespace, timeout, kube.StatusWatcherStrategy
+	run.ServerSideApply = "auto"
+	made, err := run.Run(chart.Release, h.chart, chart.Second)
+	if err != nil {
+		return nil, err
+	}
+	if err := checks.Expect("revision", made.(*release.Release).Version, 2); err != nil {
+		return nil, err
+	}
+	return chart.Holds(ctx, h.rest, chart.Second, 2)
+}
+
+func history(_ context.Context, h helm) (any, error) {
+	found, err := action.NewHistory(h.config).Run(chart.Release)
+	if err != nil {
+		return nil, err
+	}
+	states := []string{}
+	for _, each := range found {
+		states = append(states, fmt.Sprint(each.(*release.Release).Version, " ", each.(*release.Release).Info.Status))
+	}
+	return states, checks.Expect("revisions", len(found), 2)
+}
+
+func rollBack(ctx context.Context, h helm) (any, error) {
+	run := action.NewRollback(h.config)
+	run.Version, run.Timeout, run.WaitStrategy = 1, timeout, kube.StatusWatcherStrategy
+	run.ServerSideApply = "auto"
+	if err := run.Run(chart.Release); err != nil {
+		return nil, err
+	}
+	// The manifests of a rollback are those of the revision it goes back to.
+	return chart.Holds(ctx, h.rest, chart.First, 1)
+}
+
+func uninstall(ctx context.Context, h helm) (any, error) {
+	run := action.NewUninstall(h.config)
+	run.Timeout, run.WaitStrategy = timeout, kube.StatusWatcherStrategy
+	if _, err := run.Run(chart.Release); err != nil {
+		return nil, err
+	}
+	return nil, chart.Gone(ctx, h.rest)
+}

@@ -61,9 +61,46 @@ def test_an_event_says_who_did_what_where() -> None:
     }  # fmt: skip
 
 
-def test_a_failure_has_its_code_and_reason_only() -> None:
-    event = shown(event_of(audited(), COMPLETE, 422, "Invalid"))
-    assert event["responseStatus"] == {"metadata": {}, "code": 422, "status": "Failure", "reason": "Invalid"}
+@pytest.mark.parametrize(("code", "reason", "message"), [
+    (404, "NotFound", 'secrets "s" not found'), (409, "Conflict", "the object has been modified"),
+    (403, "Forbidden", 'User "alice" cannot get resource'), (410, "Expired", "too old resource version: 1 (2)"),
+])  # fmt: skip
+def test_a_failure_has_its_code_reason_and_message(code: int, reason: str, message: str) -> None:
+    event = shown(event_of(audited(), COMPLETE, code, reason, message))
+    assert event["responseStatus"] == {
+        "metadata": {}, "code": code, "status": "Failure", "reason": reason, "message": message,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
+def test_a_message_that_quotes_what_was_sent_stays_out(code: int, reason: str) -> None:
+    event = shown(event_of(audited(), COMPLETE, code, reason, 'data: Invalid value: "hush-hush"'))
+    assert event["responseStatus"] == {"metadata": {}, "code": code, "status": "Failure", "reason": reason}
+
+
+@pytest.mark.parametrize(("method", "body", "expected"), [
+    ("POST", b'{"metadata": {"name": "a", "namespace": "other", "uid": "u"}, "data": {"k": "hush"}}',
+     {"name": "a", "uid": "u"}),
+    ("POST", b'{"metadata": {"generateName": "a-"}}', {}), ("POST", b"k8s\0...", {}), ("POST", b"[]", {}),
+    ("POST", b'{"metadata": null}', {}), ("POST", b'{"metadata": {"name": 7}}', {}),
+    ("DELETE", b'{"metadata": {"name": "a"}}', {}),
+])  # fmt: skip
+def test_a_created_object_is_named_by_its_metadata(method: str, body: bytes, expected: dict[str, str]) -> None:
+    target = "/api/v1/namespaces/n/secrets"
+    http = HttpRequest(method, target.encode(), {}, body, Peer("10.0.0.9", 7))
+    request = Audited(audit_id="x", http=http, info=parse(method, target.encode()), user=ALICE, received_s=0.0)
+    event = shown(event_of(request, COMPLETE, 201))
+    assert event["objectRef"] == {"resource": "secrets", "namespace": "n", "apiVersion": "v1", **expected}
+    assert "hush" not in json.dumps(event)
+
+
+def test_an_updated_object_is_told_with_uid_and_revision() -> None:
+    target = "/api/v1/namespaces/n/secrets/a"
+    body = b'{"metadata": {"name": "b", "uid": "u", "resourceVersion": "7"}}'
+    http = HttpRequest("PUT", target.encode(), {}, body, Peer("10.0.0.9", 7))
+    request = Audited(audit_id="x", http=http, info=parse("PUT", target.encode()), user=ALICE, received_s=0.0)
+    found = shown(event_of(request, COMPLETE, 200))["objectRef"]
+    assert (found["name"], found["uid"], found["resourceVersion"]) == ("a", "u", "7")
 
 
 def test_impersonation_shows_both() -> None:

@@ -32,6 +32,7 @@ class Noting:
         self.turns: list[str] = []
         self.held: dict[str, asyncio.Event] = {}
         self.odd: set[str] = set()
+        self.again: dict[str, float] = {}
 
     def watches(self, type: ResourceType) -> bool:
         return type == CONFIGMAPS
@@ -50,7 +51,7 @@ class Noting:
         if key in self.held:
             await self.held[key].wait()
         self.turns.append(key)
-        return None
+        return self.again.get(key)
 
 
 class Shard:
@@ -88,7 +89,12 @@ class Shard:
 
     @property
     def saved(self) -> int:
-        return int(self.store.get_mark(POSITION) or b"-1")
+        return int((self.store.get_mark(POSITION) or b"-1").split()[0])
+
+    @property
+    def lagging(self) -> list[bytes]:
+        """Controllers that list their keys after a restart."""
+        return (self.store.get_mark(POSITION) or b"").split()[1:]
 
     @property
     def revision(self) -> int:
@@ -212,3 +218,67 @@ async def test_depth_and_turns_are_measured_by_kubernetes_names(shard: Shard) ->
         metrics = generate_latest(shard.registry)
     assert b'workqueue_depth{name="noting"} 0.0' in metrics
     assert b'workqueue_work_duration_seconds_count{name="noting"} 3.0' in metrics
+
+
+async def test_a_key_that_is_always_looked_at_again_holds_the_position_back_for_a_while_only(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAVE_INTERVAL_S", 0.001)
+    controller, other = Noting(shard.store), Noting(shard.store, "other")
+    controller.again["pinned"] = 3600.0
+    async with shard.running(controller, other):
+        [pinned] = await create(shard.store, "pinned")
+        await eventually(lambda: shard.saved == pinned - 1)
+        assert not shard.lagging
+        shard.clock.pass_time(module.HELD_BACK_US / 1e6 + 1)
+        [late] = await create(shard.store, "late")
+        await eventually(lambda: shard.saved == late)
+        assert shard.lagging == [b"noting"]
+    await shard.reopen()
+    again, others = Noting(shard.store), Noting(shard.store, "other")
+    async with shard.running(again, others) as manager:
+        await eventually(manager.idle)
+    assert sorted(again.turns) == ["late", "pinned"]
+    assert others.turns == []
+
+
+async def test_a_listing_gives_others_their_turn_and_is_not_done_before_its_end(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LISTED_AT_ONCE", 10)
+    await create(shard.store, *(f"n{number}" for number in range(40)))
+    controller = Noting(shard.store)
+    manager, turns = shard.manager(controller), 0
+    task = asyncio.create_task(manager.run())
+    while not controller.turns:
+        turns += 1
+        if turns == 2:
+            assert manager.safe_point()[1] == ("noting",)
+            assert not manager.idle()
+        await asyncio.sleep(0)
+    assert turns >= 4
+    await eventually(manager.idle)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(controller.turns) == 40
+
+
+async def test_a_commit_announced_before_the_log_shows_it_is_not_asked_for_in_a_spin(shard: Shard) -> None:
+    controller, reads = Noting(shard.store), 0
+    tail = shard.store.tail
+
+    def counting(revision: int, limit: int = 500) -> list[LogEntry]:
+        nonlocal reads
+        reads += 1
+        return tail(revision, limit)
+
+    shard.store.tail = counting  # type: ignore[method-assign]
+    async with shard.running(controller) as manager:
+        await eventually(manager.idle)
+        shard.store.hub.last += 1000
+        before = reads
+        await eventually(lambda: reads >= before + 3)
+        turns = reads
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert reads <= turns + 1

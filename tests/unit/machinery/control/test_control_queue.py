@@ -160,6 +160,16 @@ async def test_failures_double_the_delay_up_to_a_limit_and_success_forgets_them(
     assert queue.failed("a") <= BASE_DELAY_S * 1.25
 
 
+async def test_a_queue_may_have_a_limit_of_its_own(time: HandTime) -> None:
+    queue: WorkQueue[str] = WorkQueue(time, max_delay_s=10.0)
+    queue.add("a", 3)
+    for _ in range(20):
+        await queue.take()
+        delay_s = queue.failed("a")
+        time.now_s += delay_s
+    assert 7.5 <= delay_s <= 12.5
+
+
 async def test_oldest_is_the_lowest_revision_of_all_that_is_unfinished(queue: WorkQueue[str], time: HandTime) -> None:
     assert queue.oldest() is None
     queue.add("working", 5)

@@ -14,6 +14,8 @@ from atoll.machinery.meta.objects import Object
 from harness.shared_data import established, gateway_examples, real_crds
 
 STRING: Object = {"type": "string"}
+#: What Kubernetes says of a column that says nothing of itself.
+_COLUMN = "Custom resource definition column (in JSONPath format):"
 
 
 def version(name: str, **fields: Any) -> Object:
@@ -78,7 +80,7 @@ def test_a_served_version_becomes_a_kind() -> None:
     assert kind.scale == Scale(".spec.n", ".status.n", ".status.s")
     assert kind.columns == (
         Column("A", "string", "byte", "The a.", 1, ".spec.a"),
-        Column("Age", "date", json_path=".metadata.creationTimestamp"),
+        Column("Age", "date", "", f"{_COLUMN} .metadata.creationTimestamp", 0, ".metadata.creationTimestamp"),
     )
     assert list(kind.field_labels) == ["spec.a", "spec.on"]
     obj = {"spec": {"a": "x", "on": True}}

@@ -115,7 +115,7 @@ def test_a_configmap_has_one_mebibyte_at_most() -> None:
     half = "x" * (MIB // 2)
     assert create(CONFIGMAPS, sample(CONFIGMAPS, data={"a": half}, binaryData={"b": b64(half)}))[1] == []
     assert refused(CONFIGMAPS, sample(CONFIGMAPS, data={"a": half, "c": "x"}, binaryData={"b": b64(half)})) == [
-        ": Too long: may not be more than 1048576 bytes"
+        "[]: Too long: may not be more than 1048576 bytes"
     ]
     assert refused(CONFIGMAPS, sample(CONFIGMAPS, data={"a": "ä" * (MIB // 2) + "x"}))
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import reset_fields
 from atoll.machinery.patch.update import keep_timestamps, track_update
@@ -214,38 +213,38 @@ def test_managed_fields_of_a_created_object_count_for_what_it_does_not_hold(live
     assert live.fields("u", "Update") == {"f:spec": {".": {}, "f:replicas": {}}}
 
 
-INVALID: list[tuple[Any, list[str]]] = [
-    ("x", ["metadata.managedFields"]),
-    ([1], ["metadata.managedFields[0]"]),
-    ([entry("u", {}, operation="Merge")], ["metadata.managedFields[0].operation"]),
-    ([entry("u", {}, fieldsType="FieldsV2")], ["metadata.managedFields[0].fieldsType"]),
-    ([entry("u", {}, apiVersion="")], ["metadata.managedFields[0].apiVersion"]),
-    ([entry("u", {}), entry("v", {"bad": {}})], ["metadata.managedFields[1].fieldsV1"]),
-    ([entry("x" * 129, {})], ["metadata.managedFields[0].manager"]),
-    ([entry("a\nb", {})], ["metadata.managedFields[0].manager"]),
-    ([entry("u", {}, subresource="s" * 257)], ["metadata.managedFields[0].subresource"]),
-    ([entry(5, {})], ["metadata.managedFields[0].manager"]),
-    (
-        [{"manager": "u"}],
-        [f"metadata.managedFields[0].{name}" for name in ("operation", "fieldsType", "apiVersion")],
-    ),
+UNREADABLE: list[Any] = [
+    5,
+    "x",
+    [5],
+    [None],
+    [entry("u", {}, operation="Merge")],
+    [entry("u", {}, operation="")],
+    [entry("u", {}, fieldsType="FieldsV2")],
+    [entry("u", {}, fieldsType="")],
+    [entry("u", {}, apiVersion="")],
+    [entry("u", {"x:y": {}})],
+    [entry("u", {"f:spec": 5})],
+    [entry(5, {})],
+    [entry("u", {"f:spec": {"f:text": {}}}), {"manager": "u"}],
 ]
 
 
-@pytest.mark.parametrize(("given", "fields"), INVALID)
-def test_managed_fields_that_cannot_be_read_are_told_by_field(live: Live, given: Any, fields: list[str]) -> None:
+@pytest.mark.parametrize("given", UNREADABLE, ids=str)
+def test_managed_fields_that_cannot_be_read_count_as_none(live: Live, given: Any) -> None:
     live.update("u", thing({"replicas": 1}))
-    with pytest.raises(ManagedFieldsInvalid) as caught:
-        live.update("v", thing({"replicas": 2}, managedFields=given))
-    assert [error.field for error in caught.value.errors] == fields
+    before = live.entries
+    live.update("u", thing({"replicas": 1}, managedFields=given))
+    assert live.entries == before
+    live.update("v", thing({"replicas": 2}, managedFields=given))
+    assert live.fields("v", "Update") == {"f:spec": {"f:replicas": {}}}
 
 
-def test_a_wrong_operation_is_told_as_kubernetes_does(live: Live) -> None:
-    with pytest.raises(ManagedFieldsInvalid) as caught:
-        live.update("v", thing({"replicas": 2}, managedFields=[entry("u", {}, operation="Merge")]))
-    assert str(caught.value.errors[0]) == (
-        'metadata.managedFields[0].operation: Invalid value: "Merge": must be `Apply` or `Update`'
-    )
+@pytest.mark.parametrize("given", UNREADABLE, ids=str)
+def test_an_object_created_with_managed_fields_that_cannot_be_read_is_its_creators(live: Live, given: Any) -> None:
+    live.update("u", thing({"replicas": 1}, managedFields=given))
+    assert live.managers() == [("u", "Update")]
+    assert live.fields("u", "Update") == {"f:spec": {".": {}, "f:replicas": {}}}
 
 
 def test_the_eleventh_updater_merges_the_oldest_two_into_ancient_changes(live: Live) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from typing import Any
 
 import pytest
 
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.process.pki import make_ca
 from atoll.machinery.schema.crd import (
-    RULES_WARNING,
-    WEBHOOK_WARNING,
+    SERVICE_WARNING,
     add_stored_version,
     approval,
     crd_warnings,
@@ -571,11 +572,11 @@ def test_warnings_tell_what_has_no_effect_and_on_update_only_what_is_new() -> No
         "type": "object",
         "properties": {"a": {**STRING, "format": "odd"}, "b": {"type": "integer", "format": "uint8"}},
     }
-    obj = crd(source, conversion={"strategy": "Webhook"})
-    assert crd_warnings(obj) == ['unrecognized format "odd"', 'unrecognized format "uint8"', WEBHOOK_WARNING]
+    obj = crd(source)
+    assert crd_warnings(obj) == ['unrecognized format "odd"', 'unrecognized format "uint8"']
     old = copy.deepcopy(obj)
-    source["x-kubernetes-validations"] = [{"rule": "true"}]
-    assert crd_warnings(obj, old) == [RULES_WARNING]
+    source["properties"]["c"] = {**STRING, "format": "new"}
+    assert crd_warnings(obj, old) == ['unrecognized format "new"']
     assert crd_warnings(crd()) == []
 
 
@@ -625,3 +626,30 @@ def test_the_deepest_schema_allowed_is_judged_and_compiled() -> None:
         value = value["a"]
     value["a"] = ""
     assert schema.unknown_fields(value) == []
+
+
+def test_a_service_that_would_have_to_convert_is_warned_about() -> None:
+    client = {"service": {"namespace": "default", "name": "converter"}}
+    obj = crd(conversion={"strategy": "Webhook", "webhook": {"clientConfig": client}})
+    assert crd_warnings(obj) == [], "a definition of one version converts nothing"
+    obj["spec"]["versions"].append({**obj["spec"]["versions"][0], "name": "v2", "storage": False})
+    assert crd_warnings(obj) == [SERVICE_WARNING]
+
+
+def test_a_ca_bundle_must_hold_certificates_unless_it_held_none_before() -> None:
+    def webhook(bundle: str) -> Object:
+        client = {"url": "https://example.com/", "caBundle": bundle}
+        return {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
+
+    path = "spec.conversion.webhook.clientConfig.caBundle"
+    text = "unable to load root certificates: unable to parse bytes as PEM block"
+    good = base64.b64encode(make_ca("test").certificate).decode()
+    for bundle in ("Cg==", "!", base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()):
+        assert problems(crd(conversion=webhook(bundle))) == [
+            f'{path}: Invalid value: "<certificate data>": {text}'
+        ]
+        changed, old = crd(conversion=webhook("Cw==")), crd(conversion=webhook(bundle))
+        assert not [error for error in validate_crd_update(changed, old) if error.field == path]
+    assert problems(crd(conversion=webhook(good))) == []
+    changed, old = crd(conversion=webhook("Cg==")), crd(conversion=webhook(good))
+    assert [error.field for error in validate_crd_update(changed, old) if error.field == path] == [path]

@@ -39,9 +39,7 @@ def test_a_kind_is_published_with_its_list() -> None:
     assert kind["properties"]["metadata"]["properties"] == source["properties"]["metadata"]["properties"]
     assert kind["properties"]["apiVersion"]["type"] == kind["properties"]["kind"]["type"] == "string"
     assert kind["x-kubernetes-group-version-kind"] == [{"group": "example.com", "version": "v1", "kind": "CronTab"}]
-    assert listed["properties"]["items"]["items"] == {
-        "allOf": [{"$ref": "#/components/schemas/com.example.v1.CronTab"}]
-    }
+    assert listed["properties"]["items"]["items"] == {"$ref": "#/components/schemas/com.example.v1.CronTab"}
     assert listed["properties"]["metadata"]["allOf"] == [
         {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"}
     ]

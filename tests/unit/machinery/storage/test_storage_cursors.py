@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,14 @@ def test_a_change_larger_than_the_ring_empties_it() -> None:
     ring.extend([change(1, 10), change(2, 5000)])
     assert len(ring) == 0
     assert ring.floor == 2
+
+
+def test_what_the_ring_dropped_is_soon_not_held() -> None:
+    payloads = [bytes(1000) for _ in range(200)]
+    ring = Ring(0, 16_000)
+    idle = [sys.getrefcount(payload) for payload in payloads]
+    for revision in range(1, 201):
+        ring.extend([Change(revision, Operation.ADDED, key("a"), None, payloads[revision - 1])])
+    after = [sys.getrefcount(payload) for payload in payloads]
+    held = sum(now > before for now, before in zip(after, idle, strict=True))
+    assert len(ring) <= held <= len(ring) + 2

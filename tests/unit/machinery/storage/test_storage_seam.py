@@ -23,6 +23,7 @@ from atoll.machinery.storage.contract import (
     Missing,
     Operation,
     Refused,
+    Scope,
 )
 from atoll.machinery.storage.hub import Hub
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
@@ -123,7 +124,7 @@ class Woken:
 
 async def test_a_hub_that_skips_wakes_everybody_and_its_ring_starts_anew() -> None:
     hub, watcher = Hub(5, 1 << 20), Woken()
-    hub.register(CONFIGMAPS, "c", watcher)
+    hub.register(Scope(CONFIGMAPS, "c"), watcher)
     hub.publish([Change(6, Operation.ADDED, KEY, None, b"")], 6)
     waiting = asyncio.create_task(hub.above(6))
     await asyncio.sleep(0)

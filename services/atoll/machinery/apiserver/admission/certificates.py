@@ -31,7 +31,11 @@ class Certificates:
         self._may = may
 
     def mutate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL) or review.operation != "create" or review.obj is None:
+        if review.group_resource != (GROUP, PLURAL) or review.obj is None:
+            return
+        if review.operation == "update" and review.subresource in {"approval", "status"}:
+            _stamp_conditions(review.obj, review.old or {}, review.call.now)
+        if review.operation != "create":
             return
         user, spec = review.call.user, review.obj["spec"]
         spec["username"] = user.name
@@ -75,6 +79,25 @@ class Certificates:
             if self._may(review.view, asked):
                 return
         raise errors.forbidden(review.call.kind, review.old["metadata"]["name"], f'{refusal} "{signer}"')
+
+
+def _conditions(obj: Object) -> list[Object]:
+    """The conditions that are objects; what else stands there is refused by the kind."""
+    found = (obj.get("status") or {}).get("conditions")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _stamp_conditions(obj: Object, old: Object, now: str) -> None:
+    """Say when, where the writer did not: a condition that only is written again keeps its transition."""
+    since = {
+        (each.get("type"), each.get("status")): each["lastTransitionTime"]
+        for each in _conditions(old) if each.get("lastTransitionTime")
+    }  # fmt: skip
+    for condition in _conditions(obj):
+        if not condition.get("lastUpdateTime"):
+            condition["lastUpdateTime"] = now
+        if not condition.get("lastTransitionTime"):
+            condition["lastTransitionTime"] = since.get((condition.get("type"), condition.get("status")), now)
 
 
 def _issued(obj: Object) -> object:

@@ -30,10 +30,11 @@ class Review(msgspec.Struct, kw_only=True):
     subresource: str = ""
     dry_run: bool = False
     guards: list[Guard] = []
+    #: Every plug-in asks for it.
+    group_resource: tuple[str, str] = ("", "")
 
-    @property
-    def group_resource(self) -> tuple[str, str]:
-        return self.call.kind.group, self.call.kind.plural
+    def __post_init__(self) -> None:
+        self.group_resource = self.call.kind.group, self.call.kind.plural
 
 
 class Plugin(Protocol):
@@ -55,6 +56,7 @@ class Admission:
             plugin.mutate(review)
 
     def validate(self, review: Review) -> None:
+        review.call.check(review.obj, review.old)
         for plugin in self._plugins:
             plugin.validate(review)
 

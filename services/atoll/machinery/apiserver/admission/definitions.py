@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
-from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.names import LOCAL, ObjectKey
+from atoll.machinery.meta.types import CRDS
 from atoll.machinery.storage.contract import Flag, Stands
-
-CRDS = ResourceType("apiextensions.k8s.io", "customresourcedefinitions")
 
 
 class DefinitionLifecycle(Validator):

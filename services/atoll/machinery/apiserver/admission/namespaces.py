@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
-from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import Details, NotFound
+from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import GateState
 
-NAMESPACES = ResourceType("", "namespaces")
 PROTECTED = ("default", "kube-system", "kube-public")
 
 

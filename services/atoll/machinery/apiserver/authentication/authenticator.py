@@ -9,6 +9,7 @@ decides. A credential that is there and not good refuses the request: nobody bec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -30,23 +31,35 @@ class Caller(msgspec.Struct, frozen=True):
     impersonator: User | None = None
 
 
+class WorkspaceSource(Protocol):
+    """Tokens of the issuers that a workspace's own type names."""
+
+    def user_of(
+        self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str
+    ) -> User | None:
+        """As TokenSource, for one cluster."""
+
+
 class Bearers(msgspec.Struct, frozen=True):
-    """The token sources, asked in order, and the audiences of this server."""
+    """The token sources, asked in order, and the audiences of this server; `workspaces` are asked last."""
 
     sources: tuple[TokenSource, ...]
     audiences: tuple[str, ...]
+    workspaces: WorkspaceSource | None = None
 
-    def user_of(self, token: str, snapshot: View, audiences: Sequence[str] = ()) -> User | None:
-        """The user of a token meant for this server, or for one of `audiences` (TokenReview).
+    def user_of(self, token: str, snapshot: View, cluster: str, audiences: Sequence[str] = ()) -> User | None:
+        """The user of a token meant for this server, or for one of `audiences` (TokenReview), in a cluster.
 
-        None for a token that no source knows. Raises Unauthorized for a known one that is not good.
+        None for a token that no source knows. Raises Unauthorized for a known one that is not good, and Unsettled.
         """
-        digest = token_digest(token)
+        digest, wanted = token_digest(token), audiences or self.audiences
         for source in self.sources:
-            user = source.user_of(token, digest, audiences or self.audiences, snapshot)
+            user = source.user_of(token, digest, wanted, snapshot)
             if user is not None:
                 return user
-        return None
+        if self.workspaces is None or not cluster:
+            return None
+        return self.workspaces.user_of(token, digest, wanted, snapshot, cluster)
 
 
 class Authenticator:
@@ -73,13 +86,13 @@ class Authenticator:
 
     def identify(self, request: HttpRequest, cluster: str, snapshot: View) -> Caller:
         """As `authenticate`, with the impersonator for audit."""
-        sender = self._sender(request, snapshot)
+        sender = self._sender(request, cluster, snapshot)
         want = wanted(request.headers)
         if want is None:
             return Caller(sender)
         return Caller(self._impersonator.act_as(want, sender, cluster, snapshot), sender)
 
-    def _sender(self, request: HttpRequest, snapshot: View) -> User:
+    def _sender(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
         certificate = request.peer.certificate
         presented = self._certificates.presented(certificate) if certificate is not None else None
         sent = self._headers.sent(request.headers)
@@ -88,7 +101,7 @@ class Authenticator:
         if presented is not None and presented.user is not None:
             return presented.user
         if "authorization" in request.headers:
-            return self._bearer(request, snapshot)
+            return self._bearer(request, cluster, snapshot)
         if not self._anonymous:
             raise Unauthorized
         return ANONYMOUS_USER
@@ -98,11 +111,11 @@ class Authenticator:
             raise Unauthorized
         return self._headers.user(request.headers, sent)
 
-    def _bearer(self, request: HttpRequest, snapshot: View) -> User:
+    def _bearer(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
         token = bearer_token(request)
         if not token or len(request.headers["authorization"]) > 1:
             raise Unauthorized
-        user = self.bearers.user_of(token, snapshot)
+        user = self.bearers.user_of(token, snapshot, cluster)
         if user is None:
             raise Unauthorized
         return user

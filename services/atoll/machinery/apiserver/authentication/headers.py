@@ -24,12 +24,16 @@ _DEFAULT_FAMILY = "x-remote-"
 
 
 class HeaderNames(msgspec.Struct, frozen=True):
-    """Names of the identity headers, lower case; `extra` is a prefix."""
+    """Names of the identity headers, lower case, in the order in which they are looked at; `extra` are prefixes."""
 
-    user: str = "x-remote-user"
-    group: str = "x-remote-group"
-    uid: str = "x-remote-uid"
-    extra: str = "x-remote-extra-"
+    user: tuple[str, ...] = ("x-remote-user",)
+    group: tuple[str, ...] = ("x-remote-group",)
+    uid: tuple[str, ...] = ("x-remote-uid",)
+    extra: tuple[str, ...] = ("x-remote-extra-",)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.user, *self.group, *self.uid, *self.extra)
 
 
 def canonical(name: str) -> str:
@@ -52,8 +56,7 @@ class RequestHeaders:
 
     def __init__(self, names: HeaderNames | None = None) -> None:
         self._names = names or HeaderNames()
-        own = (self._names.user, self._names.group, self._names.uid, self._names.extra)
-        self._family = (_DEFAULT_FAMILY, *own)
+        self._family = (_DEFAULT_FAMILY, *self._names.all)
 
     def sent(self, headers: Headers) -> list[str]:
         """The identity headers of a request, in any spelling."""
@@ -67,19 +70,24 @@ class RequestHeaders:
         for name in sent:
             if name in listed:
                 raise Unauthorized
-            if name.startswith(names.extra):
-                key = unquote(name[len(names.extra) :]).lower()
+            prefix = next((prefix for prefix in names.extra if name.startswith(prefix)), "")
+            if prefix:
+                key = unquote(name[len(prefix) :]).lower()
                 extra[key] = (*extra.get(key, ()), *headers[name])
-            elif name not in (names.user, names.group, names.uid):
+            elif name not in (*names.user, *names.group, *names.uid):
                 raise Unauthorized
         user = self._single(headers, names.user)
         if not user:
             raise Unauthorized
-        groups = tuple(group for group in headers.get(names.group, ()) if group)
+        groups = tuple(group for name in names.group for group in headers.get(name, ()) if group)
         return authenticated(User(user, groups, self._single(headers, names.uid), extra))
 
-    def _single(self, headers: Headers, name: str) -> str:
-        values = headers.get(name, [])
-        if len(values) > 1:
-            raise Unauthorized  # whose is the second?
-        return values[0] if values else ""
+    def _single(self, headers: Headers, names: tuple[str, ...]) -> str:
+        """The value of the first of these headers that has one."""
+        found = ""
+        for name in names:
+            values = headers.get(name, [])
+            if len(values) > 1:
+                raise Unauthorized  # whose is the second?
+            found = found or (values[0] if values else "")
+        return found

@@ -16,13 +16,15 @@ import msgspec
 from atoll.machinery.apiserver.authentication import claims, jwt
 from atoll.machinery.apiserver.authentication.claims import LEGACY_ISSUER, Reference
 from atoll.machinery.apiserver.authentication.keys import KeySet
-from atoll.machinery.apiserver.authentication.service_accounts import ACCOUNTS, SECRETS, Issuers
+from atoll.machinery.apiserver.authentication.service_accounts import Issuers
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.apiserver.authorization.refusal import quoted
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import BadRequest, Conflict, Details, FieldError, NotFound, invalid
+from atoll.machinery.meta.types import SECRETS
+from atoll.machinery.meta.types import SERVICE_ACCOUNTS as ACCOUNTS
 from atoll.machinery.meta.uids import new_uid
 
 DEFAULT_LIFETIME_S = 3600

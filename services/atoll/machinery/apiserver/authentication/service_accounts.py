@@ -22,12 +22,12 @@ from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNTS
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
+from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.status import Unauthorized
+from atoll.machinery.meta.types import SECRETS
+from atoll.machinery.meta.types import SERVICE_ACCOUNTS as ACCOUNTS
 from atoll.machinery.meta.user import AUTHENTICATED, User
 
-ACCOUNTS = ResourceType("", "serviceaccounts", CORE)
-SECRETS = ResourceType("", "secrets", CORE)
 DEFAULT_ISSUER = "https://kcp.default.svc"
 MAX_TOKENS = 8192
 #: A token issued by another shard may be from a little in our future.

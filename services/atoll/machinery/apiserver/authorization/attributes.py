@@ -104,6 +104,11 @@ class Decision(msgspec.Struct, frozen=True):
         return found
 
 
+def with_verb(attributes: Attributes, verb: str) -> Attributes:
+    """The same request with another verb."""
+    return attributes if verb == attributes.verb else msgspec.structs.replace(attributes, verb=verb)
+
+
 def attributes_of(info: RequestInfo, user: User, cluster: str) -> Attributes:
     """The attributes of a parsed request; `cluster` is the resolved logical cluster ("" for `*` and none)."""
     if not info.is_resource:

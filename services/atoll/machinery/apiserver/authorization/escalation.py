@@ -18,11 +18,12 @@ from atoll.machinery.apiserver.authorization.effective import in_scope
 from atoll.machinery.apiserver.authorization.rbac import ALL, CLUSTER_ROLE, Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import Role, rules_from
 from atoll.machinery.apiserver.authorization.refusal import quoted, quoted_list
-from atoll.machinery.apiserver.authorization.stamps import CLUSTER_ROLES, RBAC_GROUP, ROLES
+from atoll.machinery.apiserver.authorization.stamps import RBAC_GROUP
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Details, Forbidden, NotFound
+from atoll.machinery.meta.types import CLUSTER_ROLES, ROLES
 from atoll.machinery.meta.user import User
 
 _FULL_AUTHORITY = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))

@@ -15,12 +15,20 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from atoll.machinery.apiserver.authorization import rbac_objects as objects
-from atoll.machinery.apiserver.authorization import stamps
 from atoll.machinery.apiserver.authorization.rbac import Policy
 from atoll.machinery.apiserver.authorization.stamps import Stamp
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import (
+    API_BINDINGS,
+    API_EXPORTS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    LOGICAL_CLUSTERS,
+    ROLE_BINDINGS,
+    ROLES,
+)
 from atoll.machinery.storage.contract import Position, Record, Scope
 
 #: Rules, grants and bound resources held at once, over all clusters.
@@ -164,8 +172,8 @@ class PolicyCache:
         return policy
 
     def _bindings(self, snapshot: View, cluster: str) -> Bound:
-        bindings = _all(snapshot, stamps.API_BINDINGS, cluster, _binding_decoder)
-        exports = _all(snapshot, stamps.API_EXPORTS, cluster, _export_decoder)
+        bindings = _all(snapshot, API_BINDINGS, cluster, _binding_decoder)
+        exports = _all(snapshot, API_EXPORTS, cluster, _export_decoder)
         digest = _digest((bindings, exports))
         bound = self._bound.get(digest)
         if bound is None:
@@ -179,10 +187,10 @@ def _digest(content: object) -> bytes:
 
 def _source(snapshot: View, cluster: str) -> objects.Source:
     return objects.Source(
-        _all(snapshot, stamps.CLUSTER_ROLES, cluster, objects.role_decoder),
-        _all(snapshot, stamps.CLUSTER_ROLE_BINDINGS, cluster, objects.binding_decoder),
-        _all(snapshot, stamps.ROLES, cluster, objects.role_decoder),
-        _all(snapshot, stamps.ROLE_BINDINGS, cluster, objects.binding_decoder),
+        _all(snapshot, CLUSTER_ROLES, cluster, objects.role_decoder),
+        _all(snapshot, CLUSTER_ROLE_BINDINGS, cluster, objects.binding_decoder),
+        _all(snapshot, ROLES, cluster, objects.role_decoder),
+        _all(snapshot, ROLE_BINDINGS, cluster, objects.binding_decoder),
     )
 
 
@@ -202,7 +210,7 @@ def _all(snapshot: View, type_: ResourceType, cluster: str, decoder: msgspec.jso
 
 
 def _logical_cluster(snapshot: View, cluster: str) -> _LogicalCluster | None:
-    record = snapshot.get(ObjectKey(stamps.LOGICAL_CLUSTERS, cluster, "", "cluster")) if cluster else None
+    record = snapshot.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")) if cluster else None
     return _cluster_decoder.decode(record.value) if record is not None else None
 
 

@@ -8,13 +8,14 @@ one policy, whatever the uids and times in their objects are.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.apiserver.authorization.rbac import Grant, Policy, Rule, Subjects
 from atoll.machinery.apiserver.authorization.refusal import quoted
+from atoll.machinery.meta.objects import Object
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -77,6 +78,11 @@ def rules_from(rules: Iterable[_Rule] | None) -> tuple[Rule, ...]:
         )
         for rule in rules or ()
     )  # fmt: skip
+
+
+def rules_of_objects(rules: Sequence[Object]) -> tuple[Rule, ...]:
+    """PolicyRules as another object carries them."""
+    return rules_from(msgspec.convert(rules, tuple[_Rule, ...]))
 
 
 def compile_policy(source: Source) -> Policy:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.names import CORE, ResourceType
+from atoll.machinery.meta.types import (
+    API_BINDINGS,
+    API_EXPORTS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    LOGICAL_CLUSTERS,
+    ROLE_BINDINGS,
+    ROLES,
+)
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
-CLUSTER_ROLES = ResourceType(RBAC_GROUP, "clusterroles", CORE)
-CLUSTER_ROLE_BINDINGS = ResourceType(RBAC_GROUP, "clusterrolebindings", CORE)
-ROLES = ResourceType(RBAC_GROUP, "roles", CORE)
-ROLE_BINDINGS = ResourceType(RBAC_GROUP, "rolebindings", CORE)
-LOGICAL_CLUSTERS = ResourceType("core.kcp.io", "logicalclusters", CORE)
-API_BINDINGS = ResourceType("apis.kcp.io", "apibindings", CORE)
-API_EXPORTS = ResourceType("apis.kcp.io", "apiexports", CORE)
 
 #: Everything a decision reads.
 SOURCES = (

@@ -43,7 +43,7 @@ def decode_body(call: Call, validation: str) -> Object:
     Raises BadRequest, UnsupportedMediaType. Gives a fresh tree that the caller may change.
     """
     if call.obj is not None:
-        return _copied(call.obj)
+        return _in_version(call.kind, _copied(call.obj))
     obj, duplicates = decode_document(call.body, call.content_type, call.kind, validation != "Ignore")
     check_kind(call.kind, obj)
     judge(call, obj, duplicates, validation)
@@ -55,6 +55,13 @@ def _copied(obj: Object) -> Object:
     from atoll.machinery.meta.objects import decode, encode_json
 
     return decode(encode_json(obj))
+
+
+def _in_version(kind: Kind, obj: Object) -> Object:
+    """An object as the system read it from the store, in the kind's version: it may have been stored in another."""
+    if kind.convert is None or obj.get("apiVersion") in {None, kind.api_version}:
+        return obj
+    return kind.convert(obj, kind.api_version)
 
 
 def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates: bool) -> tuple[Object, list[str]]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.apiserver.call import Call, Plan, Reply
+from atoll.machinery.apiserver.call import Call, Pending, Plan, Reply
+from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.negotiation import Form
 from atoll.machinery.apiserver.options import DeleteOptions, delete_options
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_document
-from atoll.machinery.apiserver.rest.write import Stored, Writing, stored
+from atoll.machinery.apiserver.rest.write import Encoded, Stored, Writing, encoded_with, stored
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.objects import Object, decode, encode, encode_json, splice
+from atoll.machinery.meta.objects import Object, decode, encode_json, splice
 from atoll.machinery.meta.status import BadRequest
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Put
 
@@ -33,6 +39,10 @@ _OPTIONS = Kind(group="", version="v1", kind="DeleteOptions", plural="", singula
 
 def plan_delete(writing: Writing, name: str, options: DeleteOptions) -> Plan:
     """Plan the deletion of one object. Raises NotFound, Conflict, Forbidden."""
+    converted = writing.call.kind
+    if converted.conversion is not None:
+        # Only metadata changes, which is alike in all versions: a webhook that is down must not keep objects alive.
+        writing = replace(writing, call=replace(writing.call, kind=bare(converted)))
     call = writing.call
     old = stored(call, writing.view, name)
     if old is None:
@@ -47,7 +57,11 @@ def plan_delete(writing: Writing, name: str, options: DeleteOptions) -> Plan:
     blind = not options.resource_version
     if not (obj["metadata"].get("finalizers") or call.kind.held(obj)):
         return _gone(writing, old, guards, options, blind)
-    return _marked(writing, obj, old, guards, options, blind)
+    _mark(call, obj, old)
+    marked = Marked(call, old, guards, options, blind)
+    if converted.conversion is None:
+        return marked.plan(call.kind.to_stored(obj) if call.kind.to_stored is not None else obj)
+    return Plan(pending=Pending(obj=obj, is_stored=True, may_hide=True, complete=marked.plan_shown))
 
 
 def _gate(writing: Writing) -> tuple[Guard, ...]:
@@ -119,26 +133,51 @@ def success(call: Call, obj: Object) -> Object:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def _marked(
-    writing: Writing, obj: Object, old: Stored, guards: tuple[Guard, ...], options: DeleteOptions, blind: bool
-) -> Plan:
-    """Plan the start of a deletion that something still holds; a second delete changes nothing."""
-    call, metadata = writing.call, obj["metadata"]
+def _mark(call: Call, obj: Object, old: Stored) -> None:
+    """Begin a deletion that something still holds; a second delete changes nothing."""
+    metadata = obj["metadata"]
     if not old.is_deleting:
         metadata["deletionTimestamp"] = call.now
         metadata["deletionGracePeriodSeconds"] = 0
         if call.kind.generation:
             metadata["generation"] = metadata.get("generation", 0) + 1
         call.kind.begin_deletion(obj)
-    value, hole = encode(call.kind.to_stored(obj) if call.kind.to_stored is not None else obj)
-    status = 202 if options.orphan_explicit else 200
-    if options.dry_run or splice(value, hole, old.record.revision) == old.record.value:
-        shown = splice(value, hole, old.record.revision)
-        check = () if options.dry_run else (Check(old.record.key, old.record.revision),)
-        return Plan(mutations=check, guards=guards, reply=lambda _: present.single(call, shown, status), blind=blind)
-    return Plan(
-        mutations=(Put(old.record.key, value, hole, old.record.revision),),
-        guards=guards,
-        reply=lambda revisions: present.single(call, splice(value, hole, revisions[0]), status),
-        blind=blind,
-    )
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """The start of a deletion that something still holds: how it is written and answered."""
+
+    call: Call
+    old: Stored
+    guards: tuple[Guard, ...]
+    options: DeleteOptions
+    blind: bool
+
+    def plan(self, stored_form: Object) -> Plan:
+        """The plan for an object in its stored version, which the call's kind can show."""
+        encoded = encoded_with(stored_form, None)
+        return self._plan(encoded, lambda revision: encoded.reply(self.call, revision, self._status))
+
+    def plan_shown(self, stored_form: Object, shown: Object | None) -> Plan:
+        """The plan for an object that a webhook brought into the request's version, or could not (None)."""
+        encoded = encoded_with(stored_form, shown)
+        if shown is not None:
+            return self._plan(encoded, lambda revision: encoded.reply(self.call, revision, self._status))
+        gone = success(self.call, stored_form)
+        return self._plan(encoded, lambda _: present.document(present_plain(self.call), gone))
+
+    @property
+    def _status(self) -> int:
+        return 202 if self.options.orphan_explicit else 200
+
+    def _plan(self, encoded: Encoded, reply: Callable[[int], Reply]) -> Plan:
+        record = self.old.record
+        if self.options.dry_run or splice(encoded.value, encoded.hole, record.revision) == record.value:
+            check = () if self.options.dry_run else (Check(record.key, record.revision),)
+            return Plan(mutations=check, guards=self.guards, reply=lambda _: reply(record.revision), blind=self.blind)
+        return Plan(
+            mutations=(Put(record.key, encoded.value, encoded.hole, record.revision),),
+            guards=self.guards,
+            reply=lambda revisions: reply(revisions[0]),
+            blind=self.blind,
+        )

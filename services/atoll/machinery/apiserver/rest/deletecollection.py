@@ -1,30 +1,57 @@
-"""DELETE on a collection: the selected objects, deleted one by one as single deletes would be."""
+"""DELETE on a collection: the selected objects, deleted one by one as single deletes would be.
+
+`limit` and `continue` choose a page of the selection; the answer's metadata then leads on to the next. A selection
+longer than the list window is not cut short: it goes on from the latest state, as nobody was promised one moment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 from atoll.machinery.apiserver.call import Call
 from atoll.machinery.apiserver.rest import list as listing
-from atoll.machinery.meta.objects import decode
-from atoll.machinery.storage.contract import Store
-
-PAGE = 500
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.storage.contract import Compacted, Store
 
 
-def selected(call: Call, store: Store) -> Iterator[tuple[str, str, bytes]]:
-    """(namespace, name, stored bytes) of what a deletecollection selects, in key order. Raises Expired."""
-    request = listing.checked(call)
-    left, after, revision = request.options.limit, request.after, request.at
-    while True:
-        page = store.page(request.scope, at=revision, after=after, limit=PAGE)
-        revision, after = page.revision, page.after
-        for value in page.values:
-            if request.chosen.matches(value) if not request.chosen.is_everything else True:
+class Selected:
+    """What a deletecollection selects, read a slice at a time while earlier ones are deleted."""
+
+    def __init__(self, call: Call, store: Store, convert: listing.Convert | None) -> None:
+        self._request = listing.checked(call, store.list_window_s)
+        self._listing = listing.Listing(store, self._request, lambda value: value, convert)
+        self._first: list[bytes] = []
+
+    @classmethod
+    async def open(cls, call: Call, store: Store, convert: listing.Convert | None = None) -> Selected:
+        """Begin to read. With `convert` a webhook converts, and the call's kind is the bare one.
+
+        Raises BadRequest, Invalid, Expired for options that select nothing that can be read, ApiError.
+        """
+        selected = cls(call, store, convert)
+        selected._first = await selected._slice(first=True)
+        return selected
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, str, bytes]]:
+        """(namespace, name, bytes) in key order: the stored ones, or converted."""
+        values = self._first
+        while True:
+            for value in values:
                 metadata = decode(value)["metadata"]
                 yield metadata.get("namespace", ""), metadata["name"], value
-                left -= 1
-                if request.options.limit and left <= 0:
-                    return
-        if after is None:
-            return
+            if self._listing.done:
+                return
+            values = await self._slice()
+
+    def metadata(self) -> Object:
+        """`metadata` of the answered list. Valid once all were given."""
+        return self._listing.metadata()
+
+    async def _slice(self, *, first: bool = False) -> list[bytes]:
+        try:
+            return await self._listing.next_slice()
+        except Compacted as error:
+            if first:
+                raise listing.expired(self._request) from error
+            self._listing.revision = 0
+            return await self._listing.next_slice()

@@ -31,6 +31,7 @@ class FrameForm(msgspec.Struct, frozen=True):
     identity: str
     form: Form
     include: str = ""
+    mark: str = ""
 
 
 def line(type: str, body: bytes) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 import yaml
@@ -22,10 +22,9 @@ from atoll.machinery.apiserver.options import ListOptions, list_options
 from atoll.machinery.apiserver.rest.present import as_object, in_version
 from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.meta.status import NotAcceptable
+from atoll.machinery.meta.status import Expired, NotAcceptable
 from atoll.machinery.storage.contract import Compacted, Page, Position, Scope, Store
 
-LIST_WINDOW_S = 300
 SLICE_BYTES = 1 << 20
 
 
@@ -43,11 +42,17 @@ class Request(msgspec.Struct, frozen=True):
     remaining: int = -1
 
 
+#: Stored objects to those of the request's version, where a webhook makes them. Raises ApiError.
+Convert = Callable[[Sequence[bytes]], Awaitable[list[bytes]]]
+
+
 class Listing:
     """A list under way: gives slices of encoded items, then knows its metadata."""
 
-    def __init__(self, store: Store, request: Request, item: Callable[[bytes], bytes]) -> None:
-        self._store, self._request, self._item = store, request, item
+    def __init__(
+        self, store: Store, request: Request, item: Callable[[bytes], bytes], convert: Convert | None = None
+    ) -> None:
+        self._store, self._request, self._item, self._convert = store, request, item, convert
         self._after, self._left = request.after, request.options.limit
         self.revision, self.done = request.at, False
         self._remaining, self._expected = -1, request.remaining
@@ -55,10 +60,22 @@ class Listing:
 
     def slice(self) -> list[bytes]:
         """The next items, encoded; sets `done` with the last. Raises Compacted."""
+        return self._taken(self._read())
+
+    async def next_slice(self) -> list[bytes]:
+        """Like `slice`, converted where a webhook does that. Raises Compacted, ApiError."""
+        page = self._read()
+        if self._convert is not None:
+            page = msgspec.structs.replace(page, values=await self._convert(page.values))
+        return self._taken(page)
+
+    def _read(self) -> Page:
         limit = self._left if self._request.chosen.is_everything else 0
-        page = self._store.page(
+        return self._store.page(
             self._request.scope, at=self.revision, after=self._after, limit=limit, size_bytes=SLICE_BYTES
         )
+
+    def _taken(self, page: Page) -> list[bytes]:
         self.revision = page.revision
         values = page.values if self._request.chosen.is_everything else self._selected(page)
         if self._request.chosen.is_everything:
@@ -119,14 +136,14 @@ def _position(value: bytes) -> Position:
     return Position(where.annotations.get("kcp.io/cluster", ""), where.namespace, where.name)
 
 
-def checked(call: Call) -> Request:
-    """Read and check a list's options. Raises BadRequest, Invalid, Expired."""
+def checked(call: Call, window_s: int) -> Request:
+    """Read and check a list's options; continue tokens live for `window_s`. Raises BadRequest, Invalid, Expired."""
     options = list_options(call.info.query, watch=False)
     chosen = selection(call.kind, options)
     mark = continuation.fingerprint(call.scope, chosen.canonical)
     at, moment, after, remaining = 0, 0, None, -1
     if options.continue_token:
-        token = continuation.read(options.continue_token, mark, LIST_WINDOW_S)
+        token = continuation.read(options.continue_token, mark, window_s)
         at, moment, after, remaining = token.revision, token.moment, token.after, token.remaining
     elif options.resource_version > 0 and (options.match == "Exact" or (options.limit and not options.match)):
         at = options.resource_version
@@ -171,16 +188,33 @@ def foot(call: Call, metadata: Object) -> bytes:
 
 def start(call: Call, store: Store) -> tuple[Listing, bytes]:
     """Read the first slice. Gives the listing and the bytes so far. Raises Expired for a state that is gone."""
-    request = checked(call)
+    request = checked(call, store.list_window_s)
     listing = Listing(store, request, item_encoder(call))
     try:
         items = listing.slice()
     except Compacted as error:
-        if request.options.continue_token:
-            token = continuation.Continuation("", 0, 0, request.mark, request.after or Position("", "", ""))
-            raise continuation.expired(token) from error
-        raise errors.list_too_old() from error
+        raise expired(request) from error
     return listing, head(call) + b",".join(items)
+
+
+async def start_converted(call: Call, store: Store, convert: Convert) -> tuple[Listing, bytes]:
+    """`start` for a kind that a webhook converts; the call's kind is the bare one. Raises Expired, ApiError."""
+    request = checked(call, store.list_window_s)
+    listing = Listing(store, request, item_encoder(call), convert)
+    try:
+        items = await listing.next_slice()
+    except Compacted as error:
+        raise expired(request) from error
+    return listing, head(call) + b",".join(items)
+
+
+def expired(request: Request) -> Expired:
+    """410 for a state that is gone; where a token led there, with the token that goes on without it."""
+    if request.options.continue_token:
+        return continuation.expired(
+            continuation.Continuation("", 0, 0, request.mark, request.after or Position("", "", ""))
+        )
+    return errors.list_too_old()
 
 
 def whole(call: Call, listing: Listing, first: bytes) -> Reply:
@@ -196,11 +230,11 @@ def in_media_type(call: Call, body: bytes) -> Reply:
     return Reply(200, text.encode(), call.form.media_type)
 
 
-def rest_of(call: Call, listing: Listing, first: bytes) -> Iterator[bytes]:
-    """The bytes behind the first slice, one slice at a time. Raises Compacted between slices."""
+async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[bytes]:
+    """The bytes behind the first slice, one slice at a time. Raises Compacted and ApiError between slices."""
     empty = first.endswith(b"[")
     while not listing.done:
-        items = listing.slice()
+        items = await listing.next_slice()
         if items:
             yield (b"" if empty else b",") + b",".join(items)
             empty = False
@@ -210,7 +244,7 @@ def rest_of(call: Call, listing: Listing, first: bytes) -> Iterator[bytes]:
 async def collected(call: Call, listing: Listing, first: bytes) -> Reply:
     """A whole list in one reply, for media types that cannot be streamed. Yields to the loop between slices."""
     parts = [first]
-    for part in rest_of(call, listing, first):
+    async for part in rest_of(call, listing, first):
         parts.append(part)
         await asyncio.sleep(0)
     return in_media_type(call, b"".join(parts))

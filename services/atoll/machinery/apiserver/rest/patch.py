@@ -9,26 +9,25 @@ from __future__ import annotations
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Plan
 from atoll.machinery.apiserver.options import boolean
-from atoll.machinery.apiserver.ownership import type_schema_of
+from atoll.machinery.apiserver.ownership import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.rest.body import (
     check_kind,
     decode_text,
     field_problems,
-    judge,
     media_type,
     unsupported,
 )
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import Stored, Writing, stored, strip_cluster
-from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
 from atoll.machinery.patch.apply import apply_patch
-from atoll.machinery.patch.errors import ManagedFieldsInvalid
+from atoll.machinery.patch.check import kind_text, refuse
 from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.merge_patch import merge_patch
-from atoll.machinery.patch.options import ApplyOptions, reset_fields
+from atoll.machinery.patch.options import ApplyOptions
 from atoll.machinery.patch.strategic import strategic_merge
 from atoll.machinery.schema.decode import DecodeError, decode_json
 
@@ -58,7 +57,7 @@ def plan_patch(writing: Writing) -> Plan:
     old = stored(call, writing.view, call.info.name)
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
-    base = decode(encode_json(old.obj))
+    base = fresh(old.obj)
     strip_cluster(base)
     obj = _patched(writing, media, base)
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
@@ -144,7 +143,7 @@ def _strict(writing: Writing, obj: Object, problems: list[str]) -> Exception:
 def plan_apply(writing: Writing) -> Plan:
     """Plan a server-side apply; creates what is missing, given permission."""
     call, kind = writing.call, writing.call.kind
-    patch = _applied_document(writing)
+    patch = applied_document(writing)
     old = stored(call, writing.view, call.info.name)
     if old is None:
         if call.info.subresource:
@@ -155,16 +154,7 @@ def plan_apply(writing: Writing) -> Plan:
             uid = patch["metadata"]["uid"]
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(kind, call.info.name, text)
-    live = _live(old)
-    who = Manager(writing.options.manager, "Apply", kind.api_version, call.info.subresource)
-    reset = reset_fields(call.info.subresource, kind.has_status)
-    options = ApplyOptions(force=bool(writing.options.force), now=call.now, reset=reset)
-    if kind.schema is not None and not kind.builtin:
-        kind.schema.prune(patch)
-    try:
-        merged = apply_patch(live, patch, who, type_schema_of(kind), options)
-    except ManagedFieldsInvalid as error:
-        raise invalid(kind.group_kind, call.info.name, error.errors) from error
+    merged = applied(writing, _live(old), patch)
     if old is None:
         merged["metadata"].pop("resourceVersion", None)
         return plan_new(writing, merged, tracked=True)
@@ -175,15 +165,27 @@ def plan_apply(writing: Writing) -> Plan:
     return plan_replace(writing, merged, old, tracked=True)
 
 
+def applied(writing: Writing, live: Object | None, patch: Object) -> Object:
+    """The live object with an applied document merged in, its managed fields kept."""
+    call, kind = writing.call, writing.call.kind
+    who = Manager(writing.options.manager, "Apply", kind.api_version, call.info.subresource)
+    options = ApplyOptions(
+        force=bool(writing.options.force), now=call.now, reset=reset_of(kind, call.info.subresource),
+        convert=kind.convert, schemas=schemas_of(kind),
+    )  # fmt: skip
+    return apply_patch(live, patch, who, type_schema_of(kind), options)
+
+
 def _live(old: Stored | None) -> Object | None:
     if old is None:
         return None
-    live = decode(encode_json(old.obj))
+    live = fresh(old.obj)
     strip_cluster(live)
     return live
 
 
-def _applied_document(writing: Writing) -> Object:
+def applied_document(writing: Writing) -> Object:
+    """The body of an apply, of the kind and name that the URL says. Raises BadRequest, Invalid."""
     call = writing.call
     if not call.info.query.get("fieldManager"):
         raise _options_error("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
@@ -195,27 +197,23 @@ def _applied_document(writing: Writing) -> Object:
     patch = decoded.value
     if not isinstance(patch, dict):
         raise BadRequest("error decoding YAML: the patch is not an object")
-    given, expected = patch.get("apiVersion"), call.kind.api_version
-    if given != expected:
-        raise BadRequest(
-            f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
-        )
-    check_kind(call.kind, patch)
-    _judge_applied(writing, patch, decoded.duplicates)
-    if patch["metadata"].get("managedFields"):
-        raise BadRequest("metadata.managedFields must be nil")
+    if (patch.get("apiVersion"), patch.get("kind")) != (call.kind.api_version, call.kind.kind):
+        raise BadRequest(f"invalid object type: {kind_text(patch)}")
+    if patch.get("metadata") is None:
+        patch["metadata"] = {}
+    if not isinstance(patch["metadata"], dict):
+        raise refuse(patch, type_schema_of(call.kind).root)
+    _judge_applied(writing, decoded.duplicates)
     check_name(patch, call.info.name)
     check_namespace(writing, patch)
     strip_cluster(patch)
     return patch
 
 
-def _judge_applied(writing: Writing, patch: Object, duplicates: list[str]) -> None:
-    if writing.options.validation != "Strict":
-        judge(writing.call, patch, duplicates, writing.options.validation)
-        return
-    problems = field_problems(writing.call.kind, patch, duplicates, "Strict")
-    if problems:
-        raise BadRequest(f"error strict decoding YAML: {', '.join(problems)}")
-
-
+def _judge_applied(writing: Writing, duplicates: list[str]) -> None:
+    """Act on duplicate fields. Unknown ones are refused by apply itself, whatever the validation."""
+    texts = [path if path.startswith("line ") else f'duplicate field "{path}"' for path in duplicates]
+    if texts and writing.options.validation == "Strict":
+        raise BadRequest(f"error strict decoding YAML: {', '.join(texts)}")
+    if writing.options.validation == "Warn":
+        writing.call.warnings.extend(texts)

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Call, Plan, Reply
+from atoll.machinery.apiserver.judging import Slow
 from atoll.machinery.apiserver.negotiation import Form
 from atoll.machinery.apiserver.rest import present
-from atoll.machinery.apiserver.rest.body import decode_document, media_type, unsupported
-from atoll.machinery.apiserver.rest.patch import JSON_PATCH, MERGE
-from atoll.machinery.apiserver.rest.update import plan_replace
-from atoll.machinery.apiserver.rest.write import Stored, Writing, stored
+from atoll.machinery.apiserver.rest.body import (
+    cannot_be_handled,
+    check_kind,
+    decode_document,
+    media_type,
+    unsupported,
+)
+from atoll.machinery.apiserver.rest.patch import APPLY, JSON_PATCH, MERGE, applied, applied_document
+from atoll.machinery.apiserver.rest.update import check_name, plan_replace
+from atoll.machinery.apiserver.rest.write import Stored, Writing, own_fields, stored
 from atoll.machinery.kinds.kind import Kind, Scale
-from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.kinds.native_schemas import NativeSchema
+from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, InternalError, invalid
 from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch
 from atoll.machinery.patch.merge_patch import merge_patch
+from atoll.machinery.patch.scale_fields import SCALE_VERSION, replicas_path, to_parent, to_scale
 from atoll.machinery.storage.contract import Snapshot
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-_SCALE = Kind(group="autoscaling", version="v1", kind="Scale", plural="scales", singular="scale", builtin=True)
+_MAX_REPLICAS = 2**31 - 1
+_COMPONENT = "io.k8s.api.autoscaling.v1.Scale"
+_SCALE = Kind(
+    group="autoscaling", version="v1", kind="Scale", plural="scales", singular="scale", builtin=True,
+    schema=NativeSchema(_COMPONENT), schema_name=_COMPONENT,
+)  # fmt: skip
+_CLUSTER_SCALE = msgspec.structs.replace(_SCALE, namespaced=False)
 
 
 def _paths(kind: Kind) -> Scale:
@@ -36,20 +53,23 @@ def _read(obj: Object, path: str) -> object:
 
 def scale_of(kind: Kind, obj: Object) -> Object:
     """The Scale of an object. Raises InternalError where it has no replicas field."""
+    scale = _lenient(kind, obj)
+    if "replicas" not in scale["spec"]:
+        path = _paths(kind).spec_replicas
+        raise InternalError(f'Internal error occurred: the spec replicas field "{path}" does not exist')
+    return scale
+
+
+def _lenient(kind: Kind, obj: Object) -> Object:
+    """The Scale of an object, without replicas where it has none; a write may be what gives it some."""
     paths = _paths(kind)
     replicas = _read(obj, paths.spec_replicas)
-    if not isinstance(replicas, int):
-        raise InternalError(
-            f'Internal error occurred: the spec replicas field "{paths.spec_replicas}" does not exist'
-        )
     status: Object = {"replicas": _read(obj, paths.status_replicas) or 0}
     if paths.label_selector:
         status["selector"] = _read(obj, paths.label_selector) or ""
     metadata = {name: obj["metadata"][name] for name in _META if name in obj["metadata"]}
-    return {
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": replicas}, "status": status,
-    }  # fmt: skip
+    spec = {"replicas": replicas} if isinstance(replicas, int) else {}
+    return {"kind": "Scale", "apiVersion": SCALE_VERSION, "metadata": metadata, "spec": spec, "status": status}
 
 
 def get_scale(call: Call, snapshot: Snapshot) -> Reply:
@@ -57,63 +77,109 @@ def get_scale(call: Call, snapshot: Snapshot) -> Reply:
     record = snapshot.get(call.key(call.info.name))
     if record is None:
         raise errors.not_found(call.kind, call.info.name)
-    scale = scale_of(call.kind, present.as_object(call.kind, record.value))
+    return reply(call, record.value)
+
+
+def reply(call: Call, value: bytes) -> Reply:
+    """The scale of a stored object."""
+    scale = scale_of(call.kind, present.as_object(call.kind, value))
     return present.document(Form(call.form.media_type), scale)
 
 
 def plan_scale(writing: Writing) -> Plan:
-    """PUT or PATCH of the scale: a write of the object's replicas field alone."""
+    """PUT or PATCH of the scale: a write of the object's replicas field alone, owned as such."""
     call = writing.call
     old = stored(call, writing.view, call.info.name)
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
-    current = scale_of(call.kind, old.obj)
-    desired = _desired(writing, current)
-    replicas = (desired.get("spec") or {}).get("replicas", 0)
-    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        detail = f"Invalid value: {encode_json(replicas).decode()}: must be greater than or equal to 0"
-        error = FieldError("FieldValueInvalid", "spec.replicas", detail)
-        raise invalid("Scale.autoscaling", call.info.name, [error])
-    return _written(writing, old, desired, replicas)
+    current = _lenient(call.kind, old.obj)
+    paths = {version: replicas_path(path) for version, path in call.kind.replicas.items()}
+    if owners := to_scale(old.obj["metadata"].get("managedFields"), paths):
+        current["metadata"]["managedFields"] = owners
+    on_scale = msgspec.structs.replace(writing, call=msgspec.structs.replace(call, kind=_on_scale(call.kind)))
+    desired = _desired(on_scale, current)
+    replicas = _replicas(call, desired)
+    entries = desired["metadata"].get("managedFields")
+    if call.info.verb == "update" or media_type(call.content_type) != APPLY:
+        tracked = {**current, "metadata": dict(current["metadata"]), "spec": {"replicas": replicas}}
+        own_fields(on_scale, tracked, current, "scale")
+        entries = tracked["metadata"].get("managedFields")
+    owned = to_parent(old.obj["metadata"].get("managedFields"), entries, paths, call.kind.api_version)
+    return _written(writing, old, desired, replicas, owned)
+
+
+def _on_scale(kind: Kind) -> Kind:
+    return _SCALE if kind.namespaced else _CLUSTER_SCALE
+
+
+def _replicas(call: Call, desired: Object) -> int:
+    """The number that is wanted. Raises BadRequest and Invalid for what is none."""
+    spec = desired.get("spec") or {}
+    replicas = spec.get("replicas") if isinstance(spec, dict) else spec
+    if replicas is None:
+        if call.info.verb == "update":
+            return 0
+        raise BadRequest(f'the spec replicas field "{_paths(call.kind).spec_replicas}" cannot be empty')
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas > _MAX_REPLICAS:
+        shown = encode_json(replicas).decode()
+        raise BadRequest(f"{cannot_be_handled(_SCALE)}: json: spec.replicas: {shown} is no number of 32 bits")
+    if replicas < 0:
+        detail = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        raise invalid("Scale.autoscaling", call.info.name, [FieldError("FieldValueInvalid", "spec.replicas", detail)])
+    return replicas
 
 
 def _desired(writing: Writing, current: Object) -> Object:
+    """The Scale that is asked for; `writing` is on the scale."""
     call = writing.call
-    if call.info.verb == "update":
-        body, _ = decode_document(call.body, call.content_type, _SCALE, False)
-        return body
     media = media_type(call.content_type)
-    if media == MERGE:
-        patch, _ = decode_document(call.body, "application/json", _SCALE, False)
-        return merge_patch(current, patch)
-    if media == JSON_PATCH:
-        return apply_json_patch(current, decode_json_patch(call.body))
-    raise unsupported((JSON_PATCH, MERGE))
+    if call.info.verb == "update":
+        found, _ = decode_document(call.body, call.content_type, call.kind, False)
+    elif media == APPLY:
+        found = applied(writing, current, applied_document(writing))
+    elif media == MERGE:
+        patch, _ = decode_document(call.body, "application/json", call.kind, False)
+        found = merge_patch(current, patch)
+    elif media == JSON_PATCH:
+        found = apply_json_patch(current, decode_json_patch(call.body))
+    else:
+        raise unsupported((JSON_PATCH, MERGE, APPLY))
+    check_kind(call.kind, found)
+    return found
 
 
-def _written(writing: Writing, old: Stored, desired: Object, replicas: int) -> Plan:
+def _written(writing: Writing, old: Stored, desired: Object, replicas: int, owned: list[Object]) -> Plan:
     call, kind = writing.call, writing.call.kind
-    given = desired.get("metadata") or {}
-    if given.get("name", call.info.name) != call.info.name:
-        text = f"the name of the object ({given['name']}) does not match the name on the URL ({call.info.name})"
-        raise BadRequest(text)
-    obj = decode(encode_json(old.obj))
+    given = desired["metadata"]
+    check_name(desired, call.info.name)
+    obj = fresh(old.obj)
     holder = obj
     *parents, leaf = _paths(kind).spec_replicas.removeprefix(".").split(".")
     for name in parents:
         holder = holder.setdefault(name, {})
     holder[leaf] = replicas
+    obj["metadata"].pop("managedFields", None)
+    if owned:
+        obj["metadata"]["managedFields"] = owned
     obj["metadata"].pop("resourceVersion", None)
     for name in ("uid", "resourceVersion"):
         if given.get(name) and (call.info.verb == "update" or given[name] != old.obj["metadata"][name]):
             obj["metadata"][name] = given[name]
-    plan = plan_replace(writing, obj, old)
 
     def reply(revisions: object) -> Reply:
         assert isinstance(revisions, list | tuple)
-        written = decode(encode_json(obj))
         number = revisions[0] if revisions and revisions[0] else old.record.revision
-        written["metadata"]["resourceVersion"] = str(number)
+        written = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(number)}}
         return present.document(Form(call.form.media_type), scale_of(kind, written))
 
-    return Plan(mutations=plan.mutations, guards=plan.guards, reply=reply, blind=plan.blind)
+    def answered(plan: Plan) -> Plan:
+        pending = plan.pending
+        if pending is not None:
+            later = pending.complete
+            pending = msgspec.structs.replace(pending, complete=lambda form, shown: answered(later(form, shown)))
+        return msgspec.structs.replace(plan, reply=reply, pending=pending)
+
+    try:
+        return answered(plan_replace(writing, obj, old, tracked=True))
+    except Slow as slow:
+        raise slow.then(answered) from None

@@ -61,13 +61,17 @@ def plan_replace(writing: Writing, obj: Object, old: Stored, *, tracked: bool = 
 
 
 def merged_for_subresource(writing: Writing, obj: Object, old: Stored) -> Object:
-    """What a write through this door may change: status alone, spec.finalizers alone, or all but status."""
+    """What a write through this door may change: status alone, spec.finalizers alone, or all but status.
+
+    Metadata goes with it where the kind says so: built-in kinds take labels through /status, custom ones do not.
+    """
     kind, subresource = writing.call.kind, writing.call.info.subresource
     if subresource in {"", "scale"}:
         if kind.has_status and not writing.call.whole:
             _copy_field(obj, old.obj, "status")
         return obj
-    result: Object = {**old.obj, "metadata": dict(old.obj["metadata"])}
+    takes_metadata = "metadata" not in kind.resets.get(subresource, ("metadata",))
+    result: Object = {**old.obj, "metadata": dict(obj["metadata"] if takes_metadata else old.obj["metadata"])}
     if "managedFields" in obj["metadata"]:
         result["metadata"]["managedFields"] = obj["metadata"]["managedFields"]
     if subresource == "finalize":

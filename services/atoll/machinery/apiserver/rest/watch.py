@@ -17,15 +17,18 @@ from atoll.machinery.apiserver.call import Call
 from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.options import ListOptions, list_options
 from atoll.machinery.apiserver.rest import frames
+from atoll.machinery.apiserver.rest.list import Convert
 from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, NotAcceptable
-from atoll.machinery.storage.contract import Change, Compacted, Cursor, Operation, Scope, Store
+from atoll.machinery.storage.contract import Change, Compacted, Cursor, Interest, Operation, Scope, Store
 from atoll.machinery.wire.exchange import Exchange, Headers
 
 BOOKMARK_INTERVAL_S = 60.0
 BOOKMARK_LEAD_S = 2.0
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1800, 3600
+#: However long a client asks for: ending early is legal, and no watch should outlive its certificate by years.
+LONGEST_S = 7 * 24 * 3600
 READ_LIMIT = 500
 
 
@@ -41,7 +44,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
     @property
     def timeout_s(self) -> float:
         asked = self.options.timeout_s
-        return float(asked) if asked else random.uniform(MIN_TIMEOUT_S, MAX_TIMEOUT_S)
+        return float(min(asked, LONGEST_S)) if asked else random.uniform(MIN_TIMEOUT_S, MAX_TIMEOUT_S)
 
 
 def checked(call: Call) -> WatchRequest:
@@ -61,13 +64,18 @@ def checked(call: Call) -> WatchRequest:
 class Watch:
     """One watch being served. `run` ends when the client goes, the time is up, or the history is lost."""
 
-    def __init__(self, call: Call, store: Store, request: WatchRequest, cache: frames.FrameCache) -> None:
+    def __init__(
+        self, call: Call, store: Store, request: WatchRequest, cache: frames.FrameCache,
+        convert: Convert | None = None,
+    ) -> None:  # fmt: skip
+        """`convert`: brings stored objects into the call's version where a webhook does that; the kind is then bare."""
+        self._convert = convert
         self._call, self._store, self._request, self._cache = call, store, request, cache
         include = ""
         if call.form.transform == "Table":
             include = tables.include_object(call.info.query.get("includeObject", ""))
         kind = call.kind
-        self._form = frames.FrameForm(kind.api_version, kind.plural, kind.identity, call.form, include)
+        self._form = frames.FrameForm(kind.api_version, kind.plural, kind.identity, call.form, include, kind.mark)
         self._form_number = cache.number(self._form)
         self._encode = frames.object_encoder(kind, self._form)
         self._needs_columns = call.form.transform == "Table"
@@ -79,7 +87,7 @@ class Watch:
         deadline = asyncio.get_running_loop().time() + self._request.timeout_s
         try:
             revision = await self._initial(exchange)
-            cursor = self._store.cursor(self._request.scope, revision)
+            cursor = self._store.cursor(self._request.scope, revision, self._interest())
         except Compacted as error:
             self._fail(exchange, errors.watch_too_old(error))
             return
@@ -95,6 +103,11 @@ class Watch:
         exchange.write(frames.line(frames.ERROR, encode_json(error.status())))
         exchange.finish()
 
+    def _interest(self) -> Interest:
+        """What wakes this watch. Stored labels say nothing of those that a webhook gives an object."""
+        chosen = self._request.chosen
+        return chosen.interest if self._convert is None else Interest(name=chosen.name)
+
     async def _initial(self, exchange: Exchange) -> int:
         """Send the current state if asked for; the revision that events go on from."""
         request = self._request
@@ -107,7 +120,7 @@ class Watch:
         while True:
             page = self._store.page(request.scope, at=revision, after=after)
             revision, after = page.revision, page.after
-            self._send_state(exchange, page.values)
+            self._send_state(exchange, page.values if self._convert is None else await self._convert(page.values))
             await exchange.drain()
             if after is None:
                 break
@@ -130,14 +143,15 @@ class Watch:
         """Send what comes until the end. One timer for bookmarks and end nudges the cursor; nothing else waits."""
         loop = asyncio.get_running_loop()
         self._cursor = cursor
-        due = self._next_due(loop.time(), deadline)
+        bookmarks = self._request.options.bookmarks
+        due = next_due(loop.time(), deadline, bookmarks=bookmarks)
         timer = loop.call_at(due, cursor.nudge)
         try:
             while not exchange.closed:
                 # Asked before the read: what happened until the end was told is sent, the last deletions too.
                 ending = self._ended
                 changes = cursor.read(READ_LIMIT)
-                self._send_changes(exchange, changes)
+                self._send_changes(exchange, changes if self._convert is None else await self._converted(changes))
                 await exchange.drain()
                 if len(changes) >= READ_LIMIT:
                     continue
@@ -147,20 +161,11 @@ class Watch:
                     if loop.time() >= deadline:
                         return
                     self._write(exchange, frames.bookmark(self._call.kind, self._form, cursor.position))
-                    due = self._next_due(loop.time(), deadline)
+                    due = next_due(loop.time(), deadline, bookmarks=bookmarks)
                     timer = loop.call_at(due, cursor.nudge)
                 await cursor.wait()
         finally:
             timer.cancel()
-
-    def _next_due(self, now: float, deadline: float) -> float:
-        """When to look up from waiting: for a bookmark each minute and shortly before the end, or for the end."""
-        if not self._request.options.bookmarks:
-            return deadline
-        lead = deadline - BOOKMARK_LEAD_S
-        if now >= lead:
-            return deadline
-        return min(now + BOOKMARK_INTERVAL_S, lead)
 
     def end(self) -> None:
         """End the stream cleanly from outside (drain, the kind is gone)."""
@@ -184,6 +189,17 @@ class Watch:
             value = _at(change.before or change.after, change.revision)
         return self._cache.add(change.revision, kind, self._form_number, self._encode(value))
 
+    async def _converted(self, changes: list[Change]) -> list[Change]:
+        """Changes with their images in the request's version; images before are looked at by selectors alone."""
+        assert self._convert is not None
+        wanted = [] if self._request.chosen.is_everything else [each.before for each in changes if each.before]
+        values = list(dict.fromkeys([*(each.after for each in changes), *wanted]))
+        known = dict(zip(values, await self._convert(values), strict=True)) if values else {}
+        return [
+            msgspec.structs.replace(each, after=known[each.after], before=known.get(each.before or b"", each.before))
+            for each in changes
+        ]
+
     def _transition(self, change: Change) -> str:
         """What a change is to this watch's selectors: judged on the image before and after."""
         chosen = self._request.chosen
@@ -192,6 +208,14 @@ class Watch:
         if after:
             return frames.MODIFIED if before else frames.ADDED
         return frames.DELETED if before else ""
+
+
+def next_due(now: float, deadline: float, *, bookmarks: bool) -> float:
+    """When to look up from waiting: for a bookmark each minute and shortly before the end, or for the end."""
+    lead = deadline - BOOKMARK_LEAD_S
+    if not bookmarks or now >= lead:
+        return deadline
+    return min(now + BOOKMARK_INTERVAL_S, lead)
 
 
 def _at(value: bytes, revision: int) -> bytes:

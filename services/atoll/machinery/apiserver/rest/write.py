@@ -1,23 +1,26 @@
 """What create, update, patch, apply and delete have in common: from a desired object to a Plan.
 
 Order on every write, the same for every door: metadata kept from the stored object or stamped, the kind's own
-preparation, pruning and defaulting, mutating admission, field ownership, validation of metadata, schema and
-kind, validating admission, encoding. A write that changes nothing becomes a precondition only.
+preparation, pruning and defaulting, field ownership (what admission adds is nobody's, as in Kubernetes), mutating
+admission, validation of metadata, schema and kind, validating admission, encoding. A write that changes nothing
+becomes a precondition only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission, Review
-from atoll.machinery.apiserver.call import Call, Plan, Reply, View
+from atoll.machinery.apiserver.call import Call, Pending, Plan, Reply, View
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.judging import Pause, Work, judged
 from atoll.machinery.apiserver.options import WriteOptions
-from atoll.machinery.apiserver.ownership import type_schema_of
+from atoll.machinery.apiserver.ownership import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import cannot_be_handled
-from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.kind import Kind, Verdict
 from atoll.machinery.kinds.metadata import (
     dedupe_owner_references,
     finalizer_warnings,
@@ -27,9 +30,8 @@ from atoll.machinery.kinds.metadata import (
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.meta.uids import new_uid
-from atoll.machinery.patch.errors import ManagedFieldsInvalid
 from atoll.machinery.patch.managers import Manager
-from atoll.machinery.patch.options import TrackOptions, reset_fields
+from atoll.machinery.patch.options import TrackOptions
 from atoll.machinery.patch.update import keep_timestamps, track_update
 from atoll.machinery.storage.contract import (
     Check,
@@ -45,7 +47,8 @@ from atoll.machinery.storage.contract import (
 CLUSTER_ANNOTATION = "kcp.io/cluster"
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
-_OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "generateName", "managedFields")
+#: Not managedFields: an empty list of them is a client's wish to forget all owners.
+_OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -77,7 +80,7 @@ def stored(call: Call, view: View, name: str) -> Stored | None:
 def strip_cluster(obj: Object) -> None:
     """Remove the cluster annotation, which storage adds to every object and no client owns."""
     annotations = obj["metadata"].get("annotations")
-    if annotations and CLUSTER_ANNOTATION in annotations:
+    if isinstance(annotations, dict) and CLUSTER_ANNOTATION in annotations:
         rest = {name: value for name, value in annotations.items() if name != CLUSTER_ANNOTATION}
         if rest:
             obj["metadata"]["annotations"] = rest
@@ -152,11 +155,9 @@ def own_fields(writing: Writing, obj: Object, live: Object | None, subresource: 
     """Attribute what changed to the writer in metadata.managedFields."""
     kind = writing.call.kind
     who = Manager(writing.options.manager, "Update", kind.api_version, subresource)
-    options = TrackOptions(reset=reset_fields(subresource, kind.has_status))
-    try:
-        track_update(live, obj, who, type_schema_of(kind), writing.call.now, options)
-    except ManagedFieldsInvalid as error:
-        raise invalid(kind.group_kind, obj["metadata"].get("name", ""), error.errors) from error
+    reset = reset_of(kind, subresource)
+    options = TrackOptions(reset=reset, convert=kind.convert, schemas=schemas_of(kind))
+    track_update(live, obj, who, type_schema_of(kind), writing.call.now, options)
 
 
 def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Plan:
@@ -167,21 +168,27 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
     if kind.schema is not None:
         kind.schema.prune(obj)
         kind.schema.default(obj)
-    review = _review(writing, "create", obj, None)
-    writing.admission.mutate(review)
     call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind)])
     if not tracked:
         own_fields(writing, obj, None)
+    review = _review(writing, "create", obj, None)
+    writing.admission.mutate(review)
     errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
-    _refuse_invalid(call, obj, errors)
-    writing.admission.validate(review)
-    call.warnings.extend(kind.warnings(obj))
-    stamp_cluster(obj, call.cluster)
-    key = call.key(obj["metadata"]["name"])
-    value, hole = encode(_to_stored(kind, obj))
-    mutation = Put(key, value, hole, 0)
-    guards = _guards(writing, creates=True) + tuple(review.guards)
-    return _plan(writing, mutation, guards, Encoded(value, hole), 201)
+
+    def finish(verdict: Verdict, view: View) -> Plan:
+        _admit(writing, review, verdict, view)
+        call.warnings.extend(kind.warnings(obj))
+        stamp_cluster(obj, call.cluster)
+        key = call.key(obj["metadata"]["name"])
+        guards = _guards(call, view, creates=True) + tuple(review.guards)
+
+        def complete(stored_form: Object, shown: Object | None) -> Plan:
+            encoded = encoded_with(stored_form, shown)
+            return _plan(writing, Put(key, encoded.value, encoded.hole, 0), guards, encoded, 201)
+
+        return outgoing(kind, obj, complete)
+
+    return judged(_work(kind, obj, None, errors), finish, writing.view)
 
 
 def finish_update(
@@ -196,35 +203,63 @@ def finish_update(
     if kind.schema is not None:
         kind.schema.prune(obj)
         kind.schema.default(obj)
-    if subresource in {"", "scale"}:
-        bump_generation(kind, obj, before)
-    review = _review(writing, "update", obj, before, subresource)
-    writing.admission.mutate(review)
     call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind, before)])
     if not tracked:
         own_fields(writing, obj, before, subresource)
+    review = _review(writing, "update", obj, before, subresource)
+    writing.admission.mutate(review)
+    if subresource in {"", "scale"}:
+        bump_generation(kind, obj, before)
     errors = [
         *validate_metadata_update(obj, before, kind),
         *_schema_errors(kind, obj, before),
         *kind.validate_update(obj, before),
         *(kind.validate_status(obj, before) if subresource == "status" else ()),
     ]
-    _refuse_invalid(call, obj, errors)
+
+    def finish(verdict: Verdict, view: View) -> Plan:
+        _admit(writing, review, verdict, view)
+        if not subresource:
+            call.warnings.extend(kind.warnings(obj))
+        keep_timestamps(before, obj)
+        stamp_cluster(obj, call.cluster)
+        guards = _guards(call, view, creates=False) + tuple(review.guards)
+
+        def complete(stored_form: Object, shown: Object | None) -> Plan:
+            encoded, record = encoded_with(stored_form, shown), old.record
+            if is_released(kind, obj):
+                return _plan(writing, Delete(record.key, record.revision), guards, encoded, blind=blind)
+            if splice(encoded.value, encoded.hole, record.revision) == record.value:
+                return _unchanged(writing, Check(record.key, record.revision), guards, record, blind)
+            mutation = Put(record.key, encoded.value, encoded.hole, record.revision)
+            return _plan(writing, mutation, guards, encoded, blind=blind)
+
+        return outgoing(kind, obj, complete)
+
+    return judged(_work(kind, obj, before, errors), finish, writing.view)
+
+
+def _work(kind: Kind, obj: Object, old: Object | None, errors: list[FieldError]) -> Work | Verdict:
+    """What is still to be judged, or the verdict of the checks so far where nothing is."""
+    judge = kind.judge
+    if judge is None:
+        return Verdict(errors, [])
+
+    def work(pause: Pause) -> Verdict:
+        found = judge(obj, old, errors, pause)
+        return Verdict([*errors, *found.errors], found.warnings)
+
+    return work
+
+
+def _admit(writing: Writing, review: Review, verdict: Verdict, view: View) -> None:
+    """Refuse an object for what was found, else let validating admission see it."""
+    call, obj = writing.call, review.obj
+    assert obj is not None
+    call.warnings.extend(verdict.warnings)
+    _refuse_invalid(call, obj, verdict.errors)
+    review.view = view
     writing.admission.validate(review)
-    if not subresource:
-        call.warnings.extend(kind.warnings(obj))
-    keep_timestamps(before, obj)
-    stamp_cluster(obj, call.cluster)
-    value, hole = encode(_to_stored(kind, obj))
-    guards = _guards(writing, creates=False) + tuple(review.guards)
-    if is_released(kind, obj):
-        gone = Delete(old.record.key, old.record.revision)
-        return _plan(writing, gone, guards, Encoded(value, hole), blind=blind)
-    if splice(value, hole, old.record.revision) == old.record.value:
-        same = Check(old.record.key, old.record.revision)
-        return _unchanged(writing, same, guards, old.record, blind)
-    mutation = Put(old.record.key, value, hole, old.record.revision)
-    return _plan(writing, mutation, guards, Encoded(value, hole), blind=blind)
 
 
 def is_released(kind: Kind, obj: Object) -> bool:
@@ -255,41 +290,58 @@ def _refuse_invalid(call: Call, obj: Object, errors: Sequence[FieldError]) -> No
         raise invalid(kind.group_kind, obj["metadata"].get("name", ""), list(dict.fromkeys(errors)))
 
 
-def _to_stored(kind: Kind, obj: Object) -> Object:
-    return kind.to_stored(obj) if kind.to_stored is not None else obj
+def outgoing(kind: Kind, obj: Object, complete: Callable[[Object, Object | None], Plan]) -> Plan:
+    """The end of a plan: the object in its stored version, at once where no webhook has to be asked for it."""
+    if kind.conversion is not None and obj["apiVersion"] != kind.conversion.storage:
+        return Plan(pending=Pending(obj=obj, complete=complete))
+    return complete(kind.to_stored(obj) if kind.to_stored is not None else obj, None)
 
 
-def _guards(writing: Writing, *, creates: bool) -> tuple[Guard, ...]:
+def _guards(call: Call, view: View, *, creates: bool) -> tuple[Guard, ...]:
     """What must still hold in the write's transaction: the gate that admission saw, an active namespace."""
-    call = writing.call
     guards: list[Guard] = []
     if not call.user.is_master:
-        guards.append(GateUnchanged(call.cluster, writing.view.gate(call.cluster).generation))
+        guards.append(GateUnchanged(call.cluster, view.gate(call.cluster).generation))
     if creates and call.kind.namespaced:
         guards.append(NamespaceActive(call.cluster, call.info.namespace))
     return tuple(guards)
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """An object as it will be stored, and where its revision goes."""
+    """An object as it will be stored, and where its revision goes; `shown` where a webhook made what is answered."""
 
     value: bytes
     hole: int
+    shown: Encoded | None = None
+
+    def reply(self, call: Call, revision: int | None, status: int) -> Reply:
+        """The answer with the object at a revision; None for one that was never stored."""
+        kind = bare(call.kind) if self.shown is not None else call.kind
+        form = self.shown or self
+        if revision is None:
+            value = _without_revision(form.value, form.hole)
+        else:
+            value = splice(form.value, form.hole, revision)
+        return present.single(msgspec.structs.replace(call, kind=kind), value, status)
+
+
+def encoded_with(stored_form: Object, shown: Object | None) -> Encoded:
+    """An object encoded in its stored version, and in the request's if that is not made from the former."""
+    return Encoded(*encode(stored_form), Encoded(*encode(shown)) if shown is not None else None)
 
 
 def _plan(
     writing: Writing, mutation: Mutation, guards: tuple[Guard, ...], encoded: Encoded, status: int = 200,
     *, blind: bool = True,
 ) -> Plan:  # fmt: skip
-    call, value, hole = writing.call, encoded.value, encoded.hole
+    call = writing.call
     if writing.options.dry_run:
-        expected = getattr(mutation, "expected", 0)
-        shown = splice(value, hole, expected) if expected else _without_revision(value, hole)
-        return Plan(mutations=(), reply=lambda _: present.single(call, shown, status))
+        expected = getattr(mutation, "expected", 0) or None
+        return Plan(reply=lambda _: encoded.reply(call, expected, status))
     return Plan(
         mutations=(mutation,),
         guards=guards,
-        reply=lambda revisions: present.single(call, splice(value, hole, revisions[0]), status),
+        reply=lambda revisions: encoded.reply(call, revisions[0], status),
         blind=blind,
     )
 

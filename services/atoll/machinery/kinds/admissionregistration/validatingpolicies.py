@@ -106,6 +106,7 @@ VALIDATINGADMISSIONPOLICIES = Kind(
     namespaced=False,
     subresources=(Subresource("status", "ValidatingAdmissionPolicy", GROUP, "v1"),),
     has_status=True,
+    resets={"status": ("spec", "metadata")},
     generation=True,
     columns=(
         NAME,

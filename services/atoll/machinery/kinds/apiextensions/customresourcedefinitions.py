@@ -7,11 +7,16 @@ controller that removes its instances lets it go.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from atoll.machinery.kinds.binary import join_lines
 from atoll.machinery.kinds.checks import ensure, mapping, objects, strings, text
-from atoll.machinery.kinds.kind import Kind, Subresource
+from atoll.machinery.kinds.kind import Kind, Subresource, Verdict
 from atoll.machinery.kinds.native import API_EXTENSIONS, CREATED_AT, NAME, builtin, created_cell, name_cell, row
+from atoll.machinery.kinds.rules.definition import Checks, expressions_of
 from atoll.machinery.meta.conditions import TRUE, Condition, set_status_condition
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.crd import (
     add_stored_version,
     crd_warnings,
@@ -41,6 +46,7 @@ def _prepare_create(obj: Object) -> None:
         for name in ("served", "storage"):
             if version.get(name) is None:
                 version[name] = False
+    join_lines(mapping(spec, "conversion", "webhook", "clientConfig"), "caBundle")
     default_crd(obj)
     if isinstance(obj.get("status"), dict | None):
         obj["status"] = dict(obj.get("status") or {})
@@ -57,12 +63,25 @@ def _begin_deletion(obj: Object) -> None:
     if FINALIZER not in finalizers:
         metadata["finalizers"] = [*finalizers, FINALIZER]
     conditions = [condition for _, condition in objects(status, "conditions")]
-    status["conditions"] = set_status_condition(conditions, _PENDING, text(metadata, "deletionTimestamp"))
+    generation = metadata.get("generation")
+    status["conditions"] = set_status_condition(conditions, _PENDING, text(metadata, "deletionTimestamp"), generation)
 
 
 def _is_held(obj: Object) -> bool:
     """Until its deletion began, nothing says that the instances are gone."""
     return not mapping(obj, "metadata").get("deletionTimestamp")
+
+
+def _judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
+    """Large definitions with many rules take a while. Rules that were stored before stay."""
+    if old is None:
+        return Verdict(validate_crd(obj, rules=Checks(pause)), [])
+
+    def stored() -> frozenset[str]:
+        versions = objects(old, "spec", "versions")
+        return expressions_of(mapping(version, "schema", "openAPIV3Schema") for _, version in versions)
+
+    return Verdict(validate_crd_update(obj, old, rules=Checks(pause, stored)), [])
 
 
 CUSTOMRESOURCEDEFINITIONS = Kind(
@@ -72,13 +91,13 @@ CUSTOMRESOURCEDEFINITIONS = Kind(
     namespaced=False,
     subresources=(Subresource("status", "CustomResourceDefinition", GROUP, "v1"),),
     has_status=True,
+    resets={"status": ("spec",)},
     generation=True,
     columns=(NAME, CREATED_AT),
     cells=row(name_cell, created_cell),
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
-    validate=validate_crd,
-    validate_update=validate_crd_update,
+    judge=_judge,
     validate_status=lambda obj, old: validate_crd_status(obj),
     warnings=crd_warnings,
     begin_deletion=_begin_deletion,

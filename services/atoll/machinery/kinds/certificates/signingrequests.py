@@ -182,6 +182,9 @@ CERTIFICATESIGNINGREQUESTS = Kind(
         Subresource("status", "CertificateSigningRequest", GROUP, "v1"),
     ),
     has_status=True,
+    resets={
+        "": ("spec", "status"), "status": ("spec", "status.conditions"), "approval": ("spec", "status.certificate"),
+    },
     unconditional_update=True,
     # Kubernetes takes any name here that fits into a URL.
     name_rule="path-segment",

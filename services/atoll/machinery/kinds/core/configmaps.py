@@ -27,8 +27,8 @@ def _validate(obj: Object) -> list[FieldError]:
         errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
         errors.append(invalid(f"binaryData[{key}]", key, "duplicate of key present in data"))
     if text_size(data) + decoded_size(binary) > DATA_SIZE:
-        # No field: the limit is on the whole object.
-        errors.append(too_long("", DATA_SIZE))
+        # The limit is on the whole object: a path of no field prints as Go's does.
+        errors.append(too_long("[]", DATA_SIZE))
     return errors
 
 

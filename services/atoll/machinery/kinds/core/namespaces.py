@@ -88,6 +88,7 @@ NAMESPACES = Kind(
         Subresource("status", "Namespace", "", "v1"),
     ),
     has_status=True,
+    resets={"status": ("spec",), "finalize": ("status",)},
     unconditional_update=True,
     returns_deleted=True,
     name_rule="label",

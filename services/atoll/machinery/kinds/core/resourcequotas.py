@@ -183,6 +183,7 @@ RESOURCEQUOTAS = Kind(
     short_names=("quota",),
     subresources=(Subresource("status", "ResourceQuota", "", "v1"),),
     has_status=True,
+    resets={"status": ("spec",)},
     unconditional_update=True,
     returns_deleted=True,
     columns=(

@@ -250,7 +250,7 @@ class TestIdentityHeaders:
     def test_with_other_configured_names_both_old_and_new_are_refused_from_others(
         self, store: FakeStore, proxy: bytes, proxy_ca: Pair, name: str
     ) -> None:
-        names = HeaderNames("x-real-user", "x-real-group", "x-real-uid", "x-real-extra-")
+        names = HeaderNames(("x-real-user",), ("x-real-group",), ("x-real-uid",), ("x-real-extra-",))
         authenticator = make(Certificates(b"", proxy_ca.certificate), names)
         with pytest.raises(Unauthorized):
             authenticator.authenticate(HttpRequest("GET", b"/", {name: ["root"]}, b"", Peer("", 1)), WEB, store)

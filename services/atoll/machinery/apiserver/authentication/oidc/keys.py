@@ -1,0 +1,95 @@
+"""The keys of one issuer: found by discovery, kept, asked for again when a token names one that is not among them.
+
+`source` asks for the payload of a token. Authentication itself does not wait: where keys have to be fetched first it
+raises `Unsettled`, and the pipeline asks again once they are there. Invariant: however many tokens name unknown keys,
+an issuer is asked at most once every few seconds, and one fetch is under way at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from atoll.machinery.apiserver.authentication.jwt import TokenError
+from atoll.machinery.apiserver.authentication.oidc import jws
+from atoll.machinery.apiserver.authentication.oidc.config import Issuer
+
+log = structlog.get_logger()
+
+#: How old keys may grow before they are fetched anew, and how soon after a fetch the next one may begin.
+MAX_AGE_S, MIN_INTERVAL_S = 3600.0, 5.0
+FETCH_TIMEOUT_S = 10.0
+_WELL_KNOWN = "/.well-known/openid-configuration"
+
+
+class Unsettled(Exception):
+    """Who asks cannot be told before something was fetched: await `settle`, then ask again."""
+
+    def __init__(self, settle: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("keys of an issuer are being fetched")
+        self.settle = settle
+
+
+class Fetch(Protocol):
+    """GET a document over HTTPS. Raises ConnectionError with a text that may be logged."""
+
+    async def __call__(self, url: str, ca_pem: bytes, timeout_s: float) -> bytes: ...
+
+
+class _Discovery(msgspec.Struct, frozen=True):
+    issuer: str
+    jwks_uri: str
+
+
+_discovery_decoder = msgspec.json.Decoder(_Discovery)
+
+
+class IssuerKeys:
+    """Keys of one issuer. Belongs to one event loop."""
+
+    def __init__(self, issuer: Issuer, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
+        self._issuer, self._fetch, self._clock = issuer, fetch, clock
+        self._keys: tuple[jws.PublicKey, ...] = ()
+        self._fetched_at = self._tried_at = float("-inf")
+        self._running: asyncio.Task[None] | None = None
+
+    def payload(self, token: str) -> bytes:
+        """The payload of a token that the issuer signed. Raises TokenError, Unsettled."""
+        header = jws.header_of(token)
+        known = bool(self._keys) and (not header.kid or any(key.id == header.kid for key in self._keys))
+        if not known or self._clock() - self._fetched_at > MAX_AGE_S:
+            self._refresh()
+        return jws.verify(token, self._keys)
+
+    def _refresh(self) -> None:
+        """Raise Unsettled if fetching may help. Keys that are only old go on counting where it is too soon."""
+        if self._running is not None or self._clock() - self._tried_at >= MIN_INTERVAL_S:
+            raise Unsettled(self._settle)
+
+    async def _settle(self) -> None:
+        if self._running is None:
+            self._tried_at = self._clock()
+            self._running = asyncio.create_task(self._renew())
+        await asyncio.shield(self._running)
+
+    async def _renew(self) -> None:
+        try:
+            self._keys = await self._fetched()
+            self._fetched_at = self._clock()
+        except (ConnectionError, TokenError, msgspec.DecodeError) as error:
+            log.warning("issuer has no keys", issuer=self._issuer.url, reason=str(error))
+        finally:
+            self._running = None
+
+    async def _fetched(self) -> tuple[jws.PublicKey, ...]:
+        authority = self._issuer.certificate_authority.encode()
+        url = self._issuer.discovery_url or self._issuer.url.rstrip("/") + _WELL_KNOWN
+        found = _discovery_decoder.decode(await self._fetch(url, authority, FETCH_TIMEOUT_S))
+        if found.issuer != self._issuer.url:
+            raise TokenError(f"discovery names another issuer: {found.issuer[:200]!r}")
+        return jws.public_keys(await self._fetch(found.jwks_uri, authority, FETCH_TIMEOUT_S))

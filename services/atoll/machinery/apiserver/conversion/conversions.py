@@ -1,0 +1,204 @@
+"""Objects in the version a request asks for, by webhook where it takes one.
+
+Reads hand over stored bytes and get bytes in their version; writes hand over what they planned. Answers are kept by
+content (which holds uid and revision), version and definition, for a minute and within a bound of bytes, and a
+conversion under way is waited for, not asked again: a thousand watchers of one change cost one question. Invariant:
+what leaves here is pruned, defaulted and in the version asked for, or an error was raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from atoll.machinery.apiserver.call import Pending, Plan
+from atoll.machinery.apiserver.conversion import review
+from atoll.machinery.apiserver.conversion.review import CALL, ReviewError
+from atoll.machinery.apiserver.egress.guard import Egress, EgressError, Outbound
+from atoll.machinery.kinds.conversion import Conversion
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.uids import new_uid
+
+#: As long as Kubernetes waits.
+TIMEOUT_S = 30.0
+CACHE_BYTES, KEEP_S = 32 << 20, 60.0
+#: One question holds at most so much, but always one object.
+CHUNK_BYTES, CHUNK_OBJECTS = 1 << 20, 1000
+#: How long answers are judged between two turns of the loop.
+_TURN_S = 0.004
+
+_Key = tuple[str, str, bytes]
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    value: bytes
+    until_s: float
+
+
+def bare(kind: Kind) -> Kind:
+    """A kind for objects that are in its version already, as they leave here."""
+    return replace(kind, from_stored=None, to_stored=None, conversion=None)
+
+
+class Conversions:
+    """All conversions by webhooks of one process."""
+
+    def __init__(self, egress: Egress, registry: CollectorRegistry | None = None) -> None:
+        self._egress = egress
+        self._cache: LruCache[_Key, _Kept] = LruCache(CACHE_BYTES, lambda kept: len(kept.value))
+        self._running: dict[_Key, asyncio.Future[bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        registry, labels = registry or CollectorRegistry(), ("result", "failure_type")
+        self._count = Counter(
+            "apiserver_conversion_webhook_request_total", "Questions to conversion webhooks.", labels, registry=registry
+        )
+        self._times = Histogram(
+            "apiserver_conversion_webhook_duration_seconds", "Time they took.", labels, registry=registry
+        )
+
+    async def served(self, kind: Kind, values: Sequence[bytes]) -> list[bytes]:
+        """Stored objects in the kind's version, in order, ready to be sent with `bare(kind)`.
+
+        Raises ApiError (500) if the webhook fails on any of them.
+        """
+        return await self.convert(kind, values, kind.api_version)
+
+    async def convert(self, kind: Kind, values: Sequence[bytes], api_version: str) -> list[bytes]:
+        """Objects of any version of the kind in another one, in order. Raises ApiError (500)."""
+        conversion = kind.conversion
+        assert conversion is not None
+        own = b'{"apiVersion":%b,' % encode_json(api_version)
+        found: dict[int, bytes] = {}
+        waiting: dict[int, asyncio.Future[bytes]] = {}
+        asked: dict[_Key, bytes] = {}
+        now = time.monotonic()
+        for index, value in enumerate(values):
+            if value.startswith(own):
+                found[index] = self._finished(conversion, value, api_version)
+                continue
+            key = (conversion.mark, api_version, hashlib.blake2b(value, digest_size=16).digest())
+            kept = self._cache.get(key)
+            if kept is not None and kept.until_s > now:
+                found[index] = kept.value
+                continue
+            future = self._running.get(key)
+            if future is None:
+                future = self._running[key] = asyncio.get_running_loop().create_future()
+                # Whoever waits for it may be gone by then.
+                future.add_done_callback(lambda done: done.cancelled() or done.exception())
+                asked[key] = value
+            waiting[index] = future
+        if asked:
+            # A task of its own: who asked may leave, and others wait for the same answer.
+            task = asyncio.create_task(self._ask_all(kind, conversion, asked, api_version))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await asyncio.shield(task)
+        for index, future in waiting.items():
+            found[index] = await asyncio.shield(future)
+        return [found[index] for index in range(len(values))]
+
+    def _finished(self, conversion: Conversion, value: bytes, api_version: str) -> bytes:
+        """An object that is in its version already: an earlier schema may have stored it."""
+        return encode_json(conversion.finish[api_version](decode(value))) if conversion.revised else value
+
+    async def _ask_all(self, kind: Kind, conversion: Conversion, asked: dict[_Key, bytes], api_version: str) -> None:
+        """Ask for everything, chunk by chunk, and settle every future whatever happens."""
+        try:
+            for chunk in _chunks(asked):
+                converted = await self._ask(kind, conversion, [asked[key] for key in chunk], api_version)
+                until_s = time.monotonic() + KEEP_S
+                for key, value in zip(chunk, converted, strict=True):
+                    self._cache.put(key, _Kept(value, until_s))
+                    self._running.pop(key).set_result(value)
+        except BaseException as error:
+            told = error if isinstance(error, ApiError) else _failed(kind, "failed: the request was cancelled")
+            for key in asked:
+                future = self._running.pop(key, None)
+                if future is not None:
+                    future.set_exception(told)
+            if not isinstance(error, ApiError):
+                raise
+
+    async def _ask(
+        self, kind: Kind, conversion: Conversion, values: Sequence[bytes], api_version: str
+    ) -> list[bytes]:
+        """One question to the webhook. Raises ApiError."""
+        began, result, failure = time.monotonic(), "failure", CALL
+        try:
+            converted = await self._answer(conversion, values, api_version)
+            result, failure = "success", ""
+        except EgressError as error:
+            raise _failed(kind, f"failed: {error}") from error
+        except ReviewError as error:
+            failure = error.failure
+            raise _failed(kind, str(error)) from error
+        finally:
+            self._count.labels(result, failure).inc()
+            self._times.labels(result, failure).observe(time.monotonic() - began)
+        return converted
+
+    async def _answer(self, conversion: Conversion, values: Sequence[bytes], api_version: str) -> list[bytes]:
+        webhook, uid = conversion.webhook, new_uid()
+        if not webhook.url:
+            text = "service references cannot be resolved here, set spec.conversion.webhook.clientConfig.url"
+            raise ReviewError(CALL, f"failed: {text}")
+        version = review.version_of(webhook.reviews)
+        body = review.request(version, uid, api_version, values)
+        answer = await self._egress.send(Outbound(
+            purpose="conversion", url=webhook.url, body=body, ca_pem=webhook.ca_pem, timeout_s=TIMEOUT_S,
+            query=f"timeout={TIMEOUT_S:.0f}s", repeatable=True,
+        ))  # fmt: skip
+        objects = review.objects(version, uid, answer.body, len(values))
+        converted: list[bytes] = []
+        turn_s = time.monotonic()
+        for index, (value, obj) in enumerate(zip(values, objects, strict=True)):
+            converted.append(review.adopted(conversion, value, obj, api_version, index))
+            if time.monotonic() - turn_s > _TURN_S:
+                await asyncio.sleep(0)
+                turn_s = time.monotonic()
+        return converted
+
+    async def completed(self, kind: Kind, pending: Pending) -> Plan:
+        """The plan of a write whose object has to be converted before it is stored, or before it is shown."""
+        conversion = kind.conversion
+        assert conversion is not None
+        value, stored = encode_json(pending.obj), pending.obj
+        if not pending.is_stored:
+            (value,) = await self.convert(kind, [value], conversion.storage)
+            stored = decode(value)
+        shown: Object | None = None
+        try:
+            (value,) = await self.convert(kind, [value], kind.api_version)
+            shown = decode(value)
+        except ApiError:
+            if not pending.may_hide:
+                raise
+        return pending.complete(stored, shown)
+
+
+def _chunks(asked: dict[_Key, bytes]) -> Iterator[list[_Key]]:
+    chunk: list[_Key] = []
+    size = 0
+    for key, value in asked.items():
+        if chunk and (size + len(value) > CHUNK_BYTES or len(chunk) >= CHUNK_OBJECTS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(key)
+        size += len(value)
+    if chunk:
+        yield chunk
+
+
+def _failed(kind: Kind, text: str) -> ApiError:
+    """500 in Kubernetes' words; like there without a reason."""
+    return ApiError(f"conversion webhook for {kind.api_version}, Kind={kind.kind} {text}", code=500, reason="")

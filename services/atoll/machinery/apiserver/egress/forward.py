@@ -1,0 +1,103 @@
+"""A client's request passed on to a URL that a tenant named, and the answer streamed back.
+
+Mounts use it. The same rules as for every other call (`guard`): https, resolved once, every address judged, connected
+by address. Beside them: what identifies the caller is what `Mounts` says and nothing else, headers of the hop stay on
+the hop, and the number of requests under way to one host is bounded. Invariant: an answer cut short on one side is cut
+short on the other.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from urllib.parse import SplitResult
+
+import structlog
+
+from atoll.machinery.apiserver.egress.guard import Egress, EgressError
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.wire import response
+from atoll.machinery.wire.client import ClientError, ClientLimits, ClientStream, HttpClient, Origin, Unreachable
+from atoll.machinery.wire.exchange import Exchange, Headers
+
+log = structlog.get_logger()
+
+MAX_CLIENTS = 64
+#: Watches are long: the server's own bookmarks keep them from being silent for so long.
+_LIMITS = ClientLimits(connections=0, streams=256, connect_timeout_s=10.0, stream_idle_timeout_s=600.0)
+#: Of one hop, by RFC 9110 7.6.1, and those that our own side sets anew.
+_HOP = frozenset({
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+    "transfer-encoding", "upgrade", "host", "content-length", "expect",
+})  # fmt: skip
+
+
+class Forwarder:
+    """Passes requests on, with one trust and one certificate of its own."""
+
+    def __init__(self, egress: Egress, trust: ssl.SSLContext) -> None:
+        self._egress, self._trust = egress, trust
+        self._clients: LruCache[tuple[str, int, str], HttpClient] = LruCache(MAX_CLIENTS)
+
+    async def forward(self, exchange: Exchange, url: str, rest: bytes, headers: Headers) -> int:
+        """Send the exchange's request to `url` with `rest` (a path and query) behind it; gives the answer's status.
+
+        Raises EgressError before anything was answered. An answer that breaks off cuts the client's connection.
+        """
+        parts, addresses = await self._egress.judged(url)
+        target = parts.path.rstrip("/").encode() + rest
+        stream = await self._open(parts, addresses, exchange, target.decode("ascii"), headers)
+        try:
+            await _answer(exchange, stream)
+        finally:
+            stream.close()
+        return stream.status
+
+    async def _open(
+        self, parts: SplitResult, addresses: Iterable[str], exchange: Exchange, target: str, headers: Headers
+    ) -> ClientStream:
+        request = exchange.request
+        failure = EgressError("unreachable", "the host has no address")
+        for address in addresses:
+            client = self._client(address, parts.port or 443, parts.hostname or "")
+            try:
+                return await client.stream(request.method, target, headers, request.body)
+            except TimeoutError:
+                raise EgressError("timeout", "context deadline exceeded") from None
+            except ClientError as error:
+                failure = EgressError("unreachable", str(error))
+                if not isinstance(error, Unreachable):
+                    break
+        raise failure
+
+    def _client(self, address: str, port: int, host: str) -> HttpClient:
+        found = self._clients.get((address, port, host))
+        if found is None:
+            name = host if port == 443 else f"{host}:{port}"
+            found = HttpClient(Origin(address, port, self._trust, host, name=name), _LIMITS)
+            self._clients.put((address, port, host), found)
+        return found
+
+
+def end_to_end(headers: Iterable[tuple[str, str]], dropped: frozenset[str] = frozenset()) -> list[tuple[str, str]]:
+    """Headers that a request or an answer takes along over the hop, without `dropped` (lower case)."""
+    found = list(headers)
+    named = {part.strip().lower() for name, value in found if name.lower() == "connection" for part in value.split(",")}
+    leave = _HOP | named | dropped
+    return [(name, value) for name, value in found if name.lower() not in leave]
+
+
+async def _answer(exchange: Exchange, stream: ClientStream) -> None:
+    headers = end_to_end((name, value) for name, values in stream.headers.items() for value in values)
+    if response.bodiless(stream.status) or exchange.request.method == "HEAD":
+        exchange.reply(stream.status, headers)
+        return
+    exchange.start(stream.status, headers)
+    try:
+        async for part in stream:
+            exchange.write(part)
+            await exchange.drain()
+    except (ClientError, TimeoutError):
+        exchange.abort()
+    else:
+        exchange.finish()

@@ -1,0 +1,134 @@
+"""What one kind, or one built-in component, adds to a document: schemas and path items, encoded.
+
+`publisher` asks for parts and joins them. Parts are kept in a cache with a bound in bytes, found by content, so that
+one more definition in a workspace of five hundred costs one part and a joining; built-in components are kept for good,
+for there are few. Nothing here may be changed once made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import msgspec
+
+from atoll.machinery.apiserver.catalog import KindMark, kind_mark
+from atoll.machinery.apiserver.openapi import routes, v3
+from atoll.machinery.apiserver.openapi.forms import Form
+from atoll.machinery.apiserver.openapi.routes import META, SCALE, TOKEN_REQUEST, Route
+from atoll.machinery.kinds import native_schemas
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.schema.openapi import component_name, crd_components, crd_definitions
+from atoll.machinery.schema.openapi_v2 import native_to_v2
+
+#: Encoded parts of kinds that are kept, in bytes.
+MAX_PARTS_BYTES = 32 * 1024 * 1024
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Encoded schemas by name and path items by path; `needs` are built-in components that they refer to."""
+
+    schemas: dict[str, bytes]
+    paths: dict[str, bytes]
+    needs: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.schemas.values())) + sum(map(len, self.paths.values()))
+
+
+class Parts:
+    """The parts that were made and are kept."""
+
+    def __init__(self) -> None:
+        self._kept: LruCache[tuple[str, KindMark], Part] = LruCache(MAX_PARTS_BYTES, lambda part: part.size)
+
+    def get(self, kind: Kind, form: Form) -> Part | None:
+        """The part of a kind; None if it has to be made."""
+        return self._kept.get((form.name, kind_mark(kind)))
+
+    def keep(self, kind: Kind, form: Form, part: Part) -> None:
+        """Remember a part, at the cost of those used longest ago."""
+        self._kept.put((form.name, kind_mark(kind)), part)
+
+
+def make(kind: Kind, form: Form) -> Part:
+    """Make the part of a kind. A schema too deep to walk is published as an object of which nothing is said."""
+    if kind.builtin:
+        return _native_part(kind, form)
+    try:
+        return _custom_part(kind, form, kind.schema.source if kind.schema is not None else {"type": "object"})
+    except RecursionError:
+        return _custom_part(kind, form, {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+
+def _native_part(kind: Kind, form: Form) -> Part:
+    listed = kind.schema_name + "List"
+    list_name = listed if listed in native_schemas.definitions() else ""
+    needs = [kind.schema_name, list_name, META + "Status", META + "APIResourceList"]
+    needs += [META + each for each in ("DeleteOptions", "Patch") if "patch" in kind.verbs]
+    needs += [META + "WatchEvent"] if "watch" in kind.verbs else []
+    paths = _paths(form, list(routes.of_kind(kind, kind.schema_name, list_name)))
+    return Part({}, paths, (*filter(None, needs), *_of_subresources(kind)))
+
+
+def _custom_part(kind: Kind, form: Form, source: Object) -> Part:
+    names = kind.group, kind.version, kind.kind, kind.list_kind_name
+    made = (crd_components if form.is_v3 else crd_definitions)(*names, source, tuple(kind.field_labels))
+    schemas = {name: form.schema(name, schema) for name, schema in made.items()}
+    name, list_name = component_name(*names[:3]), component_name(*names[:2], names[3])
+    needs = [META + each for each in ("ObjectMeta", "ListMeta", "Status", "DeleteOptions", "Patch")]
+    return Part(schemas, _paths(form, list(routes.of_kind(kind, name, list_name))), (*needs, *_of_subresources(kind)))
+
+
+def _of_subresources(kind: Kind) -> list[str]:
+    components = {"scale": SCALE, "token": TOKEN_REQUEST}
+    return [components[sub.name] for sub in kind.subresources if sub.name in components]
+
+
+def _paths(form: Form, found: list[Route]) -> dict[str, bytes]:
+    return {path: form.item(path, item) for path, item in form.items(found).items()}
+
+
+def of_roots(found: Iterable[Route], form: Form) -> Part:
+    """The part of operations that no kind has."""
+    listed = list(found)
+    return Part({}, _paths(form, listed), tuple(route.answer for route in listed if route.answer))
+
+
+# --- built-in components ---------------------------------------------------------------------------------
+
+_made: dict[tuple[str, str], bytes] = {}
+
+
+def components(needs: Iterable[str], form: Form) -> dict[str, bytes]:
+    """Built-in components with everything they refer to, encoded, by name."""
+    found: dict[str, bytes] = {}
+    for need in needs:
+        for name in _closure(need):
+            if name not in found:
+                found[name] = _component(name, form)
+    return found
+
+
+@cache
+def _closure(name: str) -> frozenset[str]:
+    every = native_schemas.definitions()
+    found, todo = {name}, [name]
+    while todo:
+        for each in v3.references(every[todo.pop()]):
+            if each not in found:
+                found.add(each)
+                todo.append(each)
+    return frozenset(found)
+
+
+def _component(name: str, form: Form) -> bytes:
+    known = _made.get((form.name, name))
+    if known is None:
+        source = native_schemas.component(name)
+        known = _made[form.name, name] = form.schema(name, source if form.is_v3 else native_to_v2(source))
+    return known

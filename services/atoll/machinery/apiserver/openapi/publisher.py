@@ -1,0 +1,179 @@
+"""Who makes OpenAPI documents, keeps them, and shares them among all workspaces that serve the same.
+
+`documents` asks for a document of a catalogue. What is kept is found by the content of the kinds that went into it, so
+that a second workspace with the same APIs costs neither memory nor a build; the cache has a bound in bytes, and
+documents lie in it compressed. A document is made when it is first asked for, once however many ask, in slices: parts
+of kinds one by one, with other requests between them, and what is large in a thread. Invariant: the hash of a
+document is that of its JSON, in whatever form it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import zlib
+from collections.abc import Callable, Coroutine
+
+import msgspec
+
+from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.openapi import forms, parts, routes
+from atoll.machinery.apiserver.openapi.forms import Form
+from atoll.machinery.apiserver.openapi.parts import Part, Parts
+from atoll.machinery.apiserver.openapi.routes import Route, key_of
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import encode_json
+
+#: Documents that are kept, by their size before compression; compressed they take a tenth.
+MAX_BYTES = 256 * 1024 * 1024
+#: For how long the making of a document keeps other requests waiting, about.
+SLICE_S = 0.004
+#: Bytes of a definition from which on its part is made in a thread.
+LARGE_BYTES = 64 * 1024
+_LEVEL, _GZIP_WINDOW = 1, 31
+
+_Key = tuple[str, object]
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A document: its gzip form, the size it unpacks to, and what HTTP caching needs."""
+
+    packed: bytes
+    size_bytes: int
+    etag: str
+    content_type: str
+    modified_s: int
+
+    def body(self) -> bytes:
+        """The document itself."""
+        return zlib.decompress(self.packed, _GZIP_WINDOW)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What goes into a document: kinds, and operations that no kind has. `mark` stands for the content of both."""
+
+    mark: object
+    kinds: tuple[Kind, ...]
+    routes: tuple[Route, ...]
+
+
+def of_key(catalog: Catalog, key: str) -> Wanted | None:
+    """What the v3 document of a key of the index holds; None for a key that the catalogue does not have."""
+    prefix, *rest = key.split("/")
+    group, version = ("", rest[0]) if prefix == "api" and len(rest) == 1 else (*rest, "", "")[:2]
+    if prefix in {"api", "apis"} and version:
+        return _of_version(catalog, group, version) if key == key_of(group, version) else None
+    if prefix == "apis" and group and not any(known == group for known, _ in catalog.versions):
+        return None
+    route = routes.of_root(key)
+    return None if route is None else Wanted(key, (), (route,))
+
+
+def _of_version(catalog: Catalog, group: str, version: str) -> Wanted | None:
+    kinds = catalog.by_version.get((group, version))
+    if kinds is None:
+        return None
+    builtin = any(kind.builtin for kind in kinds)
+    return Wanted(catalog.version_marks[group, version], kinds, (routes.of_version(group, version),) if builtin else ())
+
+
+def of_everything(catalog: Catalog) -> Wanted:
+    """What the v2 document holds: all there is."""
+    fixed = [routes.of_root(key) for key in (*routes.ROOTS, *_groups(catalog))]
+    versions = [
+        routes.of_version(*each) for each, kinds in catalog.by_version.items() if any(kind.builtin for kind in kinds)
+    ]
+    return Wanted(catalog.mark, tuple(catalog.kinds.values()), (*filter(None, fixed), *versions))
+
+
+def _groups(catalog: Catalog) -> list[str]:
+    return sorted({f"apis/{group}" for group, _ in catalog.versions if group})
+
+
+class Publisher:
+    """One for a server; belongs to its event loop."""
+
+    def __init__(self) -> None:
+        self._kept: LruCache[_Key, Published] = LruCache(MAX_BYTES, lambda made: made.size_bytes)
+        self._parts = Parts()
+        self._making: dict[_Key, asyncio.Task[Published]] = {}
+
+    def kept(self, wanted: Wanted, form: Form) -> Published | None:
+        """A document if it is there already."""
+        return self._kept.get((form.name, wanted.mark))
+
+    def kept_index(self, catalog: Catalog) -> Published | None:
+        """The index if it is there already."""
+        return self._kept.get(("index", catalog.mark))
+
+    async def document(self, wanted: Wanted, form: Form) -> Published:
+        """A document, made if need be."""
+        return await self._once((form.name, wanted.mark), lambda: self._document(wanted, form))
+
+    async def index(self, catalog: Catalog) -> Published:
+        """`/openapi/v3`: where each document is, by the hash of its content."""
+        return await self._once(("index", catalog.mark), lambda: self._index(catalog))
+
+    async def _once(self, key: _Key, make: Callable[[], Coroutine[object, object, Published]]) -> Published:
+        """What is kept, or what is being made, or made now; whoever goes away while it is made stops nobody."""
+        found = self._kept.get(key)
+        if found is not None:
+            return found
+        task = self._making.get(key)
+        if task is None:
+            task = self._making[key] = asyncio.create_task(make())
+            task.add_done_callback(lambda done: self._done(key, done))
+        return await asyncio.shield(task)
+
+    def _done(self, key: _Key, task: asyncio.Task[Published]) -> None:
+        del self._making[key]
+        if not task.cancelled() and task.exception() is None:
+            self._kept.put(key, task.result())
+
+    async def _index(self, catalog: Catalog) -> Published:
+        keys = [*routes.ROOTS, *_groups(catalog), *(key_of(*each) for each in catalog.versions)]
+        paths = {}
+        for key in sorted(keys):
+            wanted = of_key(catalog, key)
+            assert wanted is not None, "a key of this catalogue"
+            made = await self.document(wanted, forms.V3)
+            paths[key] = {"serverRelativeURL": f"/openapi/v3/{key}?hash={made.etag}"}
+        return _publish(encode_json({"paths": paths}) + b"\n", forms.JSON, "")
+
+    async def _document(self, wanted: Wanted, form: Form) -> Published:
+        etag = ""
+        if form not in {forms.V3, forms.V2}:
+            etag = (await self.document(wanted, forms.V3 if form.is_v3 else forms.V2)).etag
+        made = [parts.of_roots(wanted.routes, form)]
+        began = time.perf_counter()
+        for kind in wanted.kinds:
+            made.append(await self._part(kind, form))
+            if time.perf_counter() - began > SLICE_S:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+        return await asyncio.to_thread(_assemble, made, form, etag)
+
+    async def _part(self, kind: Kind, form: Form) -> Part:
+        part = self._parts.get(kind, form)
+        if part is None:
+            is_large = kind.schema is not None and kind.schema.size_bytes > LARGE_BYTES
+            part = await asyncio.to_thread(parts.make, kind, form) if is_large else parts.make(kind, form)
+            self._parts.keep(kind, form, part)
+        return part
+
+
+def _assemble(made: list[Part], form: Form, etag: str) -> Published:
+    schemas, paths = parts.components((need for part in made for need in part.needs), form), {}
+    for part in made:
+        schemas.update(part.schemas)
+        paths.update(part.paths)
+    return _publish(form.join(paths, schemas), form.content_type, etag)
+
+
+def _publish(body: bytes, content_type: str, etag: str) -> Published:
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    packed = packer.compress(body) + packer.flush()
+    etag = etag or hashlib.sha512(body).hexdigest().upper()
+    return Published(packed, len(body), etag, content_type, int(time.time()))

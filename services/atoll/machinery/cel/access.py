@@ -1,0 +1,297 @@
+"""Closures for variables, fields, presence tests, indexing and optional selection.
+
+Called by the compiler. Invariant: a field that is declared with a conversion is converted whenever it is
+selected; what is absent is `no such key: <name>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from atoll.machinery.cel.code import Code
+from atoll.machinery.cel.equality import MISSING
+from atoll.machinery.cel.errors import EvaluationError, NoSuchKey
+from atoll.machinery.cel.frame import ABSORBED, COST, Eval, Frame
+from atoll.machinery.cel.std.optionals import find_in
+from atoll.machinery.cel.std.structure import index as index_any
+from atoll.machinery.cel.std.structure import index_list, index_map
+from atoll.machinery.cel.types import Field, Kind, ObjectType, Type, is_optional
+from atoll.machinery.cel.values import NONE, Optional_
+
+Convert = Callable[[Any], Any] | None
+
+
+def variable(slot: int) -> Code:
+    """A variable or the variable of a fold."""
+
+    def run(frame: Frame) -> Any:
+        return frame[slot]
+
+    return Code(run, 1, True, 1, slot=slot)
+
+
+def field_of(of: Type, name: str) -> Field | None:
+    """The declaration of a field, if the type declares fields."""
+    return of.fields.get(name) if isinstance(of, ObjectType) else None
+
+
+def as_attribute(code: Code) -> Code:
+    """The value of a call or a literal as the start of a path: cel-go charges for that step."""
+    return code if code.attribute else Code(code.run, code.cost + 1, True, 1)
+
+
+def select(operand: Code, of: Type, name: str) -> Code:
+    """`operand.name`, with `of` the static type of the operand."""
+    operand = as_attribute(operand)
+    if of.kind is Kind.OBJECT or of.kind is Kind.MAP:
+        field = field_of(of, name)
+        key = name if field is None or field.name is None else field.name
+        return _select_key(operand, key, name, None if field is None else field.convert)
+    return Code(_select_dyn(operand.run, name, _optional_convert(of, name)), operand.cost, True, operand.base)
+
+
+def _select_key(operand: Code, key: str, name: str, convert: Convert) -> Code:
+    cost, base = operand.cost + 1, operand.base
+    keys = (*operand.keys, key)
+    if operand.slot >= 0 and convert is None and key == name and len(keys) <= 3:
+        return Code(_path(operand.slot, keys), cost, True, base, slot=operand.slot, keys=keys)
+    inner = _step_from(operand, 1)
+
+    def run(frame: Frame) -> Any:
+        of = inner(frame)
+        try:
+            return of[key]
+        except (KeyError, TypeError):
+            raise NoSuchKey(name) from None
+
+    def run_converted(frame: Frame) -> Any:
+        of = inner(frame)
+        try:
+            value = of[key]
+        except (KeyError, TypeError):
+            raise NoSuchKey(name) from None
+        return None if value is None else convert(value)  # type: ignore[misc]
+
+    return Code(run if convert is None else run_converted, cost, True, base)
+
+
+def _path(slot: int, keys: tuple[str, ...]) -> Eval:
+    """One closure for `variable.a.b.c`."""
+    first = keys[0]
+    if len(keys) == 1:
+
+        def one(frame: Frame) -> Any:
+            try:
+                return frame[slot][first]
+            except (KeyError, TypeError):
+                raise NoSuchKey(first) from None
+
+        return one
+    second = keys[1]
+    if len(keys) == 2:
+
+        def two(frame: Frame) -> Any:
+            try:
+                return frame[slot][first][second]
+            except (KeyError, TypeError):
+                raise _broken(frame, slot, keys) from None
+
+        return two
+    third = keys[2]
+
+    def three(frame: Frame) -> Any:
+        try:
+            return frame[slot][first][second][third]
+        except (KeyError, TypeError):
+            raise _broken(frame, slot, keys) from None
+
+    return three
+
+
+def _broken(frame: Frame, slot: int, keys: tuple[str, ...]) -> NoSuchKey:
+    """What is missing on a path; the steps behind it, charged in advance, are given back."""
+    value = frame[slot]
+    for at, key in enumerate(keys):
+        if not isinstance(value, dict) or key not in value:
+            frame[COST] -= len(keys) - 1 - at
+            return NoSuchKey(key)
+        value = value[key]
+    return NoSuchKey(keys[-1])
+
+
+def _step_from(code: Code, cost: int) -> Eval:
+    """The operand of a step; when it fails, the step's cost, charged in advance, is given back."""
+    operand = code.run
+    if code.slot >= 0 and not code.keys:
+        return operand
+
+    def run(frame: Frame) -> Any:
+        try:
+            return operand(frame)
+        except ABSORBED:
+            frame[COST] -= cost
+            raise
+
+    return run
+
+
+def _optional_convert(of: Type, name: str) -> tuple[str, Convert]:
+    """Key and conversion of a field of the object in an optional."""
+    inner = of.parameters[0] if is_optional(of) else of
+    field = field_of(inner, name)
+    if field is None:
+        return name, None
+    return field.name or name, field.convert
+
+
+def _select_dyn(inner: Eval, name: str, how: tuple[str, Convert]) -> Eval:
+    """Selection from a value of unknown type; one from an optional gives an optional. Charges itself."""
+    key, convert = how
+
+    def run(frame: Frame) -> Any:
+        value = inner(frame)
+        if isinstance(value, Optional_):
+            return _optional_step(frame, value, key, convert)
+        frame[COST] += 1
+        if isinstance(value, list):
+            raise EvaluationError("unsupported index type 'string' in list")
+        found = value.get(key, MISSING) if isinstance(value, dict) else MISSING
+        if found is MISSING:
+            raise NoSuchKey(name)
+        return found
+
+    return run
+
+
+def _optional_step(frame: Frame, optional: Optional_, key: Any, convert: Convert) -> Optional_:
+    if not optional.has_value:
+        return NONE
+    return _find_optional(frame, optional.value, key, convert)
+
+
+def _find_optional(frame: Frame, value: Any, key: Any, convert: Convert) -> Optional_:
+    """The optional of what is found; cel-go charges only for what is there."""
+    found = find_in(value, key)
+    if found is MISSING:
+        return NONE
+    frame[COST] += 1
+    return Optional_(found if convert is None or found is None else convert(found))
+
+
+def optional_select(operand: Code, of: Type, name: str) -> Code:
+    """`operand.?name`."""
+    operand = as_attribute(operand)
+    key, convert = _optional_convert(of, name)
+    inner = operand.run
+
+    def run(frame: Frame) -> Any:
+        value = inner(frame)
+        if isinstance(value, Optional_):
+            return _optional_step(frame, value, key, convert)
+        if isinstance(value, list):
+            raise EvaluationError("unsupported index type 'string' in list")
+        return _find_optional(frame, value, key, convert)
+
+    return Code(run, operand.cost, True, operand.base)
+
+
+def has(operand: Code, of: Type, name: str) -> Code:
+    """`has(operand.name)`: costs its path and the test, but not the step; nothing is charged for the test of a path
+    that begins with `?:`."""
+    operand = as_attribute(operand)
+    inner, test_cost = operand.run, operand.base
+    field = field_of(of, name)
+    key = name if field is None or field.name is None else field.name
+    if of.kind is Kind.OBJECT or of.kind is Kind.MAP:
+        inner = _step_from(operand, test_cost)
+
+        def run_typed(frame: Frame) -> Any:
+            value = inner(frame)
+            # A null where an object may be null has no fields.
+            return isinstance(value, dict) and key in value
+
+        return Code(run_typed, operand.cost, True)
+    key, _ = _optional_convert(of, name)
+
+    def run(frame: Frame) -> Any:
+        value = inner(frame)
+        if isinstance(value, Optional_):
+            if not value.has_value:
+                return False
+            value = value.value
+        frame[COST] += test_cost
+        if isinstance(value, list):
+            raise EvaluationError("unsupported index type 'string' in list")
+        return isinstance(value, dict) and key in value
+
+    return Code(run, operand.inner_cost, True)
+
+
+def index(operand: Code, at: Code, types: tuple[Type, Type]) -> Code:
+    """`operand[at]`, with the static types of both."""
+    operand = as_attribute(operand)
+    cost = operand.cost + at.inner_cost
+    of, key_type = types
+    if is_optional(of) or of.kind not in (Kind.LIST, Kind.MAP):
+        return Code(_index_dyn(operand.run, at.run), cost, True, operand.base)
+    found = _step_from(operand, at.inner_cost + 1)
+    run = _index_list(found, at) if of.kind is Kind.LIST else _index_map(found, at, key_type)
+    return Code(run, cost + 1, True, operand.base)
+
+
+def _index_list(items: Eval, at: Code) -> Eval:
+    position = at.run
+
+    def run(frame: Frame) -> Any:
+        return index_list(items(frame), position(frame))
+
+    return run
+
+
+def _index_map(of: Eval, at: Code, key_type: Type) -> Eval:
+    key = at.run
+    if key_type.kind is Kind.STRING:
+
+        def run_text(frame: Frame) -> Any:
+            wanted = None
+            try:
+                values = of(frame)
+                wanted = key(frame)
+                return values[wanted]
+            except KeyError:
+                raise NoSuchKey(wanted) from None
+
+        return run_text
+
+    def run(frame: Frame) -> Any:
+        return index_map(of(frame), key(frame))
+
+    return run
+
+
+def _index_dyn(operand: Eval, at: Eval) -> Eval:
+    def run(frame: Frame) -> Any:
+        value = operand(frame)
+        if isinstance(value, Optional_):
+            return NONE if not value.has_value else _find_optional(frame, value.value, at(frame), None)
+        frame[COST] += 1
+        return index_any(value, at(frame))
+
+    return run
+
+
+def optional_index(operand: Code, at: Code) -> Code:
+    """`operand[?at]`."""
+    operand = as_attribute(operand)
+    inner, key = _step_from(operand, at.inner_cost), at.run
+
+    def run(frame: Frame) -> Any:
+        value = inner(frame)
+        if isinstance(value, Optional_):
+            if not value.has_value:
+                return NONE
+            value = value.value
+        return _find_optional(frame, value, key(frame), None)
+
+    return Code(run, operand.cost + at.inner_cost, True, operand.base)

@@ -1,0 +1,167 @@
+"""The tree of an expression.
+
+Made by the parser and its macros, annotated by the checker (by `id`), read by the compiler and the estimate.
+Invariant: ids are unique within one tree; a macro that uses an expression twice copies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Expr:
+    """Base of all nodes. `offset` is the place of the token that names the node, in code points."""
+
+    __slots__ = ("id", "offset")
+
+    def __init__(self, id: int, offset: int) -> None:
+        self.id = id
+        self.offset = offset
+
+
+class Literal(Expr):
+    """A scalar: bool, int, UInt, float, str, bytes or None."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, id: int, offset: int, value: Any) -> None:
+        super().__init__(id, offset)
+        self.value = value
+
+
+class Ident(Expr):
+    """A name; the checker replaces it by the qualified one."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, id: int, offset: int, name: str) -> None:
+        super().__init__(id, offset)
+        self.name = name
+
+
+class Select(Expr):
+    """`operand.field`, or the presence test of it (`has(operand.field)`)."""
+
+    __slots__ = ("field", "operand", "test")
+
+    def __init__(self, id: int, offset: int, operand: Expr, field: str, test: bool = False) -> None:
+        super().__init__(id, offset)
+        self.operand = operand
+        self.field = field
+        self.test = test
+
+
+class Call(Expr):
+    """A function call; `target` is None for calls that are not member calls."""
+
+    __slots__ = ("arguments", "function", "target")
+
+    def __init__(
+        self, id: int, offset: int, function: str, arguments: Sequence[Expr], target: Expr | None = None
+    ) -> None:
+        super().__init__(id, offset)
+        self.function = function
+        self.arguments = list(arguments)
+        self.target = target
+
+
+class ListExpr(Expr):
+    """`[a, ?b]`; `optional` holds the indices that were marked with `?`."""
+
+    __slots__ = ("items", "optional")
+
+    def __init__(self, id: int, offset: int, items: Sequence[Expr], optional: frozenset[int] = frozenset()) -> None:
+        super().__init__(id, offset)
+        self.items = list(items)
+        self.optional = optional
+
+
+class Entry(Expr):
+    """One `key: value` of a map, or one `field: value` of a struct (then `key` is None)."""
+
+    __slots__ = ("field", "key", "optional", "value")
+
+    def __init__(
+        self, id: int, offset: int, key: Expr | None, value: Expr, optional: bool = False, field: str = ""
+    ) -> None:
+        super().__init__(id, offset)
+        self.key = key
+        self.value = value
+        self.optional = optional
+        self.field = field
+
+
+class MapExpr(Expr):
+    """`{k: v, ?k: v}`."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, id: int, offset: int, entries: Sequence[Entry]) -> None:
+        super().__init__(id, offset)
+        self.entries = list(entries)
+
+
+class StructExpr(Expr):
+    """`Name{field: v}`."""
+
+    __slots__ = ("entries", "name")
+
+    def __init__(self, id: int, offset: int, name: str, entries: Sequence[Entry]) -> None:
+        super().__init__(id, offset)
+        self.name = name
+        self.entries = list(entries)
+
+
+class Comprehension(Expr):
+    """A fold: what the macros over lists and maps become. `variable2` is "" in the form with one variable.
+
+    Made of the names (first and second variable, accumulator) and the parts (init, condition, step, result).
+    """
+
+    __slots__ = ("accumulator", "condition", "init", "range", "result", "step", "variable", "variable2")
+
+    def __init__(
+        self, id: int, offset: int, range: Expr, names: tuple[str, str, str], parts: tuple[Expr, Expr, Expr, Expr]
+    ) -> None:
+        super().__init__(id, offset)
+        self.range = range
+        self.variable, self.variable2, self.accumulator = names
+        self.init, self.condition, self.step, self.result = parts
+
+
+def qualified_name(expr: Expr) -> str | None:
+    """`a.b.c` when the expression is nothing but names, else None."""
+    if isinstance(expr, Ident):
+        return expr.name
+    if isinstance(expr, Select) and not expr.test:
+        prefix = qualified_name(expr.operand)
+        return None if prefix is None else f"{prefix}.{expr.field}"
+    return None
+
+
+class Place:
+    """Turns offsets of one text into lines (from 1) and columns (from 0)."""
+
+    __slots__ = ("_starts",)
+
+    def __init__(self, text: str) -> None:
+        starts = [0]
+        at = text.find("\n")
+        while at >= 0:
+            starts.append(at + 1)
+            at = text.find("\n", at + 1)
+        self._starts = starts
+
+    def of(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset; (-1, -1) for the offset -1 of `no place`, which cel-go prints as -1:0."""
+        if offset < 0:
+            return -1, -1
+        low, high = 0, len(self._starts) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._starts[middle] <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low + 1, offset - self._starts[low]

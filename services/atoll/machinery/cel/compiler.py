@@ -1,0 +1,336 @@
+"""A checked tree to closures.
+
+Called by the environment; the result becomes a Program. Each node is compiled once into a `Code`; constants
+are folded where cel-go folds them, because what is folded costs nothing. Invariant: names, overloads and types
+come from the checker alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from atoll.machinery.cel import access, folds, operators, patterns
+from atoll.machinery.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
+from atoll.machinery.cel.bounds import breathe
+from atoll.machinery.cel.calls import call_code, dispatcher, is_open, list_code, map_code, or_value
+from atoll.machinery.cel.checker import Checked
+from atoll.machinery.cel.code import Code, constant
+from atoll.machinery.cel.cost import LIST_COST, MAP_COST, STRUCT_COST, price
+from atoll.machinery.cel.equality import MISSING, find
+from atoll.machinery.cel.errors import EvaluationError
+from atoll.machinery.cel.failures import beside
+from atoll.machinery.cel.frame import FIRST, Frame
+from atoll.machinery.cel.functions import Overload
+from atoll.machinery.cel.macros import ACCUMULATOR
+from atoll.machinery.cel.scope import Tables
+from atoll.machinery.cel.std.structure import key_text
+from atoll.machinery.cel.types import Field, Kind, ObjectType, Type
+from atoll.machinery.cel.values import UInt
+
+#: Calls that cel-go evaluates when it plans, if their argument is a literal.
+_CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
+)
+#: Nodes between two questions whether to pause.
+_STRIDE: Final = 63
+_TEXT: Final = frozenset({Kind.STRING, Kind.BYTES})
+_PLAIN: Final = frozenset({Kind.BOOL, Kind.INT, Kind.UINT, Kind.STRING, Kind.BYTES})
+_NUMBERS: Final = frozenset({Kind.INT, Kind.UINT})
+_SET_KINDS: Final = frozenset({bool, int, UInt, float, str, type(None)})
+
+
+class Compiler:
+    """Compiles one tree. `globals` gives each variable that is used its slot; `slots` counts all."""
+
+    def __init__(self, checked: Checked, tables: Tables) -> None:
+        self.checked = checked
+        self.tables = tables
+        self.nodes = 0
+        self.globals: dict[str, int] = {}
+        self.locals: list[tuple[str, Callable[[], Code]]] = []
+        self.used = _variables(checked)
+        for name in self.used:
+            self.globals[name] = FIRST + len(self.globals)
+        self.slots = FIRST + len(self.globals)
+
+    def compile(self, expr: Expr) -> Code:
+        """The code of a node."""
+        self.nodes += 1
+        if self.nodes & _STRIDE == _STRIDE:
+            breathe()
+        return _COMPILERS[type(expr)](self, expr)
+
+    def type(self, expr: Expr) -> Type:
+        """The checked type of a node."""
+        return self.checked.types[expr.id]
+
+    # --- leaves
+
+    def literal(self, expr: Literal) -> Code:
+        return constant(expr.value)
+
+    def ident(self, expr: Ident) -> Code:
+        named = self.checked.names[expr.id]
+        if named.is_global:
+            return self._named(expr.id)
+        return next(make() for name, make in reversed(self.locals) if name == expr.name)
+
+    def _named(self, id: int) -> Code:
+        named = self.checked.names[id]
+        if named.constant:
+            return constant(named.value)
+        return access.variable(self.globals[named.name])
+
+    def select(self, expr: Select) -> Code:
+        if expr.id in self.checked.names:
+            return self._named(expr.id)
+        operand, of = self.compile(expr.operand), self.type(expr.operand)
+        return access.has(operand, of, expr.field) if expr.test else access.select(operand, of, expr.field)
+
+    # --- calls
+
+    def call(self, expr: Call) -> Code:
+        special = _SPECIAL.get(expr.function)
+        if special is not None:
+            return special(self, expr)
+        arguments = expr.arguments if expr.target is None else [expr.target, *expr.arguments]
+        codes = [self.compile(argument) for argument in arguments]
+        overloads = self.checked.overloads[expr.id]
+        types = [self.type(argument) for argument in arguments]
+        if overloads[0].id in ("optional_or_optional", "optional_orValue_value") and len(overloads) == 1:
+            return or_value(codes[0], codes[1], unwrap=expr.function == "orValue")
+        if expr.function in _CONVERSIONS and codes[0].is_constant:
+            return constant(dispatcher(expr.function, overloads)(codes[0].constant))
+        return self._general(expr, overloads, codes, types)
+
+    def _general(self, expr: Call, overloads: tuple[Overload, ...], codes: list[Code], types: list[Type]) -> Code:
+        cost = price(self.tables, expr.function, overloads, types, dispatched=len(overloads) > 1)
+        only = overloads[0]
+        written = codes[only.pattern_at].constant if only.pattern_at is not None else None
+        is_planned = isinstance(written, str)
+        if is_planned:
+            patterns.compile_pattern(written)
+        if len(overloads) == 1 and (not only.guarded or not any(map(_guarded, types, only.parameters))):
+            binary = operators.BINARY.get(only.id)
+            if binary is not None and isinstance(cost, int):
+                return Code(binary(beside(*codes), codes[1].run), codes[0].cost + codes[1].cost + cost)
+            if only.id in ("matches", "matches_string") and codes[1].is_constant:
+                found_in = patterns.matcher(codes[1].constant)
+                return call_code(lambda text, _: found_in(text), codes, cost, stops=True)
+            return call_code(only.call, codes, cost, stops=is_planned)
+        return call_code(dispatcher(expr.function, overloads), codes, cost, stops=is_planned)
+
+    def logic(self, expr: Call) -> Code:
+        terms: list[Expr] = []
+        _flatten(expr, expr.function, terms)
+        return operators.logic([self.compile(term) for term in terms], expr.function == "_||_")
+
+    def conditional(self, expr: Call) -> Code:
+        condition, if_true, if_false = map(self.compile, expr.arguments)
+        return operators.conditional(condition, if_true, if_false)
+
+    def negation(self, expr: Call) -> Code:
+        operand = self.compile(expr.arguments[0])
+        return Code(operators.negation(operand.run), operand.cost + 1)
+
+    def equality(self, expr: Call) -> Code:
+        left, right = (self.compile(argument) for argument in expr.arguments)
+        types = [self.type(argument) for argument in expr.arguments]
+        overloads = self.checked.overloads[expr.id]
+        cost = price(self.tables, expr.function, overloads, types, dispatched=False)
+        kinds = {of.kind for of in types}
+        negated = expr.function == "_!=_"
+        if len(kinds) == 1 and kinds <= _PLAIN and not any(of.nullable for of in types):
+            if isinstance(cost, int):
+                run = operators.equal_plain(beside(left, right), right.run, negated)
+                return Code(run, left.cost + right.cost + cost)
+            if kinds <= _TEXT:
+                return Code(operators.equal_text(left.run, right.run, negated), left.cost + right.cost)
+        return call_code(overloads[0].call, [left, right], cost)
+
+    def member(self, expr: Call) -> Code:
+        value, of = (self.compile(argument) for argument in expr.arguments)
+        types = [self.type(argument) for argument in expr.arguments]
+        overloads = self.checked.overloads[expr.id]
+        literals = of.is_constant and isinstance(of.constant, list) and len(overloads) == 1
+        if literals and all(type(item) in _SET_KINDS for item in of.constant):
+            kind = types[0].kind
+            return operators.member_of_constants(
+                value, of.constant, texts=kind is Kind.STRING, numbers=kind in _NUMBERS
+            )
+        return self._general(expr, overloads, [value, of], types)
+
+    def index(self, expr: Call) -> Code:
+        operand, at = (self.compile(argument) for argument in expr.arguments)
+        types = (self.type(expr.arguments[0]), self.type(expr.arguments[1]))
+        return access.index(operand, at, types)
+
+    def optional_index(self, expr: Call) -> Code:
+        operand, at = (self.compile(argument) for argument in expr.arguments)
+        return access.optional_index(operand, at)
+
+    def optional_select(self, expr: Call) -> Code:
+        operand, field = expr.arguments
+        assert isinstance(field, Literal)
+        return access.optional_select(self.compile(operand), self.type(operand), field.value)
+
+    # --- literals of collections
+
+    def list(self, expr: ListExpr) -> Code:
+        items = [self.compile(item) for item in expr.items]
+        made = list_code(items, expr.optional, LIST_COST)
+        return _folded(made, all(item.is_constant for item in items))
+
+    def map(self, expr: MapExpr) -> Code:
+        entries = []
+        for entry in expr.entries:
+            assert entry.key is not None
+            entries.append((self.compile(entry.key), self.compile(entry.value), entry.optional))
+        made = map_code(entries, MAP_COST)
+        return _folded(made, all(key.is_constant and value.is_constant for key, value, _ in entries))
+
+    def struct(self, expr: StructExpr) -> Code:
+        of = self.tables.objects.get(self.type(expr).name)
+        fields: Mapping[str, Field] = of.fields if isinstance(of, ObjectType) else {}
+        entries = []
+        for entry in expr.entries:
+            field = fields.get(entry.field)
+            name = entry.field if field is None or field.name is None else field.name
+            entries.append((constant(name), self.compile(entry.value), entry.optional))
+        return map_code(entries, STRUCT_COST)
+
+    # --- folds
+
+    def fold(self, expr: Comprehension) -> Code:
+        if expr.accumulator != ACCUMULATOR:
+            return self._bind(expr)
+        over = self.compile(expr.range)
+        first = self._slot()
+        second = self._slot() if expr.variable2 else -1
+        loop = folds.Loop(over, first, second, self._slot())
+        self.locals.append((expr.accumulator, lambda: access.variable(loop.accumulator)))
+        init = self.compile(expr.init)
+        self.locals.append((expr.variable, lambda: access.variable(first)))
+        if expr.variable2:
+            self.locals.append((expr.variable2, lambda: access.variable(second)))
+        depth = len(self.locals)
+        made = self._shaped(expr, loop, init)
+        del self.locals[depth - (3 if expr.variable2 else 2) :]
+        return made
+
+    def _shaped(self, expr: Comprehension, loop: folds.Loop, init: Code) -> Code:
+        """The loop for the macro that made the fold, recognized by what it starts with and how it steps."""
+        step = expr.step
+        assert isinstance(step, Call)
+        if step.function in ("_&&_", "_||_"):
+            stop = step.function == "_||_"
+            return folds.quantifier(loop, self.compile(step.arguments[1]), stop, 3 if stop else 2)
+        condition: Expr | None = None
+        if step.function == "_?_:_":
+            condition, taken = step.arguments[0], step.arguments[1]
+            assert isinstance(taken, Call)
+            step = taken
+        if isinstance(expr.init, Literal):
+            assert condition is not None
+            return folds.count(loop, self.compile(condition))
+        test = None if condition is None else self.compile(condition)
+        if isinstance(expr.init, ListExpr):
+            return self._gather_list(loop, test, step)
+        return self._gather_map(loop, test, step)
+
+    def _gather_list(self, loop: folds.Loop, test: Code | None, step: Call) -> Code:
+        item = step.arguments[1]
+        assert isinstance(item, ListExpr)
+        value = self.compile(item.items[0])
+        # The step reads the list, makes one of a single item (free when constant) and adds the two.
+        cost = 2 + (0 if value.is_constant else LIST_COST + value.cost)
+        return folds.gather_list(loop, folds.Step(test, value, cost))
+
+    def _gather_map(self, loop: folds.Loop, test: Code | None, step: Call) -> Code:
+        if len(step.arguments) == 3:
+            key, value = (self.compile(argument) for argument in step.arguments[1:])
+            cost = 2 + key.cost + value.cost
+            key_run, value_run = key.run, value.run
+
+            def insert(frame: Frame, made: dict[Any, Any]) -> None:
+                _insert(made, key_run(frame), value_run(frame))
+
+            return folds.gather_map(loop, folds.Step(test, value, cost), insert)
+        entries = self.compile(step.arguments[1])
+        entries_run = entries.run
+
+        def insert_all(frame: Frame, made: dict[Any, Any]) -> None:
+            for key, value in entries_run(frame).items():
+                _insert(made, key, value)
+
+        return folds.gather_map(loop, folds.Step(test, entries, 2 + entries.cost), insert_all)
+
+    def _bind(self, expr: Comprehension) -> Code:
+        value = self.compile(expr.init)
+        slot = self._slot()
+        self.locals.append((expr.accumulator, lambda: folds.bound(slot, value)))
+        result = self.compile(expr.result)
+        self.locals.pop()
+        return folds.bind(slot, result)
+
+    def _slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+
+def _insert(made: dict[Any, Any], key: Any, value: Any) -> None:
+    if find(made, key) is not MISSING:
+        raise EvaluationError(f"insert failed: key {key_text(key)} already exists")
+    made[key] = value
+
+
+def _guarded(given: Type, parameter: Type) -> bool:
+    """Whether values of a static type have to be looked at before they go into a parameter."""
+    if parameter.kind in (Kind.PARAMETER, Kind.DYN, Kind.ANY):
+        return False
+    if is_open(given) or given.kind is Kind.NULL:
+        return True
+    return any(map(_guarded, given.parameters, parameter.parameters))
+
+
+def _flatten(expr: Expr, function: str, terms: list[Expr]) -> None:
+    if isinstance(expr, Call) and expr.function == function and expr.target is None:
+        for argument in expr.arguments:
+            _flatten(argument, function, terms)
+    else:
+        terms.append(expr)
+
+
+def _folded(code: Code, known: bool) -> Code:
+    """A literal of literals is made once; functions never change their arguments."""
+    return constant(code.run([0, 0, None])) if known else code
+
+
+def _variables(checked: Checked) -> list[str]:
+    """The variables of the environment that the expression uses, each once."""
+    return list(dict.fromkeys(named.name for named in checked.names.values() if not named.constant and named.is_global))
+
+
+_COMPILERS: Final[dict[type[Expr], Callable[[Compiler, Any], Code]]] = {
+    Literal: Compiler.literal,
+    Ident: Compiler.ident,
+    Select: Compiler.select,
+    Call: Compiler.call,
+    ListExpr: Compiler.list,
+    MapExpr: Compiler.map,
+    StructExpr: Compiler.struct,
+    Comprehension: Compiler.fold,
+}
+_SPECIAL: Final = {
+    "_&&_": Compiler.logic,
+    "_||_": Compiler.logic,
+    "_?_:_": Compiler.conditional,
+    "!_": Compiler.negation,
+    "_==_": Compiler.equality,
+    "_!=_": Compiler.equality,
+    "@in": Compiler.member,
+    "_[_]": Compiler.index,
+    "_[?_]": Compiler.optional_index,
+    "_?._": Compiler.optional_select,
+}

@@ -1,0 +1,158 @@
+"""What calls cost at run time, as cel-go's cost tracker charges them.
+
+Asked by the compiler, once a call: the answer is a constant, or a function of arguments and result. Invariant:
+the numbers are those of cel-go, as Kubernetes sets it up (a presence test costs what its path costs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from atoll.machinery.cel.functions import Overload, RuntimeCost
+from atoll.machinery.cel.scope import Tables
+from atoll.machinery.cel.sizes import REGEX_FACTOR, STRING_FACTOR
+from atoll.machinery.cel.types import Kind, Type
+from atoll.machinery.cel.values import Optional_, UInt
+
+LIST_COST: Final = 10
+MAP_COST: Final = 30
+STRUCT_COST: Final = 40
+
+_SCALARS: Final = frozenset({int, bool, float, UInt, type(None)})
+_SIZED: Final = frozenset({str, bytes, list, dict})
+
+_OF_THE_LANGUAGE: Final = frozenset(Kind) - {Kind.OPAQUE, Kind.OBJECT, Kind.DYN, Kind.ANY, Kind.PARAMETER, Kind.ERROR}
+
+#: (arguments, result) -> cost
+Price = Callable[[Sequence[Any], Any], int]
+
+
+def size_of(value: Any) -> int:
+    """What `size()` would say, and 1 for values without a size."""
+    kind = type(value)
+    if kind in _SIZED:
+        return len(value)
+    if kind in _SCALARS:
+        return 1
+    if isinstance(value, list | dict):
+        return len(value)
+    if isinstance(value, Optional_):
+        return size_of(value.value) if value.has_value else 1
+    sized = getattr(value, "cel_size", None)
+    return 1 if sized is None else int(sized())
+
+
+def traversal(size: int) -> int:
+    """The cost of walking over a text once: a tenth of its size, rounded up."""
+    return (size + 9) // 10
+
+
+def _first(arguments: Sequence[Any], _result: Any) -> int:
+    return traversal(size_of(arguments[0]))
+
+
+def _second(arguments: Sequence[Any], _result: Any) -> int:
+    return traversal(size_of(arguments[1]))
+
+
+def _smaller(arguments: Sequence[Any], _result: Any) -> int:
+    return traversal(min(size_of(arguments[0]), size_of(arguments[1])))
+
+
+def _sum(arguments: Sequence[Any], _result: Any) -> int:
+    return traversal(size_of(arguments[0]) + size_of(arguments[1]))
+
+
+def _in_list(arguments: Sequence[Any], _result: Any) -> int:
+    return size_of(arguments[1])
+
+
+def _matches(arguments: Sequence[Any], _result: Any) -> int:
+    text = math.ceil((1.0 + size_of(arguments[0])) * STRING_FACTOR)
+    return text * math.ceil(size_of(arguments[1]) * REGEX_FACTOR)
+
+
+def _contains(arguments: Sequence[Any], _result: Any) -> int:
+    return traversal(size_of(arguments[0])) * traversal(size_of(arguments[1]))
+
+
+_DEFAULT: Final[dict[str, Price]] = {
+    "starts_with_string": _second,
+    "ends_with_string": _second,
+    "string_to_bytes": _first,
+    "bytes_to_string": _first,
+    "strings_quote": _first,
+    "string_format": _first,
+    "in_list": _in_list,
+    "less_string": _smaller,
+    "greater_string": _smaller,
+    "less_equals_string": _smaller,
+    "greater_equals_string": _smaller,
+    "less_bytes": _smaller,
+    "greater_bytes": _smaller,
+    "less_equals_bytes": _smaller,
+    "greater_equals_bytes": _smaller,
+    "equals": _smaller,
+    "not_equals": _smaller,
+    "add_string": _sum,
+    "add_bytes": _sum,
+    "matches_string": _matches,
+    "contains_string": _contains,
+}
+_ONE_SIZED: Final = frozenset(
+    {Kind.BOOL, Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.NULL, Kind.TIMESTAMP, Kind.DURATION, Kind.TYPE}
+)
+
+
+def price(
+    tables: Tables, function: str, overloads: Sequence[Overload], types: Sequence[Type], *, dispatched: bool
+) -> int | Price:
+    """The price of a call: a constant, or a function.
+
+    `types` are the static types of the arguments, the target first. `dispatched` says that the overload is
+    found at run time; cel-go then knows no overload id.
+    """
+    overload = overloads[0] if len(overloads) == 1 and not dispatched else None
+    id = "" if overload is None else overload.id
+    own = None if overload is None else overload.cost
+    # Libraries price equality of their own values only; that of all others is known when it is compiled.
+    is_known = function == "_==_" and all(of.kind in _OF_THE_LANGUAGE for of in types)
+    declared: tuple[RuntimeCost, ...] = () if is_known else tables.costs.get(function, ())
+    if own is not None:
+        declared = (own, *declared)
+    default = _DEFAULT.get(id)
+    if default is _smaller and any(_fixed_size(of) for of in types):
+        # A scalar has size 1, so that the smaller one is known but for an empty other.
+        default = _smaller_fixed(types)
+    if not declared:
+        return 1 if default is None else default
+    return _declared(id, declared, default)
+
+
+def _fixed_size(of: Type) -> bool:
+    return of.kind in _ONE_SIZED
+
+
+def _smaller_fixed(types: Sequence[Type]) -> Price | None:
+    other = [of for of in types if not _fixed_size(of)]
+    if not other:
+        return None
+    at = 0 if not _fixed_size(types[0]) else 1
+
+    def cost(arguments: Sequence[Any], _result: Any) -> int:
+        return 1 if size_of(arguments[at]) else 0
+
+    return cost
+
+
+def _declared(id: str, declared: tuple[RuntimeCost, ...], default: Price | None) -> Price:
+    def cost(arguments: Sequence[Any], result: Any) -> int:
+        for each in declared:
+            found = each(id, arguments, result)
+            if found is not None:
+                return found
+        return 1 if default is None else default(arguments, result)
+
+    return cost

@@ -1,0 +1,150 @@
+"""What an expression may name: variables, functions, types, macros; and the way from text to a program.
+
+Called by whoever holds rules. Made once for a set of libraries and extended with variables; building one merges
+tables, compiling parses, checks and makes closures. Invariant: an environment never changes after it is made,
+so it may be shared by tasks and threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from atoll.machinery.cel.ast import Place
+from atoll.machinery.cel.bounds import breathe_by
+from atoll.machinery.cel.checker import check
+from atoll.machinery.cel.compiler import Compiler
+from atoll.machinery.cel.depth import deep_stack
+from atoll.machinery.cel.errors import CompileError, EvaluationError, ProgramError
+from atoll.machinery.cel.functions import Estimate, Library, Macro, Overload, RuntimeCost
+from atoll.machinery.cel.parser import parse
+from atoll.machinery.cel.program import Program
+from atoll.machinery.cel.scope import Named, Tables
+from atoll.machinery.cel.std import OPTIONAL, STANDARD
+from atoll.machinery.cel.types import Kind, Type, TypeType
+from atoll.machinery.cel.validate import validate
+from atoll.machinery.cel.values import TypeValue
+
+
+class Environment:
+    """Variables and libraries; the standard library and optional types are always in.
+
+    `variables` maps names (dots allowed) to types. `types` are objects that expressions may make (`Name{...}`).
+    `homogeneous` demands one type of items in list and map literals, as Kubernetes does. `container` is the
+    namespace in which names are looked up.
+    """
+
+    def __init__(
+        self,
+        variables: Mapping[str, Type],
+        libraries: Sequence[Library] = (),
+        *,
+        types: Sequence[Type] = (),
+        homogeneous: bool = True,
+        container: str = "",
+    ) -> None:
+        self.variables = dict(variables)
+        self.libraries = tuple(libraries)
+        self.types = tuple(types)
+        self._base = _tables(self.libraries, homogeneous, container)
+        self.tables = _with_names(self._base, self.variables, self.types)
+
+    def extend(
+        self, variables: Mapping[str, Type], libraries: Sequence[Library] = (), types: Sequence[Type] = ()
+    ) -> Environment:
+        """The same with more variables, libraries and types; variables given win over equal names.
+
+        Without more libraries this is cheap: only the names are merged anew.
+        """
+        if not libraries:
+            return self._with(variables, types)
+        return Environment(
+            {**self.variables, **variables},
+            (*self.libraries, *libraries),
+            types=(*self.types, *types),
+            homogeneous=self._base.homogeneous,
+            container=self._base.container,
+        )
+
+    def _with(self, variables: Mapping[str, Type], types: Sequence[Type]) -> Environment:
+        made = Environment.__new__(Environment)
+        made.variables = {**self.variables, **variables}
+        made.libraries = self.libraries
+        made.types = (*self.types, *types)
+        made._base = self._base
+        made.tables = _with_names(self._base, made.variables, made.types)
+        return made
+
+    def compile(self, text: str, pause: Callable[[], None] | None = None) -> Program:
+        """Parse, check and compile. A text of 100,000 characters takes some 400 ms, in which `pause` is called often.
+
+        Raises CompileError with all issues, and ProgramError when a conversion of a literal fails (`int('x')`).
+        """
+        with deep_stack():
+            if pause is None:
+                return self._compile(text)
+            before = breathe_by(pause)
+            try:
+                return self._compile(text)
+            finally:
+                breathe_by(before)
+
+    def _compile(self, text: str) -> Program:
+        tree = parse(text, self.tables.macros)
+        place = Place(text)
+        checked = check(tree, self.tables, place)
+        issues = checked.issues or validate(checked, place, homogeneous=self.tables.homogeneous)
+        if issues:
+            raise CompileError(issues, text)
+        compiler = Compiler(checked, self.tables)
+        try:
+            code = compiler.compile(checked.tree)
+        except EvaluationError as error:
+            raise ProgramError(str(error)) from None
+        return Program(text, checked, self.tables, code, compiler.globals, compiler.slots)
+
+
+def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> Tables:
+    """The tables of libraries without variables."""
+    names: dict[str, Named] = {}
+    functions: dict[str, tuple[Overload, ...]] = {}
+    macros: dict[tuple[str, int, bool], Macro] = {}
+    objects: dict[str, Type] = {}
+    costs: dict[str, tuple[RuntimeCost, ...]] = {}
+    estimates: dict[str, tuple[Estimate, ...]] = {}
+    for library in (STANDARD, OPTIONAL, *libraries):
+        for function in library.functions:
+            functions[function.name] = _merged(functions.get(function.name, ()), function.overloads)
+        for macro in library.macros:
+            macros[macro.name, -1 if macro.arguments is None else macro.arguments, macro.member] = macro
+        for name, (of, value) in library.constants.items():
+            names[name] = Named(name, of, True, value)
+        for of in library.types:
+            _add_type(names, objects, of)
+        for name, cost in library.costs.items():
+            costs[name] = (cost, *costs.get(name, ()))
+        for name, estimate in library.estimates.items():
+            estimates[name] = (estimate, *estimates.get(name, ()))
+    return Tables(names, functions, macros, objects, costs, estimates, container, homogeneous)
+
+
+def _merged(before: tuple[Overload, ...], added: tuple[Overload, ...]) -> tuple[Overload, ...]:
+    """An overload that comes again (two libraries may share one) replaces the first."""
+    ids = {overload.id for overload in added}
+    return (*(overload for overload in before if overload.id not in ids), *added)
+
+
+def _add_type(names: dict[str, Named], objects: dict[str, Type], of: Type) -> None:
+    names[of.name] = Named(of.name, TypeType(of), True, TypeValue(of.name))
+    if of.kind is Kind.OBJECT:
+        objects[of.name] = of
+
+
+def _with_names(base: Tables, variables: Mapping[str, Type], types: Sequence[Type]) -> Tables:
+    names, objects = dict(base.names), dict(base.objects)
+    for of in types:
+        _add_type(names, objects, of)
+    for name, of in variables.items():
+        names[name] = Named(name, of)
+    return Tables(
+        names, base.functions, base.macros, objects, base.costs, base.estimates, base.container, base.homogeneous
+    )

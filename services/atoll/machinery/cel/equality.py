@@ -1,0 +1,124 @@
+"""Equality and order of values across types, as the language defines them.
+
+Used by `==`, `in`, and by every function that compares. Invariants: numbers compare by value whatever their
+type, values of different types are unequal, NaN equals nothing. Only the values of libraries (`Opaque.strict`)
+may refuse to be compared: then `==` is an error, an item counts as not found, and lists as not different.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from atoll.machinery.cel.bounds import unhurried
+from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
+from atoll.machinery.cel.values import Duration, Optional_, Timestamp, UInt
+
+_PLAIN: Final = frozenset({str, int, bool, float, bytes, type(None), UInt})
+_NUMBERS: Final = frozenset({int, float, UInt})
+#: Lists from this length on are compared with pauses.
+_LONG: Final = 256
+#: Doubles within compare with whole numbers as doubles; 2^64 is the edge for uints.
+_EDGE: Final = 2.0**64
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal. Raises EvaluationError where a library's value refuses."""
+    first, second = type(a), type(b)
+    if first is second and first in _PLAIN:
+        return bool(a == b)
+    if first in _NUMBERS and second in _NUMBERS:
+        # A double and a whole number meet as doubles.
+        return float(a) == float(b) if first is float or second is float else bool(a == b)
+    if isinstance(a, list):
+        return isinstance(b, list) and _equal_lists(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and _equal_maps(a, b)
+    if first in _PLAIN:
+        return False
+    if first is not second:
+        if b is not None and a.strict:
+            raise NoSuchOverload
+        return False
+    if first is Optional_:
+        if not (a.has_value and b.has_value):
+            return bool(a.has_value == b.has_value)
+        return equal(a.value, b.value)
+    return bool(a == b)
+
+
+def is_equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal; False where one refuses to be compared."""
+    try:
+        return equal(a, b)
+    except EvaluationError:
+        return False
+
+
+def _is_not_unequal(a: Any, b: Any) -> bool:
+    """What cel-go asks of items: they differ only when a comparison says so."""
+    try:
+        return equal(a, b)
+    except EvaluationError:
+        return True
+
+
+def _equal_lists(a: Any, b: Any) -> bool:
+    if type(a) is not list:
+        return bool(a.cel_equals(b))
+    if type(b) is not list:
+        return bool(b.cel_equals(a))
+    if len(a) != len(b):
+        return False
+    return all(map(_is_not_unequal, a if len(a) < _LONG else unhurried(a), b))
+
+
+def _equal_maps(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
+    if len(a) != len(b):
+        return False
+    for key, value in a.items():
+        other = find(b, key)
+        if other is MISSING or not _is_not_unequal(value, other):
+            return False
+    return True
+
+
+MISSING: Final = object()
+
+
+def find(of: dict[Any, Any], key: Any) -> Any:
+    """The value under a key, or MISSING. Numbers find keys of equal value; a bool is never a number."""
+    kind = type(key)
+    if kind is str:
+        return of.get(key, MISSING)
+    if kind is bool or (key in (0, 1) and kind in _NUMBERS):
+        return next((v for k, v in of.items() if (type(k) is bool) is (kind is bool) and k == key), MISSING)
+    if kind in _NUMBERS:
+        return of.get(key, MISSING)
+    return MISSING
+
+
+def contains(items: Any, value: Any) -> bool:
+    """`value in list`."""
+    kind = type(value)
+    if kind is str:
+        return value in items
+    return any(is_equal(value, item) for item in unhurried(items))
+
+
+def compare(a: Any, b: Any) -> int:
+    """-1, 0 or 1. Raises NoSuchOverload for values without an order between them, and an error for NaN."""
+    first, second = type(a), type(b)
+    if first in _NUMBERS and second in _NUMBERS:
+        if math.isnan(a) or math.isnan(b):
+            raise EvaluationError("NaN values cannot be ordered")
+        if (first is float or second is float) and -_EDGE <= a <= _EDGE and -_EDGE <= b <= _EDGE:
+            a, b = float(a), float(b)
+        return -1 if a < b else 1 if a > b else 0
+    if first is not second:
+        raise NoSuchOverload
+    if first in (str, bytes, bool):
+        return -1 if a < b else 1 if a > b else 0
+    if first in (Timestamp, Duration):
+        return -1 if a.nanos < b.nanos else 1 if a.nanos > b.nanos else 0
+    raise NoSuchOverload

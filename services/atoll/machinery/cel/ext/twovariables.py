@@ -1,0 +1,106 @@
+"""Folds with two variables: index and item of a list, key and value of a map.
+
+`all`, `exists`, `existsOne`, `transformList`, `transformMap`, `transformMapEntry`. The trees are cel-go's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from atoll.machinery.cel.ast import Expr
+from atoll.machinery.cel.equality import MISSING, find
+from atoll.machinery.cel.errors import EvaluationError
+from atoll.machinery.cel.functions import Function, Library, Macro, Overload
+from atoll.machinery.cel.macros import Expander, all_fold, exists_fold, exists_one_fold, variable
+from atoll.machinery.cel.std.structure import key_text
+from atoll.machinery.cel.types import MapType, TypeParameter
+
+_K, _V = TypeParameter("K"), TypeParameter("V")
+_MAP = MapType(_K, _V)
+_NAME = "argument must be a simple name"
+INSERT = "cel.@mapInsert"
+
+
+def insert(into: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    """A map with one more entry. The key must be new."""
+    if find(into, key) is not MISSING:
+        raise EvaluationError(f"insert failed: key {key_text(key)} already exists")
+    return {**into, key: value}
+
+
+def _insert_all(into: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
+    for key in more:
+        if find(into, key) is not MISSING:
+            raise EvaluationError(f"insert failed: key {key_text(key)} already exists")
+    return {**into, **more}
+
+
+def _variables(e: Expander, arguments: Sequence[Expr]) -> tuple[str, str]:
+    first, second = variable(e, arguments[0], _NAME), variable(e, arguments[1], _NAME)
+    if first == second:
+        raise e.error(arguments[1], f"duplicate variable name: {first}")
+    return first, second
+
+
+def _quantifier(fold: Callable[[Expander, Expr, tuple[str, str], Expr], Expr]) -> Callable[..., Expr]:
+    def expand(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr:
+        return fold(e, target, _variables(e, arguments), arguments[2])
+
+    return expand
+
+
+def _transform(step: Callable[[Expander, Sequence[Expr]], Expr], *, into_map: bool) -> Callable[..., Expr]:
+    def expand(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr:
+        variables = _variables(e, arguments)
+        init = e.map() if into_map else e.list()
+        made = step(e, arguments)
+        if len(arguments) == 4:
+            made = e.call("_?_:_", arguments[2], made, e.accumulator())
+        return e.fold(target, variables, init, e.literal(True), made, e.accumulator())
+
+    return expand
+
+
+def _list_step(e: Expander, arguments: Sequence[Expr]) -> Expr:
+    return e.call("_+_", e.accumulator(), e.list(arguments[-1]))
+
+
+def _map_step(e: Expander, arguments: Sequence[Expr]) -> Expr:
+    return e.call(INSERT, e.accumulator(), e.copy(arguments[0]), arguments[-1])
+
+
+def _entry_step(e: Expander, arguments: Sequence[Expr]) -> Expr:
+    return e.call(INSERT, e.accumulator(), arguments[-1])
+
+
+_LIST, _TO_MAP, _ENTRY = (
+    _transform(_list_step, into_map=False),
+    _transform(_map_step, into_map=True),
+    _transform(_entry_step, into_map=True),
+)
+
+TWO_VARIABLES = Library(
+    "cel.lib.ext.comprev2",
+    functions=(
+        Function(
+            INSERT,
+            (
+                Overload("@mapInsert_map_key_value", (_MAP, _K, _V), _MAP, insert),
+                Overload("@mapInsert_map_map", (_MAP, _MAP), _MAP, _insert_all),
+            ),
+        ),
+    ),
+    macros=(
+        Macro("all", 3, True, _quantifier(all_fold)),
+        Macro("exists", 3, True, _quantifier(exists_fold)),
+        Macro("existsOne", 3, True, _quantifier(exists_one_fold)),
+        Macro("exists_one", 3, True, _quantifier(exists_one_fold)),
+        Macro("transformList", 3, True, _LIST),
+        Macro("transformList", 4, True, _LIST),
+        Macro("transformMap", 3, True, _TO_MAP),
+        Macro("transformMap", 4, True, _TO_MAP),
+        Macro("transformMapEntry", 3, True, _ENTRY),
+        Macro("transformMapEntry", 4, True, _ENTRY),
+    ),
+)

@@ -1,0 +1,210 @@
+"""`authorizer`: asking from inside of an expression whether somebody may do something.
+
+The functions are part of `base`; the variable is given by admission alone. A value of the variable is an Authorizer
+with a hook of the caller's, which must answer at once: an evaluation does not wait. Each builder function gives a new
+value; only `check` calls the hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Protocol
+
+from atoll.machinery.cel.errors import EvaluationError
+from atoll.machinery.cel.functions import Function, Library, Overload
+from atoll.machinery.cel.libraries.opaque import Comparable
+from atoll.machinery.cel.libraries.values.formats import label_problems, subdomain_problems
+from atoll.machinery.cel.types import BOOL, STRING, ObjectType, Type
+from atoll.machinery.meta.user import User
+
+AUTHORIZER: Final = ObjectType("kubernetes.authorization.Authorizer", {})
+PATH_CHECK: Final = ObjectType("kubernetes.authorization.PathCheck", {})
+GROUP_CHECK: Final = ObjectType("kubernetes.authorization.GroupCheck", {})
+RESOURCE_CHECK: Final = ObjectType("kubernetes.authorization.ResourceCheck", {})
+DECISION: Final = ObjectType("kubernetes.authorization.Decision", {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked: a verb on a path, or on resources of any version. Selectors are as they were given; what does
+    not parse does not narrow the question."""
+
+    user: User
+    verb: str
+    path: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        """Whether resources are asked for, not a path."""
+        return bool(self.resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The hook's answer. `error` is not empty when it could not be told, whatever `allowed` says."""
+
+    allowed: bool
+    reason: str = ""
+    error: str = ""
+
+
+class Hook(Protocol):
+    """Tells whether a user may do something; must not block."""
+
+    def __call__(self, question: Question, /) -> Answer:
+        """The answer; failures are told in it and not raised."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Authorizer(Comparable):
+    """The variable `authorizer`: who asks, and who answers."""
+
+    user: User
+    hook: Hook
+    cel_type: ClassVar[Type] = AUTHORIZER
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathCheck(Comparable):
+    """A path to be asked for."""
+
+    authorizer: Authorizer
+    path: str
+    cel_type: ClassVar[Type] = PATH_CHECK
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCheck(Comparable):
+    """A group in which a resource is still to be named."""
+
+    authorizer: Authorizer
+    group: str
+    cel_type: ClassVar[Type] = GROUP_CHECK
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResourceCheck(Comparable):
+    """A resource to be asked for; also the variable `authorizer.requestResource`."""
+
+    authorizer: Authorizer
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+    cel_type: ClassVar[Type] = RESOURCE_CHECK
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision(Comparable):
+    """What was answered."""
+
+    answer: Answer
+    cel_type: ClassVar[Type] = DECISION
+
+
+def _path(value: Authorizer, path: str) -> PathCheck:
+    if not path.strip():
+        raise EvaluationError("path must not be empty")
+    return PathCheck(value, path)
+
+
+def _group(value: Authorizer, group: str) -> GroupCheck:
+    return GroupCheck(value, group)
+
+
+def _service_account(value: Authorizer, namespace: str, name: str) -> Authorizer:
+    if subdomain_problems(name):
+        raise EvaluationError("Invalid service account name")
+    if label_problems(namespace):
+        raise EvaluationError("Invalid service account namespace")
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return replace(value, user=User(f"system:serviceaccount:{namespace}:{name}", groups))
+
+
+def _resource(value: GroupCheck, resource: str) -> ResourceCheck:
+    if not resource.strip():
+        raise EvaluationError("resource must not be empty")
+    return ResourceCheck(value.authorizer, value.group, resource)
+
+
+def _check_path(value: PathCheck, verb: str) -> Decision:
+    question = Question(user=value.authorizer.user, verb=verb, path=value.path)
+    return Decision(value.authorizer.hook(question))
+
+
+def _check_resource(value: ResourceCheck, verb: str) -> Decision:
+    question = Question(
+        user=value.authorizer.user,
+        verb=verb,
+        group=value.group,
+        resource=value.resource,
+        subresource=value.subresource,
+        namespace=value.namespace,
+        name=value.name,
+        field_selector=value.field_selector,
+        label_selector=value.label_selector,
+    )
+    return Decision(value.authorizer.hook(question))
+
+
+def _narrows(name: str, identifier: str, narrow: Callable[[ResourceCheck, str], ResourceCheck]) -> Function:
+    return _member(name, identifier, (RESOURCE_CHECK, STRING), RESOURCE_CHECK, narrow)
+
+
+def _tells(name: str, result: Type, tell: Callable[[Answer], object]) -> Function:
+    def call(value: Decision) -> object:
+        return tell(value.answer)
+
+    return _member(name, f"decision_{name}", (DECISION,), result, call)
+
+
+def _member(
+    name: str, identifier: str, parameters: tuple[Type, ...], result: Type, call: Callable[..., Any]
+) -> Function:
+    return Function(name, (Overload(identifier, parameters, result, call, member=True),))
+
+
+LIBRARY: Final = Library(
+    "kubernetes.authz",
+    (
+        _member("path", "authorizer_path", (AUTHORIZER, STRING), PATH_CHECK, _path),
+        _member("group", "authorizer_group", (AUTHORIZER, STRING), GROUP_CHECK, _group),
+        _member(
+            "serviceAccount", "authorizer_serviceaccount", (AUTHORIZER, STRING, STRING), AUTHORIZER, _service_account
+        ),
+        _member("resource", "groupcheck_resource", (GROUP_CHECK, STRING), RESOURCE_CHECK, _resource),
+        _narrows("subresource", "resourcecheck_subresource", lambda check, text: replace(check, subresource=text)),
+        _narrows("namespace", "resourcecheck_namespace", lambda check, text: replace(check, namespace=text)),
+        _narrows("name", "resourcecheck_name", lambda check, text: replace(check, name=text)),
+        Function(
+            "check",
+            (
+                Overload("pathcheck_check", (PATH_CHECK, STRING), DECISION, _check_path, member=True),
+                Overload("resourcecheck_check", (RESOURCE_CHECK, STRING), DECISION, _check_resource, member=True),
+            ),
+        ),
+        _tells("allowed", BOOL, lambda answer: answer.allowed),
+        _tells("reason", STRING, lambda answer: answer.reason),
+        _tells("errored", BOOL, lambda answer: bool(answer.error)),
+        _tells("error", STRING, lambda answer: answer.error),
+    ),
+)
+
+SELECTORS: Final = Library(
+    "kubernetes.authzSelectors",
+    (
+        _narrows("fieldSelector", "authorizer_fieldselector", lambda check, text: replace(check, field_selector=text)),
+        _narrows("labelSelector", "authorizer_labelselector", lambda check, text: replace(check, label_selector=text)),
+    ),
+)

@@ -1,0 +1,227 @@
+"""Closures of their own for the operators that rules consist of: logic, comparisons, sums, membership.
+
+Asked by the compiler by overload id before it makes a general call. Invariant: each does exactly what the
+overload's `call` does for values of its types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from atoll.machinery.cel.code import Code, constant
+from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
+from atoll.machinery.cel.failures import value_or_failed
+from atoll.machinery.cel.frame import ABSORBED, COST, LIMIT, Eval, Frame, overrun, work
+from atoll.machinery.cel.values import INT_MAX, INT_MIN
+
+_Binary = Callable[[Eval, Eval], Eval]
+
+
+def logic(terms: Sequence[Code], stop: bool) -> Code:
+    """`&&` (stop False) or `||` (stop True) over all terms: the first that stops decides, errors wait."""
+    if len(terms) == 2:
+        return Code(_two(terms[0].run, terms[1], stop), terms[0].cost)
+    pairs = [(terms[0].run, 0), *((term.run, term.cost) for term in terms[1:])]
+    go_on = not stop
+
+    def run(frame: Frame) -> Any:
+        waiting: Exception | None = None
+        for term, cost in pairs:
+            frame[COST] += cost
+            try:
+                value = term(frame)
+            except ABSORBED as error:
+                waiting = waiting or error
+                continue
+            if value is stop:
+                return stop
+            if value is not go_on:
+                waiting = waiting or NoSuchOverload()
+        if waiting is not None:
+            raise waiting
+        return go_on
+
+    return Code(run, terms[0].cost)
+
+
+def _two(left: Eval, second: Code, stop: bool) -> Eval:
+    right, cost, go_on = second.run, second.cost, not stop
+
+    def run(frame: Frame) -> Any:
+        try:
+            value = left(frame)
+        except ABSORBED as error:
+            waiting: Exception = error
+        else:
+            if value is stop:
+                return stop
+            if value is go_on:
+                frame[COST] += cost
+                value = right(frame)
+                if value is stop or value is go_on:
+                    return value
+                raise NoSuchOverload
+            waiting = NoSuchOverload()
+        frame[COST] += cost
+        try:
+            if right(frame) is stop:
+                return stop
+        except ABSORBED:
+            # Of two errors the first is told.
+            pass
+        raise waiting
+
+    return run
+
+
+def conditional(condition: Code, if_true: Code, if_false: Code) -> Code:
+    """`c ? t : f`; a path in a branch does not pay for its step."""
+    test, yes, no = condition.run, if_true.run, if_false.run
+    yes_cost, no_cost = if_true.inner_cost, if_false.inner_cost
+
+    def run(frame: Frame) -> Any:
+        value = test(frame)
+        if value is True:
+            frame[COST] += yes_cost
+            return yes(frame)
+        if value is False:
+            frame[COST] += no_cost
+            return no(frame)
+        raise NoSuchOverload
+
+    return Code(run, condition.cost, True)
+
+
+def negation(operand: Eval) -> Eval:
+    """`!x`."""
+
+    def run(frame: Frame) -> Any:
+        value = operand(frame)
+        if value is True or value is False:
+            return not value
+        raise NoSuchOverload
+
+    return run
+
+
+def _less(a: Eval, b: Eval) -> Eval:
+    return lambda frame: a(frame) < b(frame)
+
+
+def _less_equals(a: Eval, b: Eval) -> Eval:
+    return lambda frame: a(frame) <= b(frame)
+
+
+def _greater(a: Eval, b: Eval) -> Eval:
+    return lambda frame: a(frame) > b(frame)
+
+
+def _greater_equals(a: Eval, b: Eval) -> Eval:
+    return lambda frame: a(frame) >= b(frame)
+
+
+def _add_int(a: Eval, b: Eval) -> Eval:
+    def run(frame: Frame) -> Any:
+        value = a(frame) + b(frame)
+        if INT_MIN <= value <= INT_MAX:
+            return value
+        raise EvaluationError("integer overflow")
+
+    return run
+
+
+def _subtract_int(a: Eval, b: Eval) -> Eval:
+    def run(frame: Frame) -> Any:
+        value = a(frame) - b(frame)
+        if INT_MIN <= value <= INT_MAX:
+            return value
+        raise EvaluationError("integer overflow")
+
+    return run
+
+
+def _multiply_int(a: Eval, b: Eval) -> Eval:
+    def run(frame: Frame) -> Any:
+        value = a(frame) * b(frame)
+        if INT_MIN <= value <= INT_MAX:
+            return value
+        raise EvaluationError("integer overflow")
+
+    return run
+
+
+def _add_list(a: Eval, b: Eval) -> Eval:
+    def run(frame: Frame) -> Any:
+        value = a(frame) + b(frame)
+        work(frame, len(value))
+        return value
+
+    return run
+
+
+#: Overloads whose price is a constant.
+BINARY: Final[dict[str, _Binary]] = {
+    "add_int64": _add_int,
+    "subtract_int64": _subtract_int,
+    "multiply_int64": _multiply_int,
+    "add_list": _add_list,
+    **{f"less_{of}": _less for of in ("int64", "uint64", "int64_uint64", "uint64_int64")},
+    **{f"less_equals_{of}": _less_equals for of in ("int64", "uint64", "int64_uint64", "uint64_int64")},
+    **{f"greater_{of}": _greater for of in ("int64", "uint64", "int64_uint64", "uint64_int64")},
+    **{f"greater_equals_{of}": _greater_equals for of in ("int64", "uint64", "int64_uint64", "uint64_int64")},
+}
+
+
+def equal_plain(a: Eval, b: Eval, negated: bool) -> Eval:
+    """`==` or `!=` where Python's equality is CEL's: both sides of one plain type."""
+    if negated:
+        return lambda frame: a(frame) != b(frame)
+    return lambda frame: a(frame) == b(frame)
+
+
+def equal_text(a: Eval, b: Eval, negated: bool) -> Eval:
+    """`==` or `!=` of strings or bytes, with the price of walking over the shorter one."""
+
+    def run(frame: Frame) -> Any:
+        try:
+            x = a(frame)
+        except ABSORBED:
+            # The other side is evaluated all the same; an error is of size 1.
+            size = len(value_or_failed(b, frame))
+            frame[COST] += min(size, 1)
+            raise
+        try:
+            y = b(frame)
+        except ABSORBED:
+            frame[COST] += 1 if x else 0
+            raise
+        frame[COST] += (min(len(x), len(y)) + 9) // 10
+        if frame[COST] > frame[LIMIT]:
+            overrun(frame)
+        return (x == y) is not negated
+
+    return run
+
+
+def member_of_constants(value: Code, items: Sequence[Any], *, texts: bool, numbers: bool) -> Code:
+    """`x in [literals]`, which cel-go turns into a set that costs nothing to ask.
+
+    `texts` and `numbers` say that the static type of the value is string, or int or uint.
+    """
+    if not items:
+        return constant(False)
+    inner = value.run
+    kinds = {type(item) is bool for item in items}
+    of_all = frozenset((type(item) is bool, item) for item in items)
+    if (texts or numbers) and kinds == {False}:
+        plain = frozenset(items)
+        return Code(lambda frame: inner(frame) in plain, value.cost)
+
+    def run(frame: Frame) -> Any:
+        found = inner(frame)
+        if isinstance(found, list | dict):
+            return False
+        return (type(found) is bool, found) in of_all
+
+    return Code(run, value.cost)

@@ -1,0 +1,105 @@
+"""A compiled expression: its type, what it may cost, and its value for given variables.
+
+Made by `Environment.compile`, held by rules. Invariant: a program has no state, so it may be shared by tasks
+and threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from atoll.machinery.cel.bounds import breathe_by
+from atoll.machinery.cel.budget import Budget
+from atoll.machinery.cel.checker import Checked
+from atoll.machinery.cel.code import Code
+from atoll.machinery.cel.depth import deep_stack, is_shallow
+from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError, NoSuchOverload
+from atoll.machinery.cel.estimate import estimate
+from atoll.machinery.cel.frame import COST, FIRST, Frame, Meter
+from atoll.machinery.cel.functions import SizeEstimator
+from atoll.machinery.cel.scope import Tables
+from atoll.machinery.cel.sizes import CostEstimate
+from atoll.machinery.cel.structures import compares_structures
+from atoll.machinery.cel.types import Type
+
+
+class Program:
+    """`text` is the source, `type` the checked type of the result, `variables` the variables it uses."""
+
+    __slots__ = ("_checked", "_code", "_is_shallow", "_names", "_slots", "_tables", "text", "type", "variables")
+
+    def __init__(
+        self, text: str, checked: Checked, tables: Tables, code: Code, variables: Mapping[str, int], slots: int
+    ) -> None:
+        self.text = text
+        self.type: Type = checked.types[checked.tree.id]
+        self.variables = frozenset(variables)
+        self._checked = checked
+        self._tables = tables
+        self._code = code
+        self._is_shallow = is_shallow(checked.tree)
+        self._names = tuple(variables)
+        self._slots = [None] * (slots - FIRST - len(variables))
+
+    @property
+    def compares_structures(self) -> bool:
+        """Whether it may compare whole objects, or lists or maps of them."""
+        return compares_structures(self._checked)
+
+    def estimate(self, sizes: SizeEstimator | None = None) -> CostEstimate:
+        """The static estimate, as cel-go's checker makes it, with sizes of data as `sizes` knows them."""
+        with deep_stack():
+            return estimate(self._checked, self._tables, sizes)
+
+    def evaluate(self, bindings: Mapping[str, Any], budget: Budget | None = None) -> Any:
+        """The value for these variables. The cost is added to the budget, also when the evaluation fails.
+
+        Raises EvaluationError, BudgetExceeded, or what the budget's `pause` raised.
+        """
+        code = self._code
+        meter = Meter(budget)
+        frame: Frame = [code.cost, meter.next_look(code.cost), meter]
+        try:
+            frame += [bindings[name] for name in self._names]
+        except KeyError as error:
+            raise EvaluationError(f"no such attribute(s): {error.args[0]}") from None
+        frame += self._slots
+        try:
+            value = self._run(frame, meter)
+        except EvaluationError:
+            if frame[COST] > meter.limit:
+                raise BudgetExceeded from None
+            raise
+        except (TypeError, AttributeError):
+            # A value that is not of its declared type: null in a field that may not be null.
+            raise NoSuchOverload from None
+        except RecursionError:
+            raise EvaluationError("expression is nested too deeply for its data") from None
+        finally:
+            if budget is not None:
+                budget.spent += min(frame[COST], meter.limit + 1)
+        if frame[COST] > meter.limit:
+            raise BudgetExceeded
+        return value
+
+    def _run(self, frame: Frame, meter: Meter) -> Any:
+        if meter.pause is None:
+            return self._run_deep(frame)
+        before = breathe_by(meter.pause)
+        try:
+            return self._run_deep(frame)
+        finally:
+            breathe_by(before)
+
+    def _run_deep(self, frame: Frame) -> Any:
+        if self._is_shallow:
+            return self._code.run(frame)
+        with deep_stack():
+            return self._code.run(frame)
+
+    def cost(self, bindings: Mapping[str, Any]) -> int:
+        """What one evaluation without a limit costs. Raises as `evaluate`."""
+        budget = Budget()
+        self.evaluate(bindings, budget)
+        return budget.spent

@@ -1,0 +1,72 @@
+"""What names mean: the tables of an environment, and the variables of folds above them.
+
+Made by the environment, asked by the checker. Invariant: tables do not change after the environment is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atoll.machinery.cel.functions import Estimate, Macro, Overload, RuntimeCost
+from atoll.machinery.cel.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a name is: a variable (`constant` False), or a constant or type with its value.
+
+    `is_global` is False for the variables of folds.
+    """
+
+    name: str
+    type: Type
+    constant: bool = False
+    value: Any = None
+    is_global: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All declarations of an environment. Macros are keyed by name, number of arguments (-1: any), member."""
+
+    names: Mapping[str, Named]
+    functions: Mapping[str, tuple[Overload, ...]]
+    macros: Mapping[tuple[str, int, bool], Macro]
+    objects: Mapping[str, Type]
+    costs: Mapping[str, tuple[RuntimeCost, ...]]
+    estimates: Mapping[str, tuple[Estimate, ...]]
+    container: str
+    homogeneous: bool
+
+    def candidates(self, name: str) -> Iterator[str]:
+        """The qualified names that a name may mean, the innermost namespace first."""
+        if name.startswith("."):
+            yield name[1:]
+            return
+        prefix = self.container
+        while prefix:
+            yield f"{prefix}.{name}"
+            prefix = prefix.rpartition(".")[0]
+        yield name
+
+
+class Scope:
+    """One level of local variables."""
+
+    __slots__ = ("outer", "variables")
+
+    def __init__(self, variables: dict[str, Type], outer: Scope | None) -> None:
+        self.variables = variables
+        self.outer = outer
+
+    def find(self, name: str) -> Type | None:
+        """The innermost local variable of this name."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.variables.get(name)
+            if found is not None:
+                return found
+            scope = scope.outer
+        return None

@@ -1,0 +1,62 @@
+"""Whether an expression compares whole objects, or lists and maps of them.
+
+`Program` answers it for callers whose objects hold lists that are equal in any order: only for such expressions do
+they have to convert an object as a whole beforehand. Invariant: no such comparison is missed; one whose operands' types
+`dyn()` hid counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from atoll.machinery.cel.ast import Call, Comprehension, Expr, ListExpr, MapExpr, Select, StructExpr
+from atoll.machinery.cel.checker import Checked
+from atoll.machinery.cel.types import Kind, Type
+
+#: Functions that ask whether values are equal, and the one that hides what it is given.
+_COMPARING: Final = frozenset(
+    {
+        "_==_", "_!=_", "@in", "indexOf", "lastIndexOf", "distinct", "includes", "sets.contains", "sets.equivalent",
+        "sets.intersects", "dyn",
+    }
+)  # fmt: skip
+
+
+def compares_structures(checked: Checked) -> bool:
+    """Whether any comparison in a checked tree may be one of objects, or of lists or maps of them."""
+    todo: list[Any] = [checked.tree]
+    while todo:
+        expr = todo.pop()
+        if isinstance(expr, Call):
+            operands = [expr.target, *expr.arguments] if expr.target is not None else expr.arguments
+            if _name(expr) in _COMPARING and any(_is_structure(checked.types.get(each.id)) for each in operands):
+                return True
+        todo += _below(expr)
+    return False
+
+
+def _name(call: Call) -> str:
+    """The function's full name: the checker leaves that of a qualified one in the call itself."""
+    return call.function if call.target is None or call.function in _COMPARING else f"sets.{call.function}"
+
+
+def _is_structure(of: Type | None) -> bool:
+    if of is None:
+        return False
+    if of.kind is Kind.OBJECT:
+        return True
+    return any(map(_is_structure, of.parameters))
+
+
+def _below(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Call):
+        return [*expr.arguments, *([expr.target] if expr.target is not None else [])]
+    if isinstance(expr, Select):
+        return [expr.operand]
+    if isinstance(expr, ListExpr):
+        return list(expr.items)
+    if isinstance(expr, MapExpr | StructExpr):
+        return [part for entry in expr.entries for part in (entry.key, entry.value) if part is not None]
+    if isinstance(expr, Comprehension):
+        return [expr.range, expr.init, expr.condition, expr.step, expr.result]
+    return []

@@ -1,0 +1,175 @@
+"""The types of CEL, as the checker compares them and as messages print them.
+
+Called by whoever declares variables, functions and objects; the checker unifies these values and the compiler
+asks them how a field of JSON becomes a CEL value. Invariant: a type is immutable and compares by kind, name
+and parameters; two object types of one name are the same type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+
+
+class Kind(IntEnum):
+    """What sort of type it is; the numbers mean nothing."""
+
+    BOOL = 1
+    INT = 2
+    UINT = 3
+    DOUBLE = 4
+    STRING = 5
+    BYTES = 6
+    NULL = 7
+    DYN = 8
+    ANY = 9
+    TIMESTAMP = 10
+    DURATION = 11
+    LIST = 12
+    MAP = 13
+    OBJECT = 14
+    OPAQUE = 15
+    TYPE = 16
+    PARAMETER = 17
+    ERROR = 18
+
+
+class Type:
+    """A CEL type. `nullable` marks the protobuf wrappers (and nothing in Kubernetes): they also take null."""
+
+    __slots__ = ("_hash", "kind", "name", "nullable", "parameters")
+
+    def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = (), *, nullable: bool = False) -> None:
+        self.kind = kind
+        self.name = name
+        self.parameters = parameters
+        self.nullable = nullable
+        self._hash = hash((kind, name, parameters, nullable))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Type)
+            and self._hash == other._hash
+            and self.kind == other.kind
+            and self.name == other.name
+            and self.nullable == other.nullable
+            and self.parameters == other.parameters
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        name = f"wrapper({self.name})" if self.nullable else self.name
+        if not self.parameters:
+            return name
+        return f"{name}({', '.join(map(str, self.parameters))})"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+BOOL = Type(Kind.BOOL, "bool")
+INT = Type(Kind.INT, "int")
+UINT = Type(Kind.UINT, "uint")
+DOUBLE = Type(Kind.DOUBLE, "double")
+STRING = Type(Kind.STRING, "string")
+BYTES = Type(Kind.BYTES, "bytes")
+NULL = Type(Kind.NULL, "null")
+DYN = Type(Kind.DYN, "dyn")
+ANY = Type(Kind.ANY, "any")
+TIMESTAMP = Type(Kind.TIMESTAMP, "timestamp")
+DURATION = Type(Kind.DURATION, "duration")
+#: Printed where an earlier issue left no type; assignable to everything, so that one mistake gives one issue.
+ERROR = Type(Kind.ERROR, "!error!")
+
+
+def ListType(item: Type) -> Type:
+    """`list(item)`."""
+    return Type(Kind.LIST, "list", (item,))
+
+
+def MapType(key: Type, value: Type) -> Type:
+    """`map(key, value)`."""
+    return Type(Kind.MAP, "map", (key, value))
+
+
+def TypeType(of: Type | None = None) -> Type:
+    """`type(of)`: the type of the name of a type."""
+    return Type(Kind.TYPE, "type", () if of is None else (of,))
+
+
+def TypeParameter(name: str) -> Type:
+    """A type variable of an overload, for example `T`."""
+    return Type(Kind.PARAMETER, name)
+
+
+def OpaqueType(name: str, parameters: tuple[Type, ...] = ()) -> Type:
+    """A library's type whose values show nothing but what its functions tell (`net.IP`)."""
+    return Type(Kind.OPAQUE, name, parameters)
+
+
+def OptionalType(item: Type) -> Type:
+    """`optional_type(item)`."""
+    return Type(Kind.OPAQUE, "optional_type", (item,))
+
+
+def WrapperType(of: Type) -> Type:
+    """A primitive that may be null, as protobuf's wrapper messages."""
+    return Type(of.kind, of.name, nullable=True)
+
+
+class Field:
+    """A field of an object.
+
+    `name` is the key in JSON where it differs from the CEL name (escaped names); `convert` makes the CEL value
+    of a JSON value that is not null (a double of `1` in a number, a Timestamp of a date-time), None when JSON
+    is the value already. A conversion of a list or map converts its items as well; fields of objects inside
+    them are converted when they are selected.
+    """
+
+    __slots__ = ("convert", "name", "type")
+
+    def __init__(self, type: Type, convert: Callable[[Any], Any] | None = None, name: str | None = None) -> None:
+        self.type = type
+        self.convert = convert
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Field({self.type})"
+
+
+class ObjectType(Type):
+    """A declared object: a dict whose fields are known.
+
+    Selecting a field that is not declared is an issue of the checker; one that is declared and absent at run
+    time is the error `no such key: <field>`.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, name: str, fields: Mapping[str, Field]) -> None:
+        super().__init__(Kind.OBJECT, name)
+        self.fields = fields
+
+
+def is_optional(of: Type) -> bool:
+    """Whether it is `optional_type(T)`."""
+    return of.kind is Kind.OPAQUE and of.name == "optional_type"
+
+
+def is_dyn(of: Type) -> bool:
+    """Whether the checker leaves it to the run time."""
+    return of.kind is Kind.DYN or of.kind is Kind.ANY
+
+
+#: What `type(x)` prints for a kind whose name at run time is not its own.
+RUNTIME_NAMES = {
+    Kind.NULL: "null_type",
+    Kind.TIMESTAMP: "google.protobuf.Timestamp",
+    Kind.DURATION: "google.protobuf.Duration",
+    Kind.ANY: "google.protobuf.Any",
+}

@@ -1,0 +1,130 @@
+"""Which part of the old object a part of the new one comes from, and whether it changed.
+
+`judge` asks for oldSelf, and for ratcheting: errors of rules in a part that did not change are only warned of. Struct
+fields and keys of maps correlate by name, items of lists of type map by their keys, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.schema.accept import same
+
+
+class Link:
+    """A part of the new object beside the part of the old one that it comes from."""
+
+    __slots__ = ("_same", "old", "schema", "value")
+
+    def __init__(self, schema: Any, value: Any, old: Any) -> None:
+        self.schema, self.value, self.old = schema, value, old
+        self._same: bool | None = None
+
+    def is_same(self) -> bool:
+        """Whether the part did not change; asked at most once."""
+        if self._same is None:
+            self._same = unchanged(self.schema, self.value, self.old)
+        return self._same
+
+    def key(self, key: str) -> Link | None:
+        """The link of a field or an entry; None where the old object or the schema has none."""
+        if type(self.old) is not dict or key not in self.old:
+            return None
+        schema = child_schema(self.schema, key)
+        return Link(schema, self.value[key], self.old[key]) if schema is not None else None
+
+
+class Lineage:
+    """Where ratcheting stands: the link of this part, or else the nearest one above it that has one."""
+
+    __slots__ = ("_link", "_near")
+
+    def __init__(self, link: Link | None, near: Link | None = None) -> None:
+        self._link, self._near = link, near
+
+    def is_same(self) -> bool:
+        """Whether this part did not change, as far as one can tell."""
+        link = self._link or self._near
+        return link is not None and link.is_same()
+
+    def key(self, key: str) -> Lineage:
+        """The lineage of a field or an entry."""
+        if self._link is None:
+            return self
+        if self._near is None and key in ("apiVersion", "kind"):
+            # Old and new are of one version here whatever they were stored in.
+            return _NONE
+        return Lineage(self._link.key(key), self._link)
+
+    def item(self, value: Any, old: Any) -> Lineage:
+        """The lineage of an item whose old item is known, or None."""
+        if self._link is None:
+            return self
+        items = self._link.schema.get("items")
+        return Lineage(Link(items, value, old) if old is not None else None, self._link)
+
+
+_NONE: Final = Lineage(None)
+
+
+def child_schema(schema: Object, key: str) -> Object | None:
+    """The schema of a field or an entry, or None if nothing is said of it."""
+    properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
+    found = properties.get(key, additional)
+    return found if isinstance(found, dict) else None
+
+
+class OldItems:
+    """The items of an old list, found by the keys of new ones; the first wins where keys repeat."""
+
+    __slots__ = ("_by_key", "_keys")
+
+    def __init__(self, schema: Object, old: Any) -> None:
+        self._keys: tuple[str, ...] = ()
+        self._by_key: dict[Any, Any] = {}
+        if schema.get("x-kubernetes-list-type") == "map" and type(old) is list:
+            self._keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+            for item in old:
+                if (key := self._key(item)) is not None:
+                    self._by_key.setdefault(key, item)
+
+    def find(self, item: Any) -> Any:
+        """The old item with the keys of a new one, or None."""
+        return self._by_key.get(self._key(item)) if self._by_key else None
+
+    def _key(self, item: Any) -> tuple[Any, ...] | None:
+        if type(item) is not dict or not self._keys:
+            return None
+        found = [item.get(key) for key in self._keys]
+        if any(value is None or isinstance(value, dict | list) for value in found):
+            return None
+        return tuple((type(value) is bool, value) for value in found)
+
+
+def unchanged(schema: Any, value: Any, old: Any) -> bool:
+    """Whether a value is the same as before, a list of type map in whatever order.
+
+    What the schema says nothing of counts as changed, as in Kubernetes.
+    """
+    if type(value) is dict:
+        return _unchanged_object(schema, value, old)
+    if type(value) is not list:
+        return same(value, old)
+    if type(old) is not list or len(old) != len(value):
+        return False
+    if schema.get("x-kubernetes-list-type") != "map":
+        return same(value, old)
+    before, items = OldItems(schema, old), schema.get("items")
+    found = ((item, before.find(item)) for item in value)
+    return all(known is not None and unchanged(items, item, known) for item, known in found)
+
+
+def _unchanged_object(schema: Object, value: dict[str, Any], old: Any) -> bool:
+    if type(old) is not dict or len(old) != len(value):
+        return False
+    for key, item in value.items():
+        child = child_schema(schema, key)
+        if child is None or key not in old or not unchanged(child, item, old[key]):
+            return False
+    return True

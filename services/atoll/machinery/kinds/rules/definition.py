@@ -1,0 +1,223 @@
+"""Rules judged when a definition is written: whether they compile, what they may cost, whether defaults keep them.
+
+`schema.definition` asks, for CustomResourceDefinitions and APIResourceSchemas alike, once a schema is structural and
+its defaults fit it. The compiled rules stay beside the compiled schema, where serving finds them. Words and order
+are Kubernetes'; fields of a schema are taken in document order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from atoll.machinery.cel.budget import Budget
+from atoll.machinery.cel.sizes import saturated_product, saturated_sum
+from atoll.machinery.kinds.rules.correlation import Lineage
+from atoll.machinery.kinds.rules.declared import most_instances
+from atoll.machinery.kinds.rules.judge import CALL_LIMIT, OBJECT_LIMIT, walk
+from atoll.machinery.kinds.rules.rule import Expression, Rule
+from atoll.machinery.kinds.rules.tree import VALIDATIONS, RuleNode, part_tree, rule_tree, tree_of
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema import schema_for
+from atoll.machinery.schema.fielderrors import SHOWN_SIZE, forbidden, invalid
+
+#: The most that a rule, and all rules of a version, may cost by the static estimate, in units of the cost model.
+RULE_COST_LIMIT, TOTAL_COST_LIMIT = 10_000_000, 100_000_000
+_BLAMED = 4
+_HINT = (
+    "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"
+    " declared)"
+)
+_BLAME = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
+
+Pause = Callable[[], None]
+Stored = Callable[[], frozenset[str]]
+
+
+def _go_on() -> None:
+    return None
+
+
+class Checks:
+    """What `schema.definition` asks of rules. `pause` is called between rules, and ends the judging by raising.
+
+    `stored` gives the texts of expressions that the definition had before.
+    """
+
+    def __init__(self, pause: Pause = _go_on, stored: Stored = frozenset) -> None:
+        self._pause, self._stored = pause, stored
+
+    def pause(self) -> None:
+        """Let others go on, or end the judging by raising."""
+        self._pause()
+
+    def default_judge(self) -> Callable[[Object, str], list[FieldError]]:
+        """What judges the defaults of one schema: by the rules of their own part of it, all within one budget.
+
+        A default must pass as a value that did not change, and as a new one.
+        """
+        budget = Budget(OBJECT_LIMIT, CALL_LIMIT, self._pause)
+
+        def judge(schema: Object, path: str) -> list[FieldError]:
+            tree, default = part_tree(schema), schema["default"]
+            if tree is None or budget.spent > OBJECT_LIMIT:
+                return []
+            found = walk(tree, default, default, path, Lineage(None), budget).errors
+            return found or walk(tree, default, None, path, Lineage(None), budget).errors
+
+        return judge
+
+    def rule_errors(self, schema: Object, path: str, broken: list[FieldError]) -> list[FieldError]:
+        """Rules that do not compile or cost too much, but for parts in or below which errors were found."""
+        tree = tree_of(schema_for(encode_json(schema)))
+        if tree is None:
+            return []
+        judging = _Judging({error.field for error in broken}, self._pause, self._stored)
+        found = list(judging.errors(tree, path, _Place(1, "")))
+        return [*found, *judging.total_errors(path)]
+
+
+def expressions_of(schemas: Iterable[Object]) -> frozenset[str]:
+    """The texts of all expressions in schemas."""
+    found: set[str] = set()
+    todo = list(map(rule_tree, schemas))
+    while todo:
+        node = todo.pop()
+        if node is not None:
+            texts = (entry.get(key) for entry in node.entries for key in ("rule", "messageExpression"))
+            found.update(text for text in texts if isinstance(text, str))
+            todo += [node.items, node.additional, *node.properties.values()]
+    return frozenset(found)
+
+
+class _Place:
+    """Where a part stands: how many of it there can be (None: no bound), what above it has no history."""
+
+    __slots__ = ("instances", "uncorrelated")
+
+    def __init__(self, instances: int | None, uncorrelated: str) -> None:
+        self.instances, self.uncorrelated = instances, uncorrelated
+
+    def below(self, schema: Object, uncorrelated: str = "") -> _Place:
+        """The place of what is in a part; where several have no history, the outermost is blamed."""
+        factor = _most_elements(schema)
+        known = self.instances is not None and factor is not None
+        instances = saturated_product(self.instances or 0, factor or 0) if known else None
+        return _Place(instances, self.uncorrelated or uncorrelated)
+
+
+def _most_elements(schema: Object) -> int | None:
+    """By how much a part multiplies what is in it; None if by any number."""
+    kind, bound = schema.get("type"), None
+    if kind == "object":
+        if schema.get("additionalProperties") is None:
+            return 1
+        bound = schema.get("maxProperties")
+    elif kind == "array":
+        bound = schema.get("maxItems")
+    else:
+        return 1
+    return max(int(bound), 0) if bound is not None else None
+
+
+class _Judging:
+    """The rules of one version, and what they cost together."""
+
+    def __init__(self, broken: set[str], pause: Pause, stored: Stored) -> None:
+        self._broken, self._pause, self._stored = broken, pause, stored
+        self._total = 0
+        self._costs: list[tuple[int, str]] = []
+
+    def errors(self, node: RuleNode, path: str, place: _Place) -> Iterator[FieldError]:
+        """Errors of the rules below a part, then of its own."""
+        inside = place.below(node.schema)
+        if node.additional is not None:
+            yield from self.errors(node.additional, f"{path}.additionalProperties", inside)
+        for key, child in node.properties.items():
+            yield from self.errors(child, f"{path}.properties[{key}]", inside)
+        if node.items is not None:
+            history = "" if node.schema.get("x-kubernetes-list-type") == "map" else path
+            yield from self.errors(node.items, f"{path}.items", place.below(node.schema, history))
+        if node.entries and not self._is_broken(path):
+            yield from self._own_errors(node, path, place)
+
+    def _is_broken(self, path: str) -> bool:
+        starts = (f"{path}.", f"{path}[")
+        return any(field == path or field.startswith(starts) for field in self._broken)
+
+    def _own_errors(self, node: RuleNode, path: str, place: _Place) -> Iterator[FieldError]:
+        declared = node.declared
+        if declared is None:
+            text = "failed to construct type information for x-kubernetes-validations rules: "
+            text += "unable to convert structural schema to CEL declarations"
+            yield FieldError("InternalError", f"{path}.{VALIDATIONS}", f"Internal error: internal error: {text}")
+            return
+        instances = most_instances(declared) if place.instances is None else place.instances
+        for index, rule in enumerate(node.compile(self._pause)):
+            yield from self._rule_errors(rule, f"{path}.{VALIDATIONS}[{index}]", instances, place)
+
+    def _rule_errors(self, rule: Rule, path: str, instances: int, place: _Place) -> Iterator[FieldError]:
+        if (expression := rule.expression) is not None:
+            cost = saturated_product(expression.cost, instances)
+            yield from self._cost_errors(cost, "estimated rule cost", f"{path}.rule")
+            if error := self._error(expression, rule.entry["rule"]):
+                yield _invalid_rule(f"{path}.rule", rule.entry, error)
+        if (message := rule.message) is not None:
+            at = f"{path}.messageExpression"
+            if error := self._error(message, rule.entry["messageExpression"]):
+                yield _invalid_rule(at, rule.entry, f"messageExpression {error}")
+            else:
+                yield from self._cost_errors(message.cost, "estimated messageExpression cost", at)
+        if rule.uses_old and place.uncorrelated:
+            text = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
+            yield invalid(f"{path}.rule", rule.entry["rule"], f"{text} {place.uncorrelated}")
+        elif not rule.uses_old and (optional := rule.entry.get("optionalOldSelf")) is not None:
+            yield invalid(f"{path}.optionalOldSelf", optional, "may not be set if oldSelf is not used in rule")
+
+    def _error(self, expression: Expression, text: str) -> str:
+        """What is wrong with an expression; one that was stored before may call what a new one may not."""
+        if expression.error_if_new and text not in self._stored():
+            return expression.error_if_new
+        return expression.error
+
+    def _cost_errors(self, cost: int, what: str, path: str) -> Iterator[FieldError]:
+        if cost > RULE_COST_LIMIT:
+            yield forbidden(path, _exceeds(what, cost, RULE_COST_LIMIT))
+        self._total = saturated_sum(self._total, cost)
+        if cost >= TOTAL_COST_LIMIT // 100:
+            self._costs.append((cost, path))
+
+    def total_errors(self, path: str) -> Iterator[FieldError]:
+        """What exceeds the limit of a whole version, the most expensive rules first."""
+        if self._total <= TOTAL_COST_LIMIT:
+            return
+        for _, at in sorted(self._costs, key=lambda each: -each[0])[:_BLAMED]:
+            yield forbidden(at, _BLAME)
+        what = f"{VALIDATIONS} estimated rule cost total for entire OpenAPIv3 schema"
+        yield forbidden(path, _exceeds(what, self._total, TOTAL_COST_LIMIT))
+
+
+def _exceeds(what: str, cost: int, limit: int) -> str:
+    factor = cost / limit
+    # Close to the limit more digits are shown, so that nobody reads a factor of 1.0.
+    shown = "more than 100x" if factor > 100 else f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x"
+    return f"{what} exceeds budget by factor of {shown} {_HINT}"
+
+
+def _invalid_rule(path: str, entry: Object, error: str) -> FieldError:
+    """An error that shows the whole rule, as Go prints its struct."""
+    fields: dict[str, Any] = {
+        "Rule": entry.get("rule") or "",
+        "Message": entry.get("message") or "",
+        "MessageExpression": entry.get("messageExpression") or "",
+        "Reason": entry.get("reason"),
+        "FieldPath": entry.get("fieldPath") or "",
+        "OptionalOldSelf": entry.get("optionalOldSelf"),
+    }
+    parts = (f'"{key}":{encode_json(value).decode()}' for key, value in fields.items())
+    text = "{" + ",".join(parts) + "}"
+    for char, escape in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e")):
+        text = text.replace(char, escape)
+    shown = text if len(text) <= SHOWN_SIZE else text[:SHOWN_SIZE] + "..."
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {shown}: {error}")

@@ -1,0 +1,29 @@
+"""The types that parts of several layers name: one home, so that a type is spelled once.
+
+Storage, admission, authorization, controllers and kcp's own packages import from here. A type that only one module
+needs stays in that module.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.meta.names import ResourceType
+
+_RBAC, _KCP_CORE, _KCP_APIS = "rbac.authorization.k8s.io", "core.kcp.io", "apis.kcp.io"
+
+CONFIG_MAPS = ResourceType("", "configmaps")
+EVENTS = ResourceType("", "events")
+NAMESPACES = ResourceType("", "namespaces")
+SECRETS = ResourceType("", "secrets")
+SERVICE_ACCOUNTS = ResourceType("", "serviceaccounts")
+LEASES = ResourceType("coordination.k8s.io", "leases")
+CRDS = ResourceType("apiextensions.k8s.io", "customresourcedefinitions")
+
+CLUSTER_ROLES = ResourceType(_RBAC, "clusterroles")
+CLUSTER_ROLE_BINDINGS = ResourceType(_RBAC, "clusterrolebindings")
+ROLES = ResourceType(_RBAC, "roles")
+ROLE_BINDINGS = ResourceType(_RBAC, "rolebindings")
+
+LOGICAL_CLUSTERS = ResourceType(_KCP_CORE, "logicalclusters")
+API_BINDINGS = ResourceType(_KCP_APIS, "apibindings")
+API_EXPORTS = ResourceType(_KCP_APIS, "apiexports")
+API_RESOURCE_SCHEMAS = ResourceType(_KCP_APIS, "apiresourceschemas")

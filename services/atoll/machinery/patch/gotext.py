@@ -1,0 +1,46 @@
+"""JSON values as Go prints them, for refusals whose text clients know from Kubernetes.
+
+check uses it. Kubernetes prints the wrapper it holds a value in, `%#v` for what should be a string and `%v` for the
+rest; the texts here are those, cut when they get long.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.machinery.meta.objects import encode_json
+
+_LONGEST = 200
+
+
+def detailed(value: Any) -> str:
+    """As `%#v` prints a wrapped value: `&value.valueUnstructured{Value:5}`."""
+    return _cut("&value.valueUnstructured{Value:", _syntax(value), "}")
+
+
+def plain(value: Any) -> str:
+    """As `%v` prints a wrapped value: `&{5}`, `&{map[a:1]}`."""
+    return _cut("&{", _words(value), "}")
+
+
+def _cut(head: str, text: str, tail: str) -> str:
+    return head + (text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "...") + tail
+
+
+def _syntax(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_syntax(name)}:{_syntax(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{inner}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(_syntax, value))}}}"
+    return "interface {}(nil)" if value is None else encode_json(value).decode()
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{name}:{_words(value[name])}" for name in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(_words, value)) + "]"
+    if isinstance(value, str):
+        return value
+    return "<nil>" if value is None else encode_json(value).decode()

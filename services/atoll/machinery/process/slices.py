@@ -1,0 +1,137 @@
+"""Long computations that let the event loop live: plain functions, run a few milliseconds at a time.
+
+Used by request handlers for what is pure but may take long: rules over an object, the check of a definition. The
+function calls `pause` often, as it is told to. It is tried on the loop first. If it takes longer than TRY_S, it is
+started anew on a thread that runs only while the loop stands still and waits for it, SLICE_S at a time; between two
+slices the loop does everything that is ready. So there is no contention for the interpreter, no process to keep and
+nothing to send to it, and a slice ends as precisely as the function pauses.
+
+Invariants: at most SLOTS computations are in slices at once, the others wait; none outlives its deadline or its
+caller; the thread never runs at the same time as the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+Work = Callable[[Callable[[], None]], T]
+
+TRY_S: Final = 0.004
+SLICE_S: Final = 0.008
+SLOTS: Final = 2
+
+
+class _Stop(BaseException):
+    """Ends a computation from inside of `pause`. No `except Exception` of the computation may hold it up."""
+
+
+async def run_sliced(work: Work[T], deadline_s: float) -> T:
+    """Run `work(pause)` and return its result, without holding up the loop for longer than a slice or two.
+
+    `work` may be called twice and must have no side effects. Its exceptions are raised as they are. Raises
+    TimeoutError when it is not done after `deadline_s` seconds, waiting for a slot included.
+    """
+    end = time.monotonic() + deadline_s
+    try:
+        return _tried(work)
+    except _Stop:
+        pass
+    slots = _slots()
+    async with asyncio.timeout(max(end - time.monotonic(), 0.0)):
+        await slots.acquire()
+    try:
+        return await _Sliced(work, end).run()
+    finally:
+        slots.release()
+
+
+def _tried(work: Work[T]) -> T:
+    end = time.monotonic() + TRY_S
+
+    def pause() -> None:
+        if time.monotonic() > end:
+            raise _Stop
+
+    return work(pause)
+
+
+_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def _slots() -> asyncio.Semaphore:
+    loop = asyncio.get_running_loop()
+    found = _of_loop.get(loop)
+    if found is None:
+        found = _of_loop[loop] = asyncio.Semaphore(SLOTS)
+    return found
+
+
+class _Sliced(Generic[T]):
+    """One computation: its thread, and whose turn it is."""
+
+    def __init__(self, work: Work[T], end: float) -> None:
+        self._work = work
+        self._end = end
+        self._slice_end = 0.0
+        self._stopped = False
+        self._done = False
+        self._its_turn = threading.Semaphore(0)
+        self._our_turn = threading.Semaphore(0)
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._compute, name="slice", daemon=True)
+
+    async def run(self) -> T:
+        """Give it turns until it is done."""
+        self._thread.start()
+        try:
+            while not self._turn():
+                if time.monotonic() > self._end:
+                    raise TimeoutError("the computation was cut at its deadline")
+                await asyncio.sleep(0)
+        finally:
+            self._stop()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def _turn(self) -> bool:
+        """One slice; the loop's thread stands still meanwhile. Whether the computation is done."""
+        self._slice_end = time.monotonic() + SLICE_S
+        self._its_turn.release()
+        self._our_turn.acquire()
+        return self._done
+
+    def _stop(self) -> None:
+        """The thread ends at its next pause, which is at once, as it stands in one."""
+        if not self._done:
+            self._stopped = True
+            self._its_turn.release()
+        self._thread.join()
+
+    def _compute(self) -> None:
+        self._its_turn.acquire()
+        try:
+            if not self._stopped:
+                self._results.append(self._work(self._pause))
+        except _Stop:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done = True
+            self._our_turn.release()
+
+    def _pause(self) -> None:
+        if time.monotonic() < self._slice_end:
+            return
+        self._our_turn.release()
+        self._its_turn.acquire()
+        if self._stopped:
+            raise _Stop

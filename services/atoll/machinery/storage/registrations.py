@@ -1,0 +1,136 @@
+"""Which watchers a change concerns: by type and cluster, then by namespace, name and one label.
+
+The hub asks for each change of a commit. A watcher says at registration what its changes must have in common, as far as
+that is an equality: thousands of watches of one object, one namespace or one label value then cost nothing when another
+object changes. Invariant: a watcher is found for every change whose image before or after has what it asked for; it may
+be found for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, Scope
+
+
+class Watcher(Protocol):
+    """What the hub needs of a cursor."""
+
+    def wake(self, nothing_before: int) -> None:
+        """A commit touched the scope. An idle watcher has nothing to read up to `nothing_before`."""
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_decoder = msgspec.json.Decoder(_Labelled)
+#: Namespace and what is asked for beyond it.
+_Slot = tuple[str, Interest]
+
+
+class _Group:
+    """The watchers of one type in one cluster."""
+
+    __slots__ = ("labelled", "named", "slots")
+
+    def __init__(self) -> None:
+        self.slots: dict[_Slot, set[Watcher]] = {}
+        #: How many slots ask for a name, or for a label: without any nothing is looked up, or decoded.
+        self.named = self.labelled = 0
+
+    def add(self, slot: _Slot, watcher: Watcher) -> None:
+        watchers = self.slots.get(slot)
+        if watchers is None:
+            watchers = self.slots[slot] = set()
+            self._count(slot[1], 1)
+        watchers.add(watcher)
+
+    def discard(self, slot: _Slot, watcher: Watcher) -> None:
+        watchers = self.slots.get(slot)
+        if watchers is None:
+            return
+        watchers.discard(watcher)
+        if not watchers:
+            del self.slots[slot]
+            self._count(slot[1], -1)
+
+    def _count(self, interest: Interest, by: int) -> None:
+        if interest.name:
+            self.named += by
+        elif interest.label is not None:
+            self.labelled += by
+
+    def concerned(self, change: Change) -> Iterator[set[Watcher]]:
+        """The watchers of each slot that a change touches."""
+        key, slots = change.key, self.slots
+        interests = [EVERYTHING]
+        if self.named:
+            interests.append(Interest(name=key.name))
+        if self.labelled:
+            interests.extend(Interest(label=pair) for pair in _pairs(change))
+        for namespace in {"", key.namespace}:
+            for interest in interests:
+                watchers = slots.get((namespace, interest))
+                if watchers is not None:
+                    yield watchers
+
+
+def _pairs(change: Change) -> set[tuple[str, str]]:
+    """The labels of a change, before it and after it: who leaves a selector is told as well."""
+    pairs: set[tuple[str, str]] = set()
+    for image in (change.before, change.after):
+        if image is not None:
+            pairs.update((_decoder.decode(image).metadata.labels or {}).items())
+    return pairs
+
+
+class Registrations:
+    """All watchers of one event loop."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[ResourceType, str], _Group] = {}
+
+    def __iter__(self) -> Iterator[Watcher]:
+        return iter([
+            watcher for group in self._groups.values() for watchers in group.slots.values() for watcher in watchers
+        ])  # fmt: skip
+
+    def __len__(self) -> int:
+        return sum(len(watchers) for group in self._groups.values() for watchers in group.slots.values())
+
+    def add(self, scope: Scope, interest: Interest, watcher: Watcher) -> None:
+        """Remember a watcher until `discard` with the same scope and interest."""
+        group = self._groups.setdefault((scope.type, scope.cluster), _Group())
+        group.add((scope.namespace, interest), watcher)
+
+    def discard(self, scope: Scope, interest: Interest, watcher: Watcher) -> None:
+        """Forget a watcher. Harmless twice."""
+        group = self._groups.get((scope.type, scope.cluster))
+        if group is None:
+            return
+        group.discard((scope.namespace, interest), watcher)
+        if not group.slots:
+            del self._groups[scope.type, scope.cluster]
+
+    def concerned(self, changes: Iterable[Change]) -> list[Watcher]:
+        """Whom the changes of a commit concern, each once. A slot is gone through once, however many touch it."""
+        found: dict[Watcher, None] = {}
+        seen: set[int] = set()
+        for change in changes:
+            type, cluster = change.key.type, change.key.cluster
+            for where in ((type, cluster), (type, "")):
+                group = self._groups.get(where)
+                for watchers in group.concerned(change) if group is not None else ():
+                    if id(watchers) not in seen:
+                        seen.add(id(watchers))
+                        found.update(dict.fromkeys(watchers))
+        return list(found)

@@ -1,0 +1,123 @@
+"""Home workspaces: `GET workspaces/~` in root, by anybody, gives a workspace of their own, made on first use.
+
+`resources` calls it for the name `~`. A home is a logical cluster without a Workspace object; its name follows from the
+user's, so nothing has to be looked up. Unlike kcp's, it is made in one submit and answered at once where its
+initializers are the system's own. Invariant: a home is shown to nobody but whom it was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import suppress
+
+from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.authorization.effective import in_scope, is_service_account
+from atoll.machinery.apiserver.call import Call, Reply, View
+from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.rest import present
+from atoll.machinery.kcp import shapes, workspace
+from atoll.machinery.kcp.types import TypeReference, TypeRefused, forbidden, resolve
+from atoll.machinery.meta import hashes, paths, times
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.status import Details, TooManyRequests
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.meta.user import User
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import Snapshot
+from atoll.shard.admission.workspaces import owner_annotation
+
+HOME, PARENT = "~", "user"
+TYPE = TypeReference("home", ROOT)
+
+
+class Homes:
+    """Answers for `~`. `shard` hosts the homes that are made."""
+
+    def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
+        self._loopback, self._facts, self._shard = loopback, facts, shard
+
+    def serve(self, call: Call, snapshot: Snapshot) -> Reply | Awaitable[Reply]:
+        """The caller's home, as a Workspace.
+
+        Raises NotFound outside root, Forbidden, and TooManyRequests while initializers work in it.
+        """
+        if call.cluster != ROOT:
+            raise errors.not_found(call.kind, HOME)
+        if is_service_account(call.user.name) or not in_scope(call.user, ROOT):
+            # Their names mean somebody else in every workspace.
+            raise errors.forbidden(call.kind, HOME, "only users of the whole installation have a home workspace")
+        found = _home_of(snapshot, call.user)
+        if found is not None:
+            return _shown(call, found)
+        if not call.may("create"):
+            raise errors.forbidden(call.kind, HOME, "no permission to create a home workspace")
+        return self._made(call)
+
+    async def _made(self, call: Call) -> Reply:
+        batch, add = self._loopback.batch(), self._loopback.core.catalogs.base.of_type
+        try:
+            manifests = workspace.build(self._plan(batch, call.user))
+        except TypeRefused as error:
+            raise forbidden(HOME, error) from error
+        for manifest in manifests:
+            kind, metadata = add(manifest.type), manifest.object["metadata"]
+            assert kind is not None, manifest.type
+            target = Target(kind, manifest.cluster, metadata.get("namespace", ""), metadata["name"])
+            batch.create(target, manifest.object)
+        with suppress(contract.Exists):
+            # Where another request of the same user came first, what it made is the answer.
+            await batch.submit()
+        with self._loopback.store.snapshot() as snapshot:
+            made = _home_of(snapshot, call.user)
+        if made is None:
+            raise errors.not_found(call.kind, HOME)
+        return _shown(call, made)
+
+    def _plan(self, view: View, user: User) -> workspace.Plan:
+        return workspace.Plan(
+            workspace={"metadata": {"name": HOME, "annotations": {shapes.OWNER: owner_annotation(user)}}},
+            parent_cluster="",
+            path=paths.join(PARENT, user.name),
+            cluster=hashes.home_cluster_name(user.name),
+            resolution=resolve(TYPE, {}, lambda path, name: self._facts.workspace_type(view, path, name)),
+            shard=self._shard,
+            find_export=lambda path, name: self._facts.export(view, path, name),
+            now=times.now(),
+            new_uid=new_uid,
+        )
+
+
+def _home_of(view: View, user: User) -> Object | None:
+    record = view.get(
+        ObjectKey(LOGICAL_CLUSTERS, hashes.home_cluster_name(user.name), "", shapes.SINGLETON)
+    )
+    return decode(record.value) if record is not None else None
+
+
+def _shown(call: Call, cluster: Object) -> Reply:
+    """A home's LogicalCluster as the Workspace that there is not."""
+    owner = ((cluster.get("spec") or {}).get("createdBy") or {}).get("username")
+    status, metadata = cluster.get("status") or {}, cluster["metadata"]
+    if owner != call.user.name:
+        raise errors.forbidden(call.kind, HOME, "the home workspace belongs to somebody else")
+    if status.get("phase") != "Ready":
+        raise TooManyRequests("Creating the home workspace", Details(retry_after_s=1))
+    found: Object = {
+        "apiVersion": call.kind.api_version,
+        "kind": call.kind.kind,
+        "metadata": {
+            "name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+            "creationTimestamp": metadata["creationTimestamp"], "labels": metadata.get("labels") or {},
+            "annotations": {shapes.CLUSTER: ROOT, shapes.PATH: metadata["annotations"][shapes.PATH]},
+        },
+        "spec": {
+            "cluster": metadata["annotations"][shapes.CLUSTER], "URL": status.get("URL", ""),
+            "type": {"name": TYPE.name, "path": TYPE.path},
+        },
+        "status": {key: status[key] for key in ("phase", "conditions", "initializers") if status.get(key)},
+    }  # fmt: skip
+    return present.single(call, encode_json(found))
+

@@ -1,0 +1,208 @@
+"""The initializing and the terminating view: workspaces at either end of their lives, for who works on them there.
+
+    clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters          those that wait for this initializer: list, watch
+    clusters/<name>/apis/core.kcp.io/v1alpha1/logicalclusters     one of them: get; its status: get, update, patch
+    clusters/<name>/...                                           the workspace's content, while it waits
+
+The pipeline enters here in place of authorization. Whoever holds the verb (`initialize`, `terminate`) on the
+WorkspaceType opens the view. Content is judged by the type's own rules where it has some, each request anew, and
+otherwise by what the workspace's owner may do. Invariant: once a cluster no longer waits, nothing in it is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, effective, global_name
+from atoll.machinery.apiserver.authorization.rbac import Rule
+from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_objects
+from atoll.machinery.apiserver.authorization.refusal import forbidden
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.pipeline import Judge, Request
+from atoll.machinery.apiserver.requestinfo import RequestInfo, inside, parse
+from atoll.machinery.kcp import shapes
+from atoll.machinery.kcp.lifecycle import INITIALIZATION, Lifecycle
+from atoll.machinery.kcp.types import WorkspaceType
+from atoll.machinery.kinds.kind import Kind, Subresource
+from atoll.machinery.meta.names import ObjectKey, is_cluster_name
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import ApiError, NotFound, ServiceUnavailable, invalid
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.user import User
+from atoll.machinery.storage.contract import Snapshot
+
+#: `services`, the view, the initializer.
+_OWN_SEGMENTS = 3
+#: A WorkspaceType by the name of its logical cluster and its own.
+FindType = Callable[[View, str, str], WorkspaceType | None]
+
+
+class LifecycleView:
+    """One of the two views. `kind` is that of LogicalClusters."""
+
+    def __init__(self, lifecycle: Lifecycle, kind: Kind, authorizer: Authorizer, find_type: FindType) -> None:
+        self._lifecycle, self._authorizer, self._find_type = lifecycle, authorizer, find_type
+        self._kind = _shown(kind)
+        self._catalog = Catalog([self._kind])
+
+    def enter(self, request: Request, snapshot: Snapshot) -> None:
+        """Let in who may open the view. Raises Forbidden, NotFound; ServiceUnavailable where the type is gone."""
+        segments = request.info.path.split("/")[_OWN_SEGMENTS:]
+        name, caller = segments[0] if segments else "", request.user
+        if not self._opens(snapshot, caller, name):
+            raise forbidden(attributes_of(request.info, caller, ""))
+        if len(segments) < 3 or segments[1] != "clusters":
+            raise _not_found()
+        inner = parse(request.info.method, inside(request.http.target, _OWN_SEGMENTS))
+        if not inner.is_wildcard and not is_cluster_name(inner.workspace):
+            raise _not_found()
+        request.info, request.cluster = inner, "" if inner.is_wildcard else inner.workspace
+        if inner.is_wildcard or (inner.group, inner.resource) == (shapes.CORE_GROUP, self._kind.plural):
+            self._show(request, snapshot, name)
+        else:
+            self._work(request, snapshot, name)
+
+    def _opens(self, view: View, user: User, name: str) -> bool:
+        cluster, _, type = name.rpartition(":")
+        if not cluster or not type:
+            # Nobody's view: masters alone hear that it is not there.
+            nowhere = Attributes(user=user, verb=self._lifecycle.verb, path=f"/services/{self._lifecycle.service}")
+            return self._authorizer.authorize(view, nowhere).allowed
+        asked = Attributes(
+            user=user, verb=self._lifecycle.verb, cluster=cluster, group=shapes.TENANCY_GROUP, version="v1alpha1",
+            resource="workspacetypes", name=type,
+        )  # fmt: skip
+        return self._authorizer.authorize(view, asked, deep=True).allowed
+
+    # --- the LogicalClusters that wait ---
+
+    def _show(self, request: Request, snapshot: Snapshot, name: str) -> None:
+        caller = request.user
+        request.judge = lambda view, verb: Decision(self._opens(view, caller, name))
+        request.catalog = self._catalog
+        if request.info.name:
+            self._waiting(snapshot, request.cluster, name)
+        else:
+            request.info = _selected(request.info, self._lifecycle.selector(name))
+        request.check = lambda new, old: self._check(new, old, name)
+
+    def _waiting(self, view: View, cluster: str, name: str) -> Object:
+        """The LogicalCluster. Raises NotFound unless it waits for this initializer."""
+        found = _cluster(view, cluster)
+        if found is None or not self._lifecycle.waits(found, name):
+            raise errors.not_found(self._kind, shapes.SINGLETON)
+        return found
+
+    def _check(self, new: Object | None, old: Object | None, name: str) -> None:
+        if new is None or old is None or not self._lifecycle.waits(old, name):
+            raise errors.not_found(self._kind, shapes.SINGLETON)
+        if found := self._lifecycle.refused(new, old, name):
+            raise invalid(self._kind.group_kind, shapes.SINGLETON, found)
+
+    # --- their content ---
+
+    def _work(self, request: Request, snapshot: Snapshot, name: str) -> None:
+        cluster, caller, asked = request.cluster, request.user, request.info
+        found = _cluster(snapshot, cluster)
+        if found is None or not self._lifecycle.waits(found, name):
+            raise forbidden(attributes_of(asked, caller, cluster), f"the workspace does not wait for {name}")
+        if self._rules(snapshot, name):
+            acting = _with_group(caller, cluster, self._lifecycle.group_prefix + name)
+        else:
+            acting = _owner(found, cluster)
+        if acting is None:
+            raise forbidden(attributes_of(asked, caller, cluster), "nobody to act as in the workspace")
+        request.user, request.impersonator = acting, caller
+        request.judge = self._judge_content(request, caller, name)
+
+    def _judge_content(self, request: Request, caller: User, name: str) -> Judge:
+        """All of it is asked for each request, and again when a write is planned anew."""
+
+        def judge(view: View, verb: str) -> Decision:
+            found = _cluster(view, request.cluster)
+            waits = found is not None and self._lifecycle.waits(found, name)
+            if not waits or not self._opens(view, caller, name):
+                return Decision(False)
+            attributes = with_verb(attributes_of(request.info, request.user, request.cluster), verb)
+            rules = self._rules(view, name)
+            if rules and not any(_allows(rule, attributes) for rule in rules):
+                return Decision(False, reason=f"no rule of {name} allows it")
+            return self._authorizer.authorize(view, attributes)
+
+        return judge
+
+    def _rules(self, view: View, name: str) -> tuple[Rule, ...]:
+        """The type's own rules, never those of what it extends. Raises ServiceUnavailable."""
+        cluster, _, type = name.rpartition(":")
+        found = self._find_type(view, cluster, type)
+        if found is None:
+            raise ServiceUnavailable(f'workspace type "{name}" is not available')
+        spec = found.spec
+        initializes = self._lifecycle is INITIALIZATION
+        return rules_of_objects(spec.initializer_permissions if initializes else spec.terminator_permissions)
+
+
+def _shown(kind: Kind) -> Kind:
+    """LogicalClusters as a view has them: read, and their status written."""
+    status = Subresource("status", kind.kind, kind.group, kind.version, ("get", "patch", "update"))
+    return replace(kind, verbs=("get", "list", "watch"), subresources=(status,))
+
+
+def _cluster(view: View, cluster: str) -> Object | None:
+    record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
+    return decode(record.value) if record is not None else None
+
+
+def _selected(info: RequestInfo, selector: str) -> RequestInfo:
+    """A list or watch of those only that the view shows."""
+    asked = info.query.get("labelSelector", "")
+    query = {**info.query, "labelSelector": f"{asked},{selector}" if asked else selector}
+    return replace(info, query=MappingProxyType(query))
+
+
+def _allows(rule: Rule, attributes: Attributes) -> bool:
+    return rule.matches_kind(attributes) and (not rule.names or bool(attributes.path) or attributes.name in rule.names)
+
+
+def _with_group(caller: User, cluster: str, group: str) -> User | None:
+    """The caller in the foreign workspace, which it enters by this group alone; None if its scopes forbid that."""
+    home = caller.extra.get(CLUSTER_NAME, ())
+    if effective(caller, cluster).in_scope:
+        return replace(caller, groups=(*caller.groups, group))
+    if len(home) != 1 or SCOPES in caller.extra:
+        return None
+    # A service account of another workspace is known by its global name.
+    return User(global_name(caller.name, home[0]), (*_plain(caller.groups), group), caller.uid)
+
+
+def _plain(groups: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(group for group in groups if group == "system:authenticated")
+
+
+class _CreatedBy(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+def _owner(cluster: Object, name: str) -> User | None:
+    """Who made the workspace, confined to it; None where that was the system."""
+    created = (cluster.get("spec") or {}).get("createdBy")
+    if not created or not created.get("username"):
+        return None
+    found = msgspec.convert(created, _CreatedBy)
+    extra = {**found.extra, SCOPES: (*found.extra.get(SCOPES, ()), f"cluster:{name}")}
+    return User(found.username, found.groups, found.uid, extra)
+
+
+def _not_found() -> ApiError:
+    return NotFound("the server could not find the requested resource")

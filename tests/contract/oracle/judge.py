@@ -1,0 +1,79 @@
+"""Runs seeded cases through the oracle and through the product, and holds the outcomes against each other.
+
+A suite gives cases and says what the product makes of one; `differing` gives the numbers of those where both do not
+agree. The known differences stand in differences.json with a reason each; a test fails for a new one, and for a listed
+one that has gone, so the list can only shrink.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.oracle import Oracle
+
+Object = dict[str, Any]
+#: What the long tier compares in each suite.
+LONG = 5000
+_LISTED = Path(__file__).with_name("differences.json")
+_SHOWN = 3
+_BATCH = 500
+
+
+class Suite(NamedTuple):
+    """`case(number)` is a question to the oracle; `ours(case)` what the product says, in the oracle's words."""
+
+    name: str
+    case: Callable[[int], Object]
+    ours: Callable[[Object], Any]
+    #: Brings an answer of the oracle to what is compared.
+    theirs: Callable[[Any], Any] = lambda answer: answer
+    #: Whether both, ours first, agree.
+    same: Callable[[Any, Any], bool] = operator.eq
+
+
+class Difference(NamedTuple):
+    """One case where both do not agree."""
+
+    number: int
+    case: Object
+    ours: Any
+    theirs: Any
+
+    def __str__(self) -> str:
+        return "\n".join((
+            f"case {self.number}: {json.dumps(self.case)}", f"ours:   {json.dumps(self.ours, sort_keys=True)}",
+            f"theirs: {json.dumps(self.theirs, sort_keys=True)}",
+        ))  # fmt: skip
+
+
+def differing(suite: Suite, oracle: Oracle, numbers: range) -> list[Difference]:
+    """The cases of `numbers` that the product and the oracle answer differently, in order."""
+    found: list[Difference] = []
+    for start in range(numbers.start, numbers.stop, _BATCH):
+        cases = [(number, suite.case(number)) for number in range(start, min(start + _BATCH, numbers.stop))]
+        for (number, case), answer in zip(cases, oracle.ask([case for _, case in cases]), strict=True):
+            ours, theirs = suite.ours(case), suite.theirs(answer)
+            if not suite.same(ours, theirs):
+                found.append(Difference(number, case, ours, theirs))
+    return found
+
+
+def listed(suite: Suite) -> dict[int, str]:
+    """The numbers of the known differences of a suite, each with its reason."""
+    groups = json.loads(_LISTED.read_text()).get(suite.name, [])
+    return {number: group["reason"] for group in groups for number in group["cases"]}
+
+
+def agree(suite: Suite, oracle: Oracle, count: int) -> None:
+    """Fail unless the first `count` cases agree but for exactly those that are listed."""
+    known = {number for number in listed(suite) if number < count}
+    found = {each.number: each for each in differing(suite, oracle, range(count))}
+    new = [each for number, each in found.items() if number not in known]
+    shown = "\n\n".join(map(str, new[:_SHOWN]))
+    assert not new, f"{suite.name}: {len(new)} of {count} differ: {[each.number for each in new[:50]]}\n{shown}"
+    gone = sorted(known - found.keys())
+    assert not gone, f"{suite.name}: these agree now and leave the list: {gone}"

@@ -1,0 +1,19 @@
+"""Every suite of cases by name."""
+
+from __future__ import annotations
+
+from contract.oracle import expressioncases, fieldcases, rulecases, strategiccases, structuralcases
+from contract.oracle.judge import Suite
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite("fields-custom", fieldcases.custom_case, fieldcases.ours, same=fieldcases.agree),
+        Suite("fields-native", fieldcases.native_case, fieldcases.ours, fieldcases.native_theirs, fieldcases.agree),
+        Suite("strategic", strategiccases.case, strategiccases.ours, strategiccases.theirs),
+        Suite("structural", structuralcases.case, structuralcases.ours, structuralcases.theirs),
+        Suite("expressions", expressioncases.case, expressioncases.ours, expressioncases.theirs),
+        Suite("rules", rulecases.case, rulecases.ours, rulecases.theirs),
+        Suite("definitions", rulecases.definition_case, rulecases.our_definition, rulecases.their_definition),
+    )
+}

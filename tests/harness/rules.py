@@ -1,0 +1,55 @@
+"""Schemas with rules in one line, and what the rules say of objects and of definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.machinery.kinds.kind import Verdict
+from atoll.machinery.kinds.rules.definition import Checks
+from atoll.machinery.kinds.rules.judge import rules_of
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.schema import compile_schema
+from atoll.machinery.schema.definition import definition_errors
+
+STRING: Object = {"type": "string"}
+INTEGER: Object = {"type": "integer"}
+RULES = "x-kubernetes-validations"
+
+
+def ruled(schema: Object, *rules: str | Object) -> Object:
+    """A schema with rules."""
+    return {**schema, RULES: [{"rule": rule} if isinstance(rule, str) else rule for rule in rules]}
+
+
+def struct(**properties: Object) -> Object:
+    """An object of these fields; an underscore in front of a name stands for none."""
+    return {"type": "object", "properties": properties}
+
+
+def whole(spec: Object) -> Object:
+    """The schema of a whole object around that of its spec."""
+    return struct(spec=spec)
+
+
+def thing(spec: Any, name: str = "a") -> Object:
+    """An object with a spec."""
+    return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": spec}
+
+
+def verdict(schema: Object, obj: Object, old: Object | None = None) -> Verdict:
+    """What schema and rules say of an object: the errors of both."""
+    compiled = compile_schema(schema)
+    errors = compiled.validate(obj, old)
+    found = rules_of(compiled)(obj, old, errors, lambda: None)
+    return Verdict([*errors, *found.errors], found.warnings)
+
+
+def refusals(spec: Object, value: Any, old: Any = None) -> list[str]:
+    """The texts of all errors of an object with this spec, `old` being the spec before."""
+    found = verdict(whole(spec), thing(value), thing(old) if old is not None else None)
+    return [str(error) for error in found.errors]
+
+
+def complaints(schema: Object, **checks: Any) -> list[str]:
+    """The texts of all errors of a definition's schema, at the field `s`."""
+    return [str(error) for error in definition_errors(schema, "s", has_status=True, rules=Checks(**checks))]

@@ -1,0 +1,104 @@
+"""Home workspaces: one for each user, made on first use, and nobody else's."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import string
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from harness.api import TABLE, Api, configmap, workspace_under
+from harness.shard import ShardProcess
+
+HOME = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
+WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+def person(master: Api) -> Api:
+    """Somebody who has not been here before, in root."""
+    return at(master.shard, f"person-{secrets.token_hex(4)}")
+
+
+def at(shard: ShardProcess, name: str, cluster: str = "root") -> Api:
+    """Somebody of that name, as a master lends it."""
+    api = Api(shard, cluster, "shard-admin")
+    api.name = name  # type: ignore[attr-defined]
+    lent = {"Impersonate-User": name, "Impersonate-Group": "system:authenticated"}
+    plain = api.headers
+    api.headers = lambda accept="", more=None: {**plain(accept, more), **lent}  # type: ignore[method-assign]
+    return api
+
+
+def test_a_home_is_made_on_first_use_and_found_again(person: Api) -> None:
+    home = person.get(HOME).json
+    assert (home["kind"], home["metadata"]["name"], home["status"]["phase"]) == ("Workspace", "cluster", "Ready")
+    cluster, name = home["spec"]["cluster"], person.name  # type: ignore[attr-defined]
+    assert home["spec"]["URL"] == f"{person.shard.url}/clusters/{cluster}"
+    inside = at(person.shard, name, cluster)
+    inside.post(CONFIGMAPS, configmap("mine"))
+    obj = inside.get(CLUSTER).json
+    annotations = obj["metadata"]["annotations"]
+    assert annotations["kcp.io/path"] == f"user:{name}"
+    assert annotations["internal.tenancy.kcp.io/type"] == "root:home"
+    assert "owner" not in obj["spec"]
+    assert obj["spec"]["createdBy"]["username"] == name
+    assert person.get(HOME).json["spec"]["cluster"] == cluster
+    by_path = at(person.shard, name, f"user:{name}")
+    assert by_path.get(f"{CONFIGMAPS}/mine").json["metadata"]["annotations"]["kcp.io/cluster"] == cluster
+    body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "sub"}}
+    by_path.post(WORKSPACES, body)
+    row = person.get(HOME, accept=TABLE).json["rows"][0]
+    assert row["cells"][0] == "cluster"
+
+
+def test_its_name_is_kcps(person: Api) -> None:
+    number, name = int.from_bytes(hashlib.sha224(b"alice").digest()[:8]), ""
+    while number:
+        number, digit = divmod(number, 36)
+        name = string.digits[digit] + name if digit < 10 else string.ascii_lowercase[digit - 10] + name
+    assert at(person.shard, "alice").get(HOME).json["spec"]["cluster"] == name
+
+
+def test_a_home_is_nobody_elses(person: Api, admin: Api) -> None:
+    cluster = person.get(HOME).json["spec"]["cluster"]
+    other = at(person.shard, f"other-{secrets.token_hex(4)}")
+    assert other.get(HOME).json["spec"]["cluster"] != cluster
+    name = other.name  # type: ignore[attr-defined]
+    assert at(person.shard, name, cluster).get(CONFIGMAPS, expect=403).json["reason"] == "Forbidden"
+    Api(person.shard, "root", user="").get(HOME, expect=403)
+
+
+def test_first_uses_at_once_make_one_home(person: Api) -> None:
+    name = person.name  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: at(person.shard, name).get(HOME).json["spec"]["cluster"], range(8)))
+    assert len(set(found)) == 1
+
+
+def test_homes_are_in_root_alone_and_not_of_service_accounts(admin: Api) -> None:
+    there = admin.at(workspace_under(admin))
+    there.get(HOME, expect=404)
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    for cluster in (there, admin):
+        token = cluster.post(path, body).json["status"]["token"]
+        Api(admin.shard, "root", token=token).get(HOME, expect=403)
+
+
+@pytest.mark.parametrize(("flag", "code"), [
+    ("--enable-home-workspaces=false", 404), ("--home-workspaces-home-creator-groups=team-x", 403),
+    ("--home-workspaces-home-creator-groups=team-a,team-x", 200),
+])  # fmt: skip
+def test_who_may_have_a_home_is_the_operators_to_say(
+    tmp_path_factory: pytest.TempPathFactory, flag: str, code: int
+) -> None:
+    directory = tmp_path_factory.mktemp("homes")
+    (directory / "tokens.csv").write_text('alice-token,alice,u-alice,"team-a"\n')
+    name, _, value = flag.partition("=")
+    with ShardProcess(directory, "--token-auth-file", str(directory / "tokens.csv"), name, value) as shard:
+        Api(shard, "root", token="alice-token").get(HOME, expect=code)

@@ -1,0 +1,254 @@
+"""The initializing and the terminating view: who sees which workspaces, and what they may do in them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.api import JSON_PATCH, Api, configmap, eventually, workspace_under
+
+GROUP = "tenancy.kcp.io/v1alpha1"
+TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
+WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+CLUSTERS = "/apis/core.kcp.io/v1alpha1/logicalclusters"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+CONFIGMAP_RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create"]}]
+INITIALIZE, TERMINATE = "initialize", "terminate"
+VIEWS = {INITIALIZE: "initializingworkspaces", TERMINATE: "terminatingworkspaces"}
+
+
+class Site:
+    """A workspace with a type of its own, and a controller that may work on workspaces of the type."""
+
+    def __init__(self, home: Api) -> None:
+        self.home = home
+        cluster = home.get(f"{CLUSTERS}/cluster").json["metadata"]["annotations"]["kcp.io/cluster"]
+        self.cluster, self.made = cluster, 0
+
+    def type(self, name: str, base: str = "universal", **spec: Any) -> str:
+        """A WorkspaceType that extends another; its name as initializer."""
+        spec = {"extend": {"with": [{"name": base, "path": "root"}]}, **spec}
+        body = {"apiVersion": GROUP, "kind": "WorkspaceType", "metadata": {"name": name}, "spec": spec}
+        self.home.post(TYPES, body)
+        return f"{self.cluster}:{name}"
+
+    def allow(self, user: str, verb: str, *names: str) -> None:
+        role = {"apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"], "verbs": [verb]}
+        name = f"{verb}-{self.made}"
+        self.made += 1
+        self.home.post(
+            f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [{**role, "resourceNames": list(names)}]}
+        )
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+        body = {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
+        self.home.post(f"{RBAC}/clusterrolebindings", body)
+
+    def workspace(self, type: str, name: str = "w", phase: str = "Initializing") -> str:
+        """A Workspace of a type, once it is in a phase; its logical cluster."""
+        spec = {"type": {"name": type, "path": self.home.cluster}}
+        body = {"apiVersion": GROUP, "kind": "Workspace", "metadata": {"name": name}, "spec": spec}
+        self.home.post(WORKSPACES, body)
+        return str(self.reach(name, phase)["spec"]["cluster"])
+
+    def reach(self, name: str, phase: str) -> dict[str, Any]:
+        def there() -> bool:
+            return bool(self.home.get(f"{WORKSPACES}/{name}").json.get("status", {}).get("phase") == phase)
+
+        eventually(there, f"{name} {phase}")
+        return dict(self.home.get(f"{WORKSPACES}/{name}").json)
+
+    def view(self, initializer: str, token: str = "worker-token", verb: str = INITIALIZE) -> Api:
+        view = Api(self.home.shard, token=token)
+        view.prefix = f"/services/{VIEWS[verb]}/{initializer}/clusters"
+        return view
+
+
+@pytest.fixture
+def site(admin: Api) -> Site:
+    return Site(admin.at(workspace_under(admin)))
+
+
+def names(view: Api) -> set[str]:
+    found = view.get(f"/*{CLUSTERS}").json
+    return {item["metadata"]["annotations"]["kcp.io/cluster"] for item in found["items"]}
+
+
+def without(cluster: dict[str, Any], member: str, field: str = "initializers") -> dict[str, Any]:
+    left = [each for each in cluster["status"][field] if each != member]
+    return {**cluster, "status": {**cluster["status"], field: left}}
+
+
+def test_an_initializer_sees_what_waits_for_it_works_there_and_takes_itself_away(site: Site) -> None:
+    initializer = site.type("made", initializer=True, initializerPermissions=CONFIGMAP_RULES)
+    site.allow("worker", INITIALIZE, "made")
+    view = site.view(initializer)
+    assert names(view) == set()
+    revision = view.get(f"/*{CLUSTERS}").json["metadata"]["resourceVersion"]
+    with view.watch(f"/*{CLUSTERS}?watch=1&resourceVersion={revision}") as events:
+        cluster = site.workspace("made")
+        assert names(view) == {cluster}
+        added = events.next()
+        assert (added.type, added.object["metadata"]["annotations"]["kcp.io/cluster"]) == ("ADDED", cluster)
+        assert added.object["status"]["initializers"] == [initializer]
+        view.post(f"/{cluster}{CONFIGMAPS}", configmap("made-by-initializer"))
+        found = view.get(f"/{cluster}{CLUSTERS}/cluster").json
+        answer = view.put(f"/{cluster}{CLUSTERS}/cluster/status", without(found, initializer)).json
+        assert not answer["status"].get("initializers")
+        gone = events.until("DELETED")
+        assert gone.object["metadata"]["annotations"]["kcp.io/cluster"] == cluster
+    ready = site.reach("w", "Ready")
+    assert "initializers" not in ready["status"]
+    assert names(view) == set()
+    view.get(f"/{cluster}{CLUSTERS}/cluster", expect=404)
+    view.get(f"/{cluster}{CONFIGMAPS}", expect=403)
+    inside = site.home.at(cluster).get(f"{CLUSTERS}/cluster").json
+    assert not [key for key in inside["metadata"]["labels"] if key.startswith("initializer.internal")]
+    owner = inside["metadata"]["annotations"]["experimental.tenancy.kcp.io/owner"]
+    assert owner == '{"username":"kcp-admin"}'
+    site.home.at(cluster).get(f"{CONFIGMAPS}/made-by-initializer")
+
+
+def test_by_json_patch_too(site: Site) -> None:
+    initializer = site.type("made", initializer=True)
+    site.allow("worker", INITIALIZE, "made")
+    cluster, view = site.workspace("made"), site.view(initializer)
+    test = {"op": "test", "path": "/status/initializers/0", "value": initializer}
+    remove = {"op": "remove", "path": "/status/initializers/0"}
+    view.patch(f"/{cluster}{CLUSTERS}/cluster/status", [test, remove], JSON_PATCH)
+    site.reach("w", "Ready")
+
+
+def test_content_is_judged_by_the_types_own_rules_as_they_are_now(site: Site) -> None:
+    initializer = site.type("made", initializer=True, initializerPermissions=CONFIGMAP_RULES)
+    site.allow("worker", INITIALIZE, "made")
+    cluster, view = site.workspace("made"), site.view(initializer)
+    view.post(f"/{cluster}{CONFIGMAPS}", configmap("a"))
+    view.get(f"/{cluster}{CONFIGMAPS}/a")
+    view.send("DELETE", f"/{cluster}{CONFIGMAPS}/a", expect=403)
+    view.get(f"/{cluster}/api/v1/namespaces/default/secrets", expect=403)
+    view.send("POST", f"/{cluster}{RBAC}/clusterroles", {"metadata": {"name": "x"}, "rules": []}, expect=403)
+    view.get(f"/{cluster}/apis", expect=403)
+    rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]},
+             {"nonResourceURLs": ["/apis", "/api"], "verbs": ["get"]}]  # fmt: skip
+    site.home.patch(f"{TYPES}/made", {"spec": {"initializerPermissions": rules}})
+    view.get(f"/{cluster}/api/v1/namespaces/default/secrets")
+    view.get(f"/{cluster}/apis")
+    view.get(f"/{cluster}{CONFIGMAPS}/a", expect=403)
+
+
+def test_rules_of_one_initializer_are_not_those_of_another(site: Site) -> None:
+    first = site.type("first", initializer=True, initializerPermissions=CONFIGMAP_RULES)
+    secrets = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]
+    both = [{"name": "first", "path": site.home.cluster}]
+    second = site.type("second", initializer=True, initializerPermissions=secrets, extend={"with": both})
+    site.allow("worker", INITIALIZE, "first", "second")
+    cluster = site.workspace("second")
+    assert site.reach("w", "Initializing")["status"]["initializers"] == [first, second]
+    site.view(first).get(f"/{cluster}{CONFIGMAPS}")
+    site.view(first).get(f"/{cluster}/api/v1/namespaces/default/secrets", expect=403)
+    site.view(second).get(f"/{cluster}/api/v1/namespaces/default/secrets")
+    site.view(second).get(f"/{cluster}{CONFIGMAPS}", expect=403)
+    found = site.view(first).get(f"/{cluster}{CLUSTERS}/cluster").json
+    status = site.view(first).send("PUT", f"/{cluster}{CLUSTERS}/cluster/status", without(found, second), expect=422)
+    assert f'only removing the \\"{first}\\" initializer is supported' in status.body.decode()
+    site.view(first).put(f"/{cluster}{CLUSTERS}/cluster/status", without(found, first))
+    assert names(site.view(first)) == set()
+    assert names(site.view(second)) == {cluster}
+
+
+def test_without_rules_the_owner_is_impersonated_in_this_workspace_only(site: Site) -> None:
+    initializer = site.type("made", initializer=True)
+    site.allow("worker", INITIALIZE, "made")
+    cluster, view = site.workspace("made"), site.view(initializer)
+    view.post(f"/{cluster}{RBAC}/clusterroles", {"metadata": {"name": "x"}, "rules": []})
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    found = view.post(f"/{cluster}/apis/authentication.k8s.io/v1/selfsubjectreviews", review).json
+    assert found["status"]["userInfo"]["username"] == "kcp-admin"
+    assert f"cluster:{cluster}" in found["status"]["userInfo"]["extra"]["authentication.kcp.io/scopes"]
+
+
+def test_nobody_opens_a_view_without_the_verb(site: Site) -> None:
+    initializer = site.type("made", initializer=True)
+    site.type("other", initializer=True)
+    site.allow("worker", INITIALIZE, "made")
+    cluster = site.workspace("made")
+    paths = [f"/*{CLUSTERS}", f"/{cluster}{CLUSTERS}/cluster", f"/{cluster}{CONFIGMAPS}", "/*/apis", f"/{cluster}/apis"]
+    for path in paths:
+        site.view(initializer, "nobody-token").get(path, expect=403)
+        site.view(f"{site.cluster}:other").get(path, expect=403)
+        site.view("root:universal").get(path, expect=403)
+        site.view("nothing").get(path, expect=403)
+        site.view(initializer, verb=TERMINATE).get(path, expect=403)
+    # The group that the view gives cannot be brought along.
+    group = {"Impersonate-User": "worker", "Impersonate-Group": f"system:kcp:initializer:{initializer}"}
+    answer = site.home.at(cluster).send("GET", CONFIGMAPS, headers=group)
+    assert answer.code == 403
+
+
+def test_a_view_serves_nothing_but_its_own(site: Site) -> None:
+    initializer = site.type("made", initializer=True)
+    site.allow("worker", INITIALIZE, "made")
+    cluster, view = site.workspace("made"), site.view(initializer)
+    view.get("/*/api/v1/configmaps", expect=404)
+    view.get(f"/{site.home.cluster}{CLUSTERS}/cluster", expect=404)
+    view.get(f"/{site.cluster}{CLUSTERS}/cluster", expect=404)
+    view.get(f"/{site.cluster}{CONFIGMAPS}", expect=403)
+    view.send("DELETE", f"/{cluster}{CLUSTERS}/cluster", expect=405)
+    view.send("PUT", f"/{cluster}{CLUSTERS}/cluster", {}, expect=405)
+    groups = view.get("/*/apis").json["groups"]
+    assert [group["name"] for group in groups] == ["core.kcp.io"]
+    resources = view.get("/*/apis/core.kcp.io/v1alpha1").json["resources"]
+    assert [(each["name"], each["verbs"]) for each in resources] == [
+        ("logicalclusters", ["get", "list", "watch"]), ("logicalclusters/status", ["get", "patch", "update"]),
+    ]  # fmt: skip
+
+
+def test_withdrawing_the_verb_closes_the_view(site: Site) -> None:
+    initializer = site.type("made", initializer=True)
+    site.allow("worker", INITIALIZE, "made")
+    view = site.view(initializer)
+    view.get(f"/*{CLUSTERS}")
+    site.home.delete(f"{RBAC}/clusterrolebindings/initialize-0")
+    view.get(f"/*{CLUSTERS}", expect=403)
+
+
+@contextlib.contextmanager
+def terminating(site: Site, **spec: Any) -> Iterator[tuple[str, str]]:
+    terminator = site.type("made", terminator=True, **spec)
+    site.allow("worker", TERMINATE, "made")
+    cluster = site.workspace("made", phase="Ready")
+    site.home.at(cluster).post(CONFIGMAPS, configmap("kept"))
+    site.home.delete(f"{WORKSPACES}/w")
+    site.reach("w", "Terminating")
+    yield terminator, cluster
+
+
+def test_a_terminator_holds_content_until_it_takes_itself_away(site: Site) -> None:
+    with terminating(site, terminatorPermissions=CONFIGMAP_RULES) as (terminator, cluster):
+        view = site.view(terminator, verb=TERMINATE)
+        assert names(view) == {cluster}
+        view.get(f"/{cluster}{CONFIGMAPS}/kept")
+        view.get(f"/{cluster}/api/v1/namespaces/default/secrets", expect=403)
+        # The owner keeps access while deletion runs.
+        site.home.at(cluster).get(f"{CONFIGMAPS}/kept")
+        found = view.get(f"/{cluster}{CLUSTERS}/cluster").json
+        assert "kcp.io/has-terminators" in found["metadata"]["finalizers"]
+        view.put(f"/{cluster}{CLUSTERS}/cluster/status", without(found, terminator, "terminators"))
+        eventually(lambda: site.home.send("GET", f"{WORKSPACES}/w").code == 404, "the workspace is gone")
+        assert names(view) == set()
+        view.get(f"/{cluster}{CONFIGMAPS}", expect=403)
+
+
+def test_what_is_not_terminating_is_not_in_the_terminating_view(site: Site) -> None:
+    terminator = site.type("made", terminator=True)
+    site.allow("worker", TERMINATE, "made")
+    cluster = site.workspace("made", phase="Ready")
+    view = site.view(terminator, verb=TERMINATE)
+    assert names(view) == set()
+    view.get(f"/{cluster}{CLUSTERS}/cluster", expect=404)
+    view.get(f"/{cluster}{CONFIGMAPS}", expect=403)

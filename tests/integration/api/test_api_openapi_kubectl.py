@@ -1,0 +1,90 @@
+"""What kubectl and client-go make of the documents: explain in both versions, and checks of what is sent."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.api import Api, crd, define
+from harness.golang import program
+from harness.kubectl import Kubectl, kubectls
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def _kubeconfig(api: Api, directory: Path) -> Path:
+    """A kubeconfig for one workspace."""
+    document = yaml.safe_load(api.shard.kubeconfig.read_text())
+    for cluster in document["clusters"]:
+        cluster["cluster"]["server"] = f"{api.shard.url}/clusters/{api.cluster}"
+    path = directory / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.fixture(params=kubectls(), ids=lambda path: path.parent.name)
+def kubectl(request: pytest.FixtureRequest, api: Api, tmp_path: Path) -> Kubectl:
+    """A kubectl for a workspace that has circles."""
+    definition = crd("circles")
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["description"] = "A circle has a centre."
+    schema["properties"]["spec"]["properties"]["colour"]["description"] = "What it is painted in."
+    schema["properties"]["spec"]["properties"]["size"]["nullable"] = True
+    define(api, definition)
+    return Kubectl(tmp_path, _kubeconfig(api, tmp_path), request.param)
+
+
+@pytest.mark.parametrize("output", ["plaintext", "plaintext-openapiv2"])
+def test_kinds_are_explained_from_both_versions(kubectl: Kubectl, output: str) -> None:
+    told = kubectl.ok("explain", "circles", "--output", output)
+    assert re.search(r"KIND:\s+Circle", told)
+    assert "A circle has a centre." in told
+    assert "What it is painted in." in kubectl.ok("explain", "circles.spec.colour", "--output", output)
+    every = kubectl.ok("explain", "circles", "--recursive", "--output", output)
+    assert {"replicas", "metadata", "managedFields", "selector"} <= set(re.findall(r"\w+", every))
+    assert "map[string]string" in kubectl.ok("explain", "configmap.data", "--output", output)
+    assert "FIELD" in kubectl.ok("explain", "customresourcedefinition.spec.versions.schema", "--output", output)
+    assert kubectl.run("explain", "circles.spec.nothing", "--output", output).code != 0
+
+
+def test_every_served_kind_is_explained(kubectl: Kubectl, api: Api) -> None:
+    groups = api.get("/apis", accept=AGGREGATED).json["items"] + api.get("/api", accept=AGGREGATED).json["items"]
+    explained = 0
+    for group in groups:
+        version = group["versions"][0]
+        api_version = "/".join(filter(None, [group["metadata"].get("name"), version["version"]]))
+        for resource in version["resources"]:
+            told = kubectl.ok("explain", resource["resource"], "--api-version", api_version)
+            assert re.search(rf"KIND:\s+{resource['responseKind']['kind']}\n", told)
+            explained += 1
+    assert explained > 20
+
+
+def test_what_a_schema_does_not_know_is_refused_before_and_after_it_is_sent(kubectl: Kubectl) -> None:
+    manifest = {
+        "apiVersion": "shapes.example.com/v1", "kind": "Circle", "metadata": {"name": "one"},
+        "spec": {"colour": "red", "nothing": 1},
+    }  # fmt: skip
+    refused = kubectl.run("apply", "-f", "-", "--validate=strict", stdin=yaml.safe_dump(manifest))
+    assert refused.code != 0
+    assert 'unknown field "spec.nothing"' in refused.stderr
+    del manifest["spec"]["nothing"]  # type: ignore[attr-defined]
+    manifest["spec"]["size"] = None  # type: ignore[index]
+    kubectl.ok("apply", "-f", "-", "--validate=strict", stdin=yaml.safe_dump(manifest))
+    assert "unchanged" in kubectl.ok("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+
+
+def test_client_go_reads_both_versions_below_a_workspace(api: Api, tmp_path: Path) -> None:
+    define(api, crd("circles"))
+    run = [str(program("openapi")), "served", str(_kubeconfig(api, tmp_path))]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = {check["check"]: check["found"] for check in map(json.loads, done.stdout.splitlines())}
+    assert found.pop("v2") > 150
+    assert {"v1", "shapes.example.com/v1", "rbac.authorization.k8s.io/v1"} < found.keys()
+    assert all(found.values())

@@ -1,0 +1,35 @@
+"""One shard for the programs of this folder, and for each test a workspace of its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.golang import go
+from harness.kubectl import Kubectl
+from harness.shard import ShardProcess
+
+
+@pytest.fixture(scope="session")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    go()
+    with ShardProcess(tmp_path_factory.mktemp("shard")) as running:
+        yield running
+
+
+@pytest.fixture
+def workspace(shard: ShardProcess, tmp_path: Path) -> Path:
+    """A kubeconfig whose current context is a new workspace."""
+    return entered(shard, tmp_path)
+
+
+def entered(shard: ShardProcess, directory: Path) -> Path:
+    """A kubeconfig of its own, in `directory`, for a new workspace of a shard."""
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(shard.kubeconfig.read_text())
+    kubeconfig.chmod(0o600)
+    Kubectl(directory, kubeconfig).ok("create", "workspace", f"go-{secrets.token_hex(4)}", "--enter")
+    return kubeconfig

@@ -1,0 +1,297 @@
+"""Workspaces that stand for something else: a second shard, and a plain HTTPS server."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
+from harness.api import Api, configmap, crd, define, eventually, workspace_under
+from harness.shard import ShardProcess
+
+WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+MARK = {"experimental.tenancy.kcp.io/is-mount": "true"}
+SITES = "/apis/sites.example.com/v1/namespaces/default/sites"
+USERS = 'alice-token,alice,u-alice,"team-a,system:masters"\nbob-token,bob,u-bob,"team-b"\n'
+
+
+class Echo:
+    """A plain HTTPS server that answers with what it was asked, and streams on `/stream`."""
+
+    def __init__(self, authority: Pair, directory: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        pair = make_serving(authority, ("127.0.0.1",))
+        (directory / "echo.pem").write_bytes(pair.key + b"\n" + pair.certificate)
+        context.load_cert_chain(directory / "echo.pem")
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=authority.certificate.decode())
+        self.going_on = threading.Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"https://127.0.0.1:{self._server.server_address[1]}/base/"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self.going_on.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        echo = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Nobody reads it."""
+
+            def do_GET(self) -> None:
+                if "/stream" in self.path:
+                    self._stream()
+                    return
+                size = int(self.headers.get("content-length", 0))
+                certificate = self.connection.getpeercert() or {}
+                found = {
+                    "method": self.command, "path": self.path, "body": self.rfile.read(size).decode(),
+                    "headers": sorted((name.lower(), value) for name, value in self.headers.items()),
+                    "certificate": [value for part in certificate.get("subject", ()) for _, value in part],
+                }  # fmt: skip
+                body = json.dumps(found).encode()
+                self.send_response(418 if "/teapot" in self.path else 200)
+                for name, value in (("Content-Type", "application/json"), ("X-Own", "1"), ("Keep-Alive", "timeout=9")):
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def _stream(self) -> None:
+                self.send_response(200)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(b"6\r\nfirst\n\r\n")
+                self.wfile.flush()
+                echo.going_on.wait(20)
+                if "/cut" in self.path:
+                    self.close_connection = True
+                    return
+                self.wfile.write(b"7\r\nsecond\n\r\n0\r\n\r\n")
+
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+        return Handler
+
+
+class Scene:
+    """Where the mounts are made, and what they stand for."""
+
+    def __init__(self, root: Api, echo: Echo) -> None:
+        self.echo, self.root = echo, root
+        self.home = root.at(workspace_under(root))
+        definition = crd("sites", "sites.example.com")
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema["properties"]["status"]["x-kubernetes-preserve-unknown-fields"] = True
+        define(self.home, definition)
+
+    def site(self, name: str, url: str, phase: str = "Ready", **metadata: Any) -> None:
+        """A mountable object with a status, made or changed."""
+        body = {"apiVersion": "sites.example.com/v1", "kind": "Site",
+                "metadata": {"name": name, "annotations": MARK, **metadata}}  # fmt: skip
+        if self.home.send("GET", f"{SITES}/{name}").code == 404:
+            self.home.post(SITES, body)
+        self.home.patch(f"{SITES}/{name}/status", {"status": {"URL": url, "phase": phase}})
+
+    def mount(self, name: str, site: str, phase: str = "Ready", kind: str = "Site") -> Api:
+        reference = {"apiVersion": "sites.example.com/v1", "kind": kind, "name": site, "namespace": "default"}
+        body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
+                "spec": {"mount": {"ref": reference}}}  # fmt: skip
+        self.home.post(WORKSPACES, body)
+        self.reach(name, phase)
+        return self.home.at(f"{self.home.cluster}:{name}")
+
+    def reach(self, name: str, phase: str) -> dict[str, Any]:
+        def there() -> bool:
+            return bool(self.home.get(f"{WORKSPACES}/{name}").json.get("status", {}).get("phase") == phase)
+
+        eventually(there, f"{name} {phase}")
+        return dict(self.home.get(f"{WORKSPACES}/{name}").json)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Pair:
+    return make_ca("mount test")
+
+
+@pytest.fixture(scope="module")
+def echo(authority: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Echo]:
+    server = Echo(authority, tmp_path_factory.mktemp("echo"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    """Another installation, with users of its own."""
+    directory = tmp_path_factory.mktemp("second")
+    (directory / "tokens.csv").write_text("carol-token,carol,u-carol,system:kcp:admin\n")
+    with ShardProcess(directory, "--token-auth-file", str(directory / "tokens.csv")) as shard:
+        yield shard
+
+
+@pytest.fixture(scope="module")
+def flags(authority: Pair, second: ShardProcess, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    directory = tmp_path_factory.mktemp("flags")
+    (directory / "ca.pem").write_bytes(authority.certificate + second.authority())
+    (directory / "tokens.csv").write_text(USERS)
+    return ["--egress-allow-cidr", "127.0.0.0/8", "--mount-proxy-ca-file", str(directory / "ca.pem"),
+            "--token-auth-file", str(directory / "tokens.csv")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scene(flags: list[str], echo: Echo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with ShardProcess(tmp_path_factory.mktemp("shard"), *flags) as shard:
+        yield Scene(Api(shard, "root"), echo)
+
+
+def test_a_mount_carries_url_and_health_of_what_it_mounts(scene: Scene) -> None:
+    scene.site("a", scene.echo.url, "Connecting")
+    scene.mount("a", "a", "Unavailable")
+    assert scene.home.at(f"{scene.home.cluster}:a").get("/x", expect=503).body == b"Not available.\n"
+    scene.site("a", scene.echo.url)
+    ready = scene.reach("a", "Ready")
+    assert (ready["spec"]["URL"], ready["metadata"]["labels"]["tenancy.kcp.io/phase"]) == (scene.echo.url, "Ready")
+    assert "cluster" not in ready["spec"]
+    condition = next(each for each in ready["status"]["conditions"] if each["type"] == "WorkspaceMountReady")
+    assert condition["status"] == "True"
+    scene.home.delete(f"{SITES}/a")
+    gone = scene.reach("a", "Unavailable")
+    assert [each["reason"] for each in gone["status"]["conditions"] if each["type"] == "WorkspaceMountReady"] == [
+        "MountObjectNotFound"
+    ]
+    scene.home.delete(f"{WORKSPACES}/a")
+    eventually(lambda: scene.home.send("GET", f"{WORKSPACES}/a").code == 404, "the mount is gone")
+
+
+def test_only_what_is_marked_is_mounted(scene: Scene) -> None:
+    scene.site("unmarked", scene.echo.url, annotations={})
+    scene.mount("unmarked", "unmarked", "Unavailable")
+    conditions = scene.home.get(f"{WORKSPACES}/unmarked").json["status"]["conditions"]
+    assert "MountAnnotationInvalid" in [each.get("reason") for each in conditions]
+    scene.mount("nothing", "unmarked", "Unavailable", kind="Nothing")
+
+
+def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
+    scene.site("b", scene.echo.url)
+    there = scene.mount("b", "b")
+    there.token = "whatever-the-other-side-takes"
+    more = {"X-Remote-User": "root", "X-Remote_Group": "system:masters", "X-Forwarded-For": "1.2.3.4", "X-Kept": "yes",
+            "Connection": "keep-alive, x-hop", "X-Hop": "1", "Impersonate-User": "somebody"}  # fmt: skip
+    answer = there.send("POST", "/api/v1/things?watch=1&x=%2F", b'{"a":1}', headers=more)
+    found, headers = answer.json, dict(answer.json["headers"])
+    assert (answer.code, answer.header("x-own"), answer.header("keep-alive")) == (200, "1", "")
+    assert (found["method"], found["path"], found["body"]) == (
+        "POST", "/base/api/v1/things?watch=1&x=%2F", '{"a":1}',
+    )  # fmt: skip
+    assert (headers["authorization"], headers["x-kept"]) == ("Bearer whatever-the-other-side-takes", "yes")
+    assert headers["impersonate-user"] == "somebody"
+    assert not {name for name in headers if name.startswith(("x-remote", "x-forwarded", "x-hop"))}
+    assert found["certificate"] == []
+    assert there.send("GET", "/teapot").code == 418
+    assert there.send("HEAD", "/api").body == b""
+
+
+def test_a_stream_arrives_as_it_is_sent_and_is_cut_where_it_is_cut(scene: Scene) -> None:
+    scene.site("c", scene.echo.url)
+    there = scene.mount("c", "c")
+    for path in ("/stream", "/stream/cut"):
+        scene.echo.going_on.clear()
+        connection = there.open()
+        connection.request("GET", there.prefix + path, headers=there.headers())
+        response = connection.getresponse()
+        assert response.readline() == b"first\n"
+        scene.echo.going_on.set()
+        if path == "/stream":
+            assert response.read() == b"second\n"
+        else:
+            with pytest.raises((http.client.IncompleteRead, OSError)):
+                response.read()
+        connection.close()
+
+
+def test_another_shard_is_worked_in_through_a_mount(scene: Scene, second: ShardProcess) -> None:
+    scene.site("d", f"{second.url}/clusters/root")
+    there = scene.mount("d", "d")
+    there.token = "carol-token"
+    there.post(CONFIGMAPS, configmap("over-there", {"k": "v"}))
+    assert Api(second, "root").get(f"{CONFIGMAPS}/over-there").json["data"] == {"k": "v"}
+    revision = there.get(CONFIGMAPS).json["metadata"]["resourceVersion"]
+    with there.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={revision}") as events:
+        Api(second, "root").patch(f"{CONFIGMAPS}/over-there", {"data": {"k": "w"}})
+        assert events.next().object["data"] == {"k": "w"}
+    # Who is somebody here is nobody there.
+    there.token = scene.root.token
+    there.get(CONFIGMAPS, expect=401)
+    # What lies below a mount is not ours to find.
+    scene.home.at(f"{scene.home.cluster}:d:below").get(CONFIGMAPS, expect=403)
+
+
+def test_an_address_that_must_not_be_called_is_not_called(
+    second: ShardProcess, echo: Echo, tmp_path: Path, flags: list[str]
+) -> None:
+    with ShardProcess(tmp_path, *flags[2:]) as shard:
+        scene = Scene(Api(shard, "root"), echo)
+        for name, url in (("loop", echo.url), ("plain", "http://192.0.2.1/"), ("own", f"{shard.url}/clusters/root")):
+            scene.site(name, url)
+            status = scene.mount(name, name).get("/api", expect=503).json
+            assert "the mounted workspace cannot be reached" in status["message"]
+
+
+def test_without_the_gate_there_are_no_mounts(flags: list[str], echo: Echo, tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, *flags, "--feature-gates", "WorkspaceMounts=false") as shard:
+        scene = Scene(Api(shard, "root"), echo)
+        scene.site("e", echo.url)
+        scene.mount("e", "e").get("/api", expect=403)
+
+
+def test_with_a_certificate_we_say_for_whom_we_ask(
+    flags: list[str], echo: Echo, authority: Pair, tmp_path: Path
+) -> None:
+    pair = make_client(authority, "atoll-proxy", ())
+    (tmp_path / "proxy.crt").write_bytes(pair.certificate)
+    (tmp_path / "proxy.key").write_bytes(pair.key)
+    files = ["--mount-proxy-client-cert-file", str(tmp_path / "proxy.crt"),
+             "--mount-proxy-client-key-file", str(tmp_path / "proxy.key")]  # fmt: skip
+    with ShardProcess(tmp_path, *flags, *files) as shard:
+        scene = Scene(Api(shard, "root"), echo)
+        scene.site("f", echo.url)
+        there = scene.mount("f", "f")
+        there.token = "alice-token"
+        found = there.get("/api").json
+        said = [pair for pair in found["headers"] if pair[0].startswith("x-remote")]
+        assert found["certificate"] == ["atoll-proxy"]
+        # Power here is no power there.
+        assert said == [
+            ["x-remote-group", "system:authenticated"], ["x-remote-group", "team-a"], ["x-remote-user", "alice"],
+        ]  # fmt: skip
+        assert not {"authorization", "cookie"} & {name for name, _ in found["headers"]}
+        there.token = ""
+        there.get("/api", expect=401)
+        there.token = "nobody-knows-it"
+        there.get("/api", expect=401)
+        there.token = "bob-token"
+        there.get("/api", headers={"X-Remote-User": "alice"}, expect=401)
+        path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        there.token = scene.home.post(path, body).json["status"]["token"]
+        user = dict(there.get("/api").json["headers"])["x-remote-user"]
+        assert user.startswith("system:kcp:serviceaccount:")
+        assert user.endswith(":default:default")

@@ -1,0 +1,178 @@
+"""The matrix of who may do what: cells generated from discovery, judged by a model of RBAC that knows nothing of ours.
+
+A cell is a route, a verb, a caller and the form of the URL. `allowed` says what the model expects; `tried` what the
+server does: a request that authorization lets through comes back with anything but 401 and 403, as its body is empty
+and its name is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from harness.api import Api, workspace_under
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH",
+           "delete": "DELETE", "deletecollection": "DELETE"}  # fmt: skip
+#: What Kubernetes gives everybody with a name on paths that are no resources, inside a workspace that lets them in.
+DISCOVERY = ("/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi", "/version")
+PUBLIC = ("/healthz", "/livez", "/readyz")
+PATHS = ("/", "/api", "/api/v1", "/apis", "/apis/apps", "/version", "/openapi/v2", "/openapi/v3", "/healthz", "/readyz",
+         "/livez", "/metrics", "/logs", "/debug/pprof", "/nothing", "/openid/v1/jwks")  # fmt: skip
+#: Written by the system alone, whatever a workspace's own roles say; each with the verbs that are left.
+SYSTEMS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("apis.kcp.io", "apibindings/status"): (),
+    ("apis.kcp.io", "apiexports/status"): (),
+    ("tenancy.kcp.io", "workspaces/status"): ("get",),
+    ("tenancy.kcp.io", "workspacetypes/status"): ("get",),
+    ("core.kcp.io", "logicalclusters"): ("get", "list", "watch", "create", "update", "patch", "delete"),
+}
+#: What everybody with a name may ask about himself.
+ABOUT_ONESELF = {
+    ("authorization.k8s.io", "selfsubjectaccessreviews"), ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+}  # fmt: skip
+MEMBERS_RULES = ({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+                 {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]})  # fmt: skip
+CALLERS = ("anonymous", "stranger", "member", "admin", "robot", "forged", "borrowed")
+
+
+class Route(NamedTuple):
+    """A resource with a verb, or a path of its own (`resource` empty)."""
+
+    group: str
+    resource: str
+    verb: str
+    path: str
+
+    def url(self) -> str:
+        query = {"watch": "?watch=1&timeoutSeconds=1", "list": "?limit=1"}.get(self.verb, "")
+        return self.path + (query if self.resource and self.verb in {"list", "watch"} else "?dryRun=All")
+
+
+class Caller(NamedTuple):
+    """A token and headers to send."""
+
+    token: str
+    headers: dict[str, str]
+
+
+class Town:
+    """A workspace with a member and an administrator, and a neighbour whose service account has all rights there."""
+
+    def __init__(self, root: Api) -> None:
+        self.root, self.here = root, root.at(workspace_under(root))
+        neighbour = root.at(workspace_under(root))
+        subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+        _bind(neighbour, "cluster-admin", subject)
+        # The same name as a user, and as an account of this workspace, has all rights here: neither is the neighbour's.
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+        robot = str(neighbour.post(path, request).json["status"]["token"])
+        self.here.post(f"{RBAC}/clusterroles", {"metadata": {"name": "member"}, "rules": list(MEMBERS_RULES)})
+        _bind(self.here, "member", _user("alice"))
+        _bind(self.here, "system:kcp:workspace:access", _user("alice"))
+        _bind(self.here, "cluster-admin", _user("helper"))
+        found = self.here.get("/apis/core.kcp.io/v1alpha1/logicalclusters/cluster").json
+        self.cluster = str(found["metadata"]["annotations"]["kcp.io/cluster"])
+        borrowed = {"Impersonate-User": "helper", "Impersonate-Group": "system:masters"}
+        self.callers = {
+            "anonymous": Caller("", {}), "stranger": Caller("nobody-token", {}), "member": Caller("alice-token", {}),
+            "admin": Caller("helper-token", {}), "robot": Caller(robot, {}),
+            "forged": Caller("nobody-token", {"X-Remote-User": "helper", "X-Remote-Group": "system:masters"}),
+            "borrowed": Caller("helper-token", borrowed),
+        }  # fmt: skip
+
+    def routes(self) -> Iterator[Route]:
+        """Everything that discovery lists, and what it does not list."""
+        groups = ["/api/v1"] + [
+            f"/apis/{version['groupVersion']}"
+            for group in self.here.get("/apis").json["groups"] for version in group["versions"]
+        ]  # fmt: skip
+        for prefix in groups:
+            group = prefix.split("/")[2] if prefix.startswith("/apis/") else ""
+            for resource in self.here.get(prefix).json["resources"]:
+                yield from _routes_of(prefix, group, resource)
+        yield from (Route("", "", "get", path) for path in PATHS)
+        yield from (Route("", "", verb, "/api") for verb in ("create", "update", "delete"))
+
+    def sender(self, caller: str, prefix: str) -> Api:
+        token, headers = self.callers[caller]
+        api = Api(self.root.shard, user="", token=token)
+        api.prefix = prefix
+        plain = api.headers
+        api.headers = lambda accept="", more=None: {**plain(accept, more), **headers}  # type: ignore[method-assign]
+        return api
+
+
+def _routes_of(prefix: str, group: str, resource: dict[str, Any]) -> Iterator[Route]:
+    name, _, subresource = resource["name"].partition("/")
+    space = "/namespaces/default" if resource["namespaced"] else ""
+    for verb in resource["verbs"]:
+        one = verb in {"get", "update", "patch", "delete"} or subresource
+        path = f"{prefix}{space}/{name}" + ("/nobodys" if one else "") + (f"/{subresource}" if subresource else "")
+        yield Route(group, resource["name"], verb, path)
+
+
+def _user(name: str) -> dict[str, str]:
+    return {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
+
+
+def _bind(api: Api, role: str, subject: dict[str, str]) -> None:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    body = {"metadata": {"generateName": "given-"}, "subjects": [subject], "roleRef": reference}
+    api.post(f"{RBAC}/clusterrolebindings", body)
+
+
+def allowed(caller: str, route: Route) -> bool:
+    """What the model says of a request inside the workspace."""
+    if caller in {"forged", "borrowed"}:
+        return False
+    if route.path in PUBLIC and route.verb == "get":
+        return True
+    if caller in {"anonymous", "stranger", "robot"}:
+        return False
+    if not route.resource:
+        return caller == "admin" or (route.verb == "get" and any(_below(route.path, each) for each in DISCOVERY))
+    left = SYSTEMS.get((route.group, route.resource))
+    if left is not None and route.verb not in left:
+        return False
+    if caller == "admin" or ((route.group, route.resource) in ABOUT_ONESELF and route.verb == "create"):
+        return True
+    return any(_grants(rule, route) for rule in MEMBERS_RULES)
+
+
+def _below(path: str, top: str) -> bool:
+    return path == top or path.startswith(f"{top}/")
+
+
+def _grants(rule: dict[str, list[str]], route: Route) -> bool:
+    verbs, groups, resources = rule["verbs"], rule["apiGroups"], rule["resources"]
+    return (route.verb in verbs or "*" in verbs) and route.group in groups and route.resource in resources
+
+
+def tried(api: Api, route: Route) -> bool:
+    """Whether the server lets a request through to what it asks for."""
+    if route.verb == "watch":
+        connection = api.open()
+        connection.request("GET", api.prefix + route.url(), headers=api.headers())
+        code = connection.getresponse().status
+        connection.close()
+    else:
+        body = {} if route.verb in {"create", "update", "patch"} else None
+        code = api.send(METHODS[route.verb], route.url(), body).code
+    return code not in {401, 403}
+
+
+def mistakes(
+    town: Town, prefix: str, callers: tuple[str, ...] = CALLERS, only: tuple[str, ...] | None = None
+) -> Iterator[str]:
+    """Cells in which the server and the model differ. With `only` nobody is expected to get more than these paths."""
+    for caller in callers:
+        api = town.sender(caller, prefix)
+        for route in town.routes():
+            expected = allowed(caller, route) and (only is None or route.path in only)
+            if tried(api, route) != expected:
+                yield f"{caller}: {route.verb} {prefix}{route.url()} expected {expected}"
+        api.close()

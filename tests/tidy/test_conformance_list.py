@@ -1,0 +1,38 @@
+"""The list of conformance specs names tests that exist, and leaves no spec without a test or a reason."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+ROWS = [
+    [cell.strip() for cell in line.strip().strip("|").split("|")]
+    for line in (TESTS / "CONFORMANCE.md").read_text().splitlines()
+    if line.startswith("|") and not line.startswith(("|---", "| Spec |"))
+]
+NAMED = sorted({name for row in ROWS for name in re.findall(r"`([^`]+::[^`]+)`", row[1])})
+
+
+@cache
+def functions_of(file: str) -> frozenset[str]:
+    tree = ast.parse((TESTS / file).read_text())
+    return frozenset(
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )  # fmt: skip
+
+
+def test_every_spec_has_a_test_or_says_what_it_waits_for() -> None:
+    assert len(ROWS) > 60
+    assert not [row for row in ROWS if len(row) != 2 or not ("::" in row[1] or row[1].startswith("*later*: "))]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_test_named_exists(name: str) -> None:
+    file, _, function = name.partition("::")
+    assert function.startswith("test_")
+    assert function in functions_of(file), f"{function} is not in tests/{file}"

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from atoll.machinery.process import slices
+from atoll.machinery.process.slices import run_sliced
+
+Pause = Callable[[], None]
+
+
+def _burn(pause: Pause, cpu_s: float) -> str:
+    """Compute for so long, asking to pause every little while."""
+    start = time.thread_time()
+    while time.thread_time() - start < cpu_s:
+        pause()
+    return "done"
+
+
+async def test_a_short_computation_runs_on_the_loop_itself() -> None:
+    def work(_pause: Pause) -> int:
+        return threading.get_ident()
+
+    assert await run_sliced(work, 1) == threading.get_ident()
+
+
+async def test_a_long_computation_is_started_anew_on_a_thread_and_gives_its_result() -> None:
+    threads: list[int] = []
+
+    def work(pause: Pause) -> str:
+        threads.append(threading.get_ident())
+        return _burn(pause, 0.05)
+
+    assert await run_sliced(work, 30) == "done"
+    assert len(threads) == 2
+    assert threads[0] == threading.get_ident() != threads[1]
+
+
+async def test_the_loop_goes_on_between_slices() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    await run_sliced(lambda pause: _burn(pause, 0.1), 30)
+    counter.cancel()
+    assert turns >= 5
+
+
+async def test_the_loop_and_the_thread_never_run_at_the_same_time() -> None:
+    inside = False
+    seen: list[bool] = []
+
+    def work(pause: Pause) -> None:
+        nonlocal inside
+        start = time.thread_time()
+        while time.thread_time() - start < 0.05:
+            inside = True
+            inside = False
+            pause()
+
+    async def watch() -> None:
+        while True:
+            seen.append(inside)
+            await asyncio.sleep(0)
+
+    watcher = asyncio.create_task(watch())
+    await run_sliced(work, 30)
+    watcher.cancel()
+    assert seen
+    assert not any(seen)
+
+
+async def test_a_computation_is_cut_at_its_deadline_and_its_thread_ends() -> None:
+    before = threading.active_count()
+    with pytest.raises(TimeoutError):
+        await run_sliced(lambda pause: _burn(pause, 60), 0.05)
+    assert threading.active_count() == before
+
+
+async def test_a_cancelled_caller_takes_the_thread_with_it() -> None:
+    before = threading.active_count()
+    task = asyncio.create_task(run_sliced(lambda pause: _burn(pause, 60), 60))
+    while threading.active_count() == before:  # noqa: ASYNC110 - a thread sets no event
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert threading.active_count() == before
+
+
+async def test_the_computations_own_error_comes_out() -> None:
+    def work(pause: Pause) -> None:
+        _burn(pause, 0.02)
+        raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own"):
+        await run_sliced(work, 30)
+
+
+async def test_a_computation_that_catches_all_exceptions_is_stopped_all_the_same() -> None:
+    def work(pause: Pause) -> None:
+        while True:
+            try:
+                pause()
+            except Exception:
+                continue
+
+    with pytest.raises(TimeoutError):
+        await run_sliced(work, 0.05)
+
+
+async def test_no_more_than_the_slots_run_at_once() -> None:
+    running: set[int] = set()
+    most = 0
+
+    def work(pause: Pause) -> None:
+        nonlocal most
+        me = id(pause)
+        start = time.thread_time()
+        while time.thread_time() - start < 0.03:
+            if threading.current_thread() is not threading.main_thread():
+                running.add(me)
+                most = max(most, len(running))
+            pause()
+        running.discard(me)
+
+    await asyncio.gather(*(run_sliced(work, 60) for _ in range(6)))
+    assert 1 <= most <= slices.SLOTS
+
+
+async def test_waiting_for_a_slot_counts_towards_the_deadline() -> None:
+    held = [asyncio.create_task(run_sliced(lambda pause: _burn(pause, 60), 60)) for _ in range(slices.SLOTS)]
+    before = threading.active_count()
+    while threading.active_count() < before + slices.SLOTS:  # noqa: ASYNC110 - a thread sets no event
+        await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await run_sliced(lambda pause: _burn(pause, 60), 0.05)
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
