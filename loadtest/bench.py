@@ -57,11 +57,11 @@ def config_map(name: str, generate: bool = False, **data: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": FILLING, **data}}
 
 
-def workspace(name: str) -> Object:
-    """A Workspace of the usual type."""
+def workspace(name: str, type: str = "universal") -> Object:
+    """A Workspace of a type of root."""
     return {
         "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
-        "spec": {"type": {"name": "universal", "path": "root"}},
+        "spec": {"type": {"name": type, "path": "root"}},
     }  # fmt: skip
 
 

@@ -73,11 +73,11 @@ class Poster:
         self._connection.send(self._origin.request(method, path, encode_json(body) if body is not None else b""))
         return await self._status
 
-    async def make(self, parent: str, name: str) -> tuple[float, str]:
+    async def make(self, parent: str, name: str, type: str = "universal") -> tuple[float, str]:
         """POST a workspace and wait until it is Ready: seconds, and its logical cluster."""
         ready = self._ready.expect(name)
         began = time.perf_counter()
-        status = await self.send("POST", f"/clusters/{parent}{WORKSPACES.path()}", workspace(name))
+        status = await self.send("POST", f"/clusters/{parent}{WORKSPACES.path()}", workspace(name, type))
         if status != 201:
             raise RuntimeError(f"POST of a workspace was answered {status}")
         async with asyncio.timeout(TIMEOUT_S):

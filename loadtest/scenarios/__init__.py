@@ -6,6 +6,6 @@ bounded: `bench.size(quick, full)`.
 
 #: In the order of the table of budgets.
 ORDER = (
-    "start", "idle", "memory", "get", "create", "apply", "list", "watch", "workspace", "deletion", "event",
-    "definitions", "cel",
+    "start", "idle", "memory", "get", "create", "apply", "list", "watch", "workspace", "initializer", "homes",
+    "deletion", "event", "definitions", "cel",
 )  # fmt: skip

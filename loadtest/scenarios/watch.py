@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from itertools import count
 from typing import cast
 
 from atoll.machinery.client.client import Client
@@ -21,7 +22,7 @@ from loadtest.server import Cost, Server
 PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
 STAMP = b'"stamp":"'
 MERGE = "application/merge-patch+json"
-WRITES_A_SECOND, WRITERS = 50, 8
+WRITES_A_SECOND, WRITERS = 50, 32
 
 
 class Audience:
@@ -53,7 +54,8 @@ class Watcher(asyncio.Protocol):
 async def run(bench: Bench) -> list[Row]:
     watchers, seconds = bench.size(1000, 1000), bench.size(5, 20)
     async with bench.server() as server, server.client() as client:
-        await client.create(CONFIG_MAPS, config_map("hot", stamp="0"), "default")
+        for name in ("hot", *map(_name, range(2 * WRITERS))):
+            await client.create(CONFIG_MAPS, config_map(name, stamp="0"), "default")
         audience = Audience()
         opened = await _open(server, client, audience, watchers)
         paced = await _paced(server, audience, seconds)
@@ -70,11 +72,11 @@ async def run(bench: Bench) -> list[Row]:
     ]  # fmt: skip
 
 
-async def _open(server: Server, client: Client, audience: Audience, count: int) -> list[asyncio.Transport]:
+async def _open(server: Server, client: Client, audience: Audience, watchers: int) -> list[asyncio.Transport]:
     found = await client.list(CONFIG_MAPS, "default")
     revision = found["metadata"]["resourceVersion"]
     request = server.origin.request("GET", f"{PATH}?watch=1&resourceVersion={revision}")
-    return await connect(server.origin, count, lambda: Watcher(audience, request))
+    return await connect(server.origin, watchers, lambda: Watcher(audience, request))
 
 
 async def _paced(server: Server, audience: Audience, seconds: int) -> tuple[float, float]:
@@ -93,7 +95,7 @@ async def _paced(server: Server, audience: Audience, seconds: int) -> tuple[floa
 
 
 async def _flat_out(server: Server, audience: Audience, seconds: int) -> tuple[float, float]:
-    """The same with writes in a closed loop of a few clients."""
+    """The same with writes in a closed loop of many clients, each object written by one at a time."""
     audience.events = 0
     with Cost(server) as cost:
         await closed_loop(server.origin, _patches(server.origin), WRITERS, seconds)
@@ -114,5 +116,9 @@ def _patch() -> dict[str, object]:
 
 
 def _patches(origin: Origin) -> Iterator[bytes]:
-    while True:
-        yield origin.request("PATCH", f"{PATH}/hot", encode_json(_patch()), MERGE)
+    for number in count():
+        yield origin.request("PATCH", f"{PATH}/{_name(number)}", encode_json(_patch()), MERGE)
+
+
+def _name(number: int) -> str:
+    return f"hot-{number % (2 * WRITERS)}"

@@ -135,10 +135,10 @@ def early_bookmark() -> None:
 
     sent = Watch._send_changes
 
-    def send(watch: Any, exchange: Any, changes: list[Any]) -> None:
+    async def send(watch: Any, exchange: Any, changes: list[Any]) -> None:
         if len(changes) > 1:
             watch._write(exchange, frames.bookmark(watch._call.kind, watch._form, changes[-1].revision))
-        sent(watch, exchange, changes)
+        await sent(watch, exchange, changes)
 
     Watch._send_changes = send  # type: ignore[method-assign]
 

@@ -15,11 +15,13 @@ from atoll.machinery.kcp import mounts
 from atoll.machinery.kcp.shapes import CLUSTER
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 
+MAX_MOUNTED = 8192
 _MARK = f'"{mounts.IS_MOUNT}"'.encode()
 
 
@@ -31,6 +33,8 @@ class MountController:
 
     def __init__(self, loopback: Loopback, facts: Facts) -> None:
         self._loopback, self._type = loopback, facts.identities.workspaces
+        #: Objects that are mounted: one that loses its mark is told by nothing else.
+        self._mounted: LruCache[ObjectKey, bool] = LruCache(MAX_MOUNTED)
 
     def watches(self, type: ResourceType) -> bool:
         return True
@@ -39,7 +43,7 @@ class MountController:
         if entry.key.type == self._type:
             if entry.operation is not Operation.DELETED and b'"mount"' in entry.value:
                 yield entry.key.cluster, entry.key.name
-        elif _MARK in entry.value:
+        elif _MARK in entry.value or (len(self._mounted) and self._mounted.get(entry.key)):
             yield from self._of(Scope(self._type, entry.key.cluster))
 
     def all_keys(self) -> Iterable[Hashable]:
@@ -76,6 +80,10 @@ class MountController:
         for kind in kinds:
             if (kind.api_version, kind.kind) == (reference.api_version, reference.kind):
                 namespace = reference.namespace if kind.namespaced else ""
-                record = view.get(ObjectKey(kind.type, cluster, namespace, reference.name))
-                return decode(record.value) if record is not None else None
+                key = ObjectKey(kind.type, cluster, namespace, reference.name)
+                record = view.get(key)
+                if record is None:
+                    return None
+                self._mounted.put(key, True)
+                return decode(record.value)
         return None

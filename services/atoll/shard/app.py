@@ -19,7 +19,6 @@ from atoll.controllers.facts import Facts, Identities
 from atoll.controllers.registry import controllers
 from atoll.machinery.apiserver.audit import AuditLog
 from atoll.machinery.apiserver.authentication.keys import jwks, openid_configuration
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.call import View
@@ -48,7 +47,7 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
-from atoll.shard import bootstrap, issuers
+from atoll.shard import bootstrap, issuers, serviceaccounts
 from atoll.shard.admission.plugins import plugins
 from atoll.shard.config import ShardConfig, feature_gates
 from atoll.shard.escalation import Escalation
@@ -94,7 +93,7 @@ class ShardApp:
 
     def _foreign(self) -> Foreign:
         """Issuers beside ourselves."""
-        audiences, file = Issuers().audiences, self.config.authentication_config
+        audiences, file = serviceaccounts.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
         if not feature_gates(self.config.feature_gates).get("WorkspaceAuthentication", True):
             return Foreign(found)
@@ -128,7 +127,7 @@ class ShardApp:
     def pipeline(self) -> Pipeline:
         """The handler of every listener."""
         keys = self.identity.keys
-        issuer = openid_configuration(self.identity.issuers.names[0], f"{self.url}/openid/v1/jwks")
+        issuer = openid_configuration(self.identity.issuers.names[0], f"{self.url}/openid/v1/jwks", keys)
         fixed = Fixed(version(), issuer, jwks(keys))
         documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
         observer = Observing(RequestMetrics(self.registry), self.audit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,6 +22,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_WORKERS = 64
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,128}")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
+#: Bounds of the longest life of service account tokens, as Kubernetes has them.
+MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
 
 
 class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,11 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     mount_proxy_client_key_file: str = ""
     mount_proxy_ca_file: str = ""
     list_window: int = 300
+    service_account_issuer: tuple[str, ...] = ()
+    service_account_signing_key_file: str = ""
+    service_account_key_file: tuple[str, ...] = ()
+    service_account_max_token_expiration: str = ""
+    api_audiences: tuple[str, ...] = ()
     requestheader_client_ca_file: str = ""
     requestheader_allowed_names: str = ""
     requestheader_username_headers: str = "X-Remote-User"
@@ -61,7 +70,7 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         "secure_port": "HTTPS port; 0 picks a free one",
         "shard_name": "name of this shard, one DNS label",
         "token_auth_file": "CSV file with token,user,uid,groups",
-        "client_ca_file": "PEM file with authorities of client certificates",
+        "client_ca_file": "PEM file with authorities of client certificates, read anew on change",
         "authentication_config": "file with an AuthenticationConfiguration (OpenID Connect), read anew on change",
         "audit_log_path": "file for audit events; - is standard output",
         "feature_gates": "comma separated Gate=true|false",
@@ -73,7 +82,13 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         "log_level": "debug, info, warning or error",
         "allow_any_filesystem": "accept network and temporary file systems",
         "egress_allow_cidr": "comma separated networks that webhooks may be in, though they are loopback or our own",
-        "requestheader_client_ca_file": "PEM file with authorities of proxies that name users in headers",
+        "service_account_issuer": "issuer of service account tokens; those named after the first are accepted too",
+        "service_account_signing_key_file": "PEM file with the private key that signs them, in place of sa.key",
+        "service_account_key_file": "PEM file with keys whose tokens count as well, as that of the last signing key",
+        "service_account_max_token_expiration": "longest life of a requested token, as in 24h; empty: no bound",
+        "api_audiences": "audiences that tokens for this server have; empty: the issuers",
+        "requestheader_client_ca_file": "PEM file with authorities of proxies that name users in headers, read anew"
+        " on change",
         "requestheader_allowed_names": "comma separated common names of such proxies; empty: any that is signed",
         "requestheader_username_headers": "comma separated headers that name the user",
         "requestheader_group_headers": "comma separated headers that name groups",
@@ -89,6 +104,7 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError with what is wrong."""
         self._check_headers()
+        self._check_service_accounts()
         if not self.root_directory:
             raise ValueError("root-directory must not be empty")
         if not 0 <= self.secure_port <= 65535:
@@ -117,6 +133,25 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Groups whose members may have a home workspace; none where there are no homes."""
         groups = tuple(filter(None, (part.strip() for part in self.home_workspaces_home_creator_groups.split(","))))
         return groups if self.enable_home_workspaces else ()
+
+    def _check_service_accounts(self) -> None:
+        """As kube-apiserver: an issuer with a colon is a URL, a bound is sensible. Raises ValueError."""
+        for issuer in self.service_account_issuer:
+            if not issuer or (":" in issuer and not urlsplit(issuer).scheme):
+                raise ValueError(f"service-account-issuer {issuer!r} is not a URL")
+        life_s = self.max_token_life_s
+        if life_s and not MIN_TOKEN_LIFE_S <= life_s <= MAX_TOKEN_LIFE_S:
+            raise ValueError("service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
+
+    @property
+    def max_token_life_s(self) -> int:
+        """Seconds; 0 for no bound. Raises ValueError."""
+        text = self.service_account_max_token_expiration
+        found = _DURATION.fullmatch(text)
+        if found is None:
+            raise ValueError(f"service-account-max-token-expiration {text!r} is not a duration as in 24h or 1h30m0s")
+        hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return hours * 3600 + minutes * 60 + seconds
 
     def _check_headers(self) -> None:
         """Identity headers must be names, and one must name the user. Raises ValueError."""

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.rest import present
 from atoll.machinery.kcp import shapes, workspace
 from atoll.machinery.kcp.types import TypeReference, TypeRefused, forbidden, resolve
 from atoll.machinery.meta import hashes, paths, times
-from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.names import ROOT, ObjectKey, is_path_segment
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import Details, TooManyRequests
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
@@ -80,7 +80,7 @@ class Homes:
         return workspace.Plan(
             workspace={"metadata": {"name": HOME, "annotations": {shapes.OWNER: owner_annotation(user)}}},
             parent_cluster="",
-            path=paths.join(PARENT, user.name),
+            path=_path(user.name),
             cluster=hashes.home_cluster_name(user.name),
             resolution=resolve(TYPE, {}, lambda path, name: self._facts.workspace_type(view, path, name)),
             shard=self._shard,
@@ -88,6 +88,11 @@ class Homes:
             now=times.now(),
             new_uid=new_uid,
         )
+
+
+def _path(name: str) -> str:
+    """`user:<name>`; the cluster's own name for whom that would be no path, or one below the home of another."""
+    return paths.join(PARENT, name) if is_path_segment(name) else hashes.home_cluster_name(name)
 
 
 def _home_of(view: View, user: User) -> Object | None:

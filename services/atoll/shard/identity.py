@@ -6,6 +6,7 @@ alone, and a later start goes on with it.
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import msgspec
@@ -16,13 +17,15 @@ from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.headers import HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.issuing import TokenIssuer
-from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
+from atoll.machinery.apiserver.authentication.keys import KeySet
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
 from atoll.machinery.apiserver.authentication.tokens import KnownTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.tls import server_context
+from atoll.shard import serviceaccounts
 from atoll.shard.config import ShardConfig, comma_separated
 from atoll.shard.kubeconfig import kept_admin_token
 
@@ -47,9 +50,10 @@ class Credentials(msgspec.Struct, frozen=True):
     users: dict[bytes, User]
 
     @property
-    def accepted_ca_pem(self) -> bytes:
-        """What a connection may present a certificate of; which of them it was decides what it is good for."""
-        return b"\n".join(pem for pem in (self.client_ca_pem, self.proxy_ca_pem) if pem)
+    def context(self) -> ssl.SSLContext:
+        """What connections are served by; which of the CAs signed a certificate decides what it is good for."""
+        pems = (self.client_ca_pem, self.proxy_ca_pem)
+        return server_context(self.serving, b"\n".join(pem for pem in pems if pem))
 
 
 def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
@@ -63,20 +67,24 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
         serving = pki.serving_in(root, SERVING, ca, names)
     except pki.PkiError as error:
         raise CredentialsRefused(str(error)) from error
-    keys = load_keys(pki.rsa_key_in(root / "sa.key"))
+    try:
+        keys = serviceaccounts.keys(config)
+    except serviceaccounts.KeyRefused as error:
+        raise CredentialsRefused(str(error)) from error
     if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
     users = _known_users(config.token_auth_file)
-    clients, proxies = _authorities(config.client_ca_file), _authorities(config.requestheader_client_ca_file)
+    clients, proxies = authorities(config.client_ca_file), authorities(config.requestheader_client_ca_file)
     return Credentials(ca, serving, keys, tokens, clients, proxies, users)
 
 
-def _authorities(file: str) -> bytes:
+def authorities(file: str) -> bytes:
+    """The CA certificates of a PEM file, none without one. Raises CredentialsRefused, OSError."""
     if not file:
         return b""
     pem = Path(file).read_bytes()
     try:
-        pki.pem_to_der(pem)
+        pki.check_authorities(pem)
     except ValueError as error:
         raise CredentialsRefused(f"{file} holds no PEM certificate") from error
     return pem
@@ -95,6 +103,7 @@ class Identity(msgspec.Struct, frozen=True):
     """The assembled parts."""
 
     authenticator: Authenticator
+    certificates: Certificates
     bearers: Bearers
     issuer: TokenIssuer
     issuers: Issuers
@@ -110,7 +119,7 @@ class Foreign(msgspec.Struct, frozen=True):
 
 def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: Foreign) -> Identity:
     """The authenticator of a shard."""
-    issuers = Issuers()
+    issuers = serviceaccounts.issuers(config)
     sources: list[TokenSource] = []
     if credentials.tokens is not None:
         sources.append(KnownTokens(credentials.tokens.users, issuers.audiences))
@@ -125,9 +134,8 @@ def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authoriz
     )
     headers = RequestHeaders(_header_names(config))
     authenticator = Authenticator(bearers, certificates, Impersonator(authorizer), headers)
-    return Identity(authenticator, bearers, TokenIssuer(credentials.keys, issuers), issuers, credentials.keys)
-
-
+    tokens = TokenIssuer(credentials.keys, issuers, config.max_token_life_s)
+    return Identity(authenticator, certificates, bearers, tokens, issuers, credentials.keys)
 
 
 def _header_names(config: ShardConfig) -> HeaderNames:

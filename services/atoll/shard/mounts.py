@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from atoll.machinery.apiserver.authentication.headers import canonical
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, global_name, is_service_account
+from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, global_name, is_service_account
 from atoll.machinery.apiserver.authorization.groups import is_privileged
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.egress import EgressError
@@ -65,8 +65,12 @@ class Mounts:
             request.code = await self._forwarder.forward(request.exchange, url, rest, headers)
         except EgressError as error:
             fail(request, ServiceUnavailable(f"the mounted workspace cannot be reached: {error}"))
-            return
-        request.done()
+        except BaseException:
+            # The client left, or the answer could not be passed on: told all the same.
+            request.done()
+            raise
+        else:
+            request.done()
 
 
 def _passed_on(headers: Mapping[str, list[str]], dropped: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -76,7 +80,8 @@ def _passed_on(headers: Mapping[str, list[str]], dropped: tuple[str, ...]) -> li
 
 def _spoken_for(user: User) -> list[tuple[str, str]]:
     """The headers that say for whom we ask. Power that a name has here is not taken along. Raises Unauthorized."""
-    if AUTHENTICATED not in user.groups:
+    if AUTHENTICATED not in user.groups or SCOPES in user.extra:
+        # Whoever is somebody in some clusters only would be somebody everywhere over there.
         raise Unauthorized
     name, home = user.name, user.extra.get(CLUSTER_NAME, ())
     if is_service_account(name):
@@ -88,4 +93,7 @@ def _spoken_for(user: User) -> list[tuple[str, str]]:
     for key, values in user.extra.items():
         if "kcp.io" not in key:
             found.extend((f"X-Remote-Extra-{quote(key, safe='')}", value) for value in values)
+    if not all(value == value.strip() and value.isprintable() for _, value in found):
+        # Over there it would be read without its spaces, and be somebody else's name or a group of power.
+        raise Unauthorized
     return found

@@ -13,7 +13,7 @@ import msgspec
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.hashes import home_cluster_name, root_path_label
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 
@@ -71,7 +71,8 @@ class PathIndex:
     def resolve(self, snapshot: View, workspace: str) -> str | None:
         """The cluster of a path; a single name or `system:...` is itself. None if the path leads nowhere."""
         if ":" not in workspace or workspace.startswith("system:"):
-            return workspace
+            # Nothing else ever stands in a key: not even masters write where no cluster can be.
+            return workspace if is_cluster_name(workspace) else None
         known = self._found.get(workspace)
         if known is not None and all(snapshot.revision_of(step.key) == step.revision for step in known):
             return known[-1].cluster

@@ -19,12 +19,13 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens
-from atoll.machinery.process import logging, tls
+from atoll.machinery.process import logging
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.remote_store import connect_store
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
+from atoll.shard.authorities import renew
 from atoll.shard.config import ShardConfig
 from atoll.shard.identity import load
 
@@ -57,20 +58,21 @@ async def serve(brief: Brief) -> None:
     try:
         credentials = load(brief.config, brief.names, tokens=brief.tokens)
         app = ShardApp(brief.config, store, credentials, brief.url)
-        context = tls.server_context(credentials.serving, credentials.accepted_ca_pem)
         app.ready_checks["workers"] = lambda: None if all_serve.is_set() else "not all workers serve"
-        server = Server(app.pipeline(), Limits(), context)
+        server = Server(app.pipeline(), Limits(), credentials.context)
         await server.start(brief.config.bind_address, brief.port, reuse_port=True)
         # What start-up made stays: the collector need not go through it again and again.
         gc.freeze()
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
         following = asyncio.create_task(app.resources.watches.follow())
-        ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following}
+        renewing = asyncio.create_task(renew(brief.config, credentials, app.identity.certificates, server.use))
+        ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following, renewing}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.ready_checks["shutdown"] = lambda: "process is shutting down"
         await server.drain(DRAIN_S)
         following.cancel()
+        renewing.cancel()
         await app.close()
     finally:
         await store.close()

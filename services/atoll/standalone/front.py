@@ -13,13 +13,13 @@ from pathlib import Path
 from atoll.machinery.apiserver.pipeline import Pipeline
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Details, ServiceUnavailable
-from atoll.machinery.process import tls
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
+from atoll.shard.authorities import renew
 from atoll.shard.config import ShardConfig
 from atoll.shard.identity import Credentials
 from atoll.shard.worker import Brief
@@ -52,7 +52,7 @@ class Front:
         self._server: Server | None = None
         self._reserved: socket.socket | None = None
         self._workers: Workers | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._following: list[asyncio.Task[None]] = []
 
     async def listen(self, port: int) -> int:
         """Take a port (0 picks one) and give it. Raises OSError if it is taken (with workers: and stays so)."""
@@ -60,15 +60,16 @@ class Front:
         if self._config.workers:
             self._reserved = await reserve_patiently(host, port)
             return int(self._reserved.getsockname()[1])
-        context = tls.server_context(self._credentials.serving, self._credentials.accepted_ca_pem)
-        self._server = Server(self._door, Limits(), context)
+        self._server = Server(self._door, Limits(), self._credentials.context)
         return await self._server.start(host, port)
 
     async def open(self, app: ShardApp, names: list[str], store: StoreOptions) -> None:
         """Let requests in: through the pipeline of this process, or by starting the workers."""
         if self._reserved is None:
             self._door.pipeline = app.pipeline()
-            self._following = asyncio.create_task(app.resources.watches.follow())
+            assert self._server is not None
+            renewing = renew(self._config, self._credentials, app.identity.certificates, self._server.use)
+            self._following = [asyncio.create_task(work) for work in (app.resources.watches.follow(), renewing)]
             return
         self._workers = Workers(self._store, self._config.workers, Path(self._config.root_directory))
         port = int(self._reserved.getsockname()[1])
@@ -81,8 +82,8 @@ class Front:
         """Finish what is under way and stop listening."""
         if self._server is not None:
             await self._server.drain(DRAIN_S)
-        if self._following is not None:
-            self._following.cancel()
+        for task in self._following:
+            task.cancel()
         if self._workers is not None:
             await self._workers.stop()
         if self._reserved is not None:

@@ -21,6 +21,7 @@ from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, effective, global_name
+from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_objects
 from atoll.machinery.apiserver.authorization.refusal import forbidden
@@ -36,7 +37,7 @@ from atoll.machinery.meta.names import ObjectKey, is_cluster_name
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError, NotFound, ServiceUnavailable, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.storage.contract import Snapshot
 
 #: `services`, the view, the initializer.
@@ -120,7 +121,8 @@ class LifecycleView:
             acting = _owner(found, cluster)
         if acting is None:
             raise forbidden(attributes_of(asked, caller, cluster), "nobody to act as in the workspace")
-        request.user, request.impersonator = acting, caller
+        request.user, request.impersonator = acting, request.impersonator or caller
+        request.lasting = False
         request.judge = self._judge_content(request, caller, name)
 
     def _judge_content(self, request: Request, caller: User, name: str) -> Judge:
@@ -164,7 +166,7 @@ def _cluster(view: View, cluster: str) -> Object | None:
 def _selected(info: RequestInfo, selector: str) -> RequestInfo:
     """A list or watch of those only that the view shows."""
     asked = info.query.get("labelSelector", "")
-    query = {**info.query, "labelSelector": f"{asked},{selector}" if asked else selector}
+    query = {**info.query, "labelSelector": f"{selector},{asked}" if asked else selector}
     return replace(info, query=MappingProxyType(query))
 
 
@@ -201,7 +203,10 @@ def _owner(cluster: Object, name: str) -> User | None:
         return None
     found = msgspec.convert(created, _CreatedBy)
     extra = {**found.extra, SCOPES: (*found.extra.get(SCOPES, ()), f"cluster:{name}")}
-    return User(found.username, found.groups, found.uid, extra)
+    # Who made it from within a view of another workspace was let in by a group that means nothing here; and masters
+    # pass admission whatever their scopes, so nobody acts as one by proxy.
+    groups = tuple(group for group in without_lifecycle(found.groups) if group != MASTERS)
+    return User(found.username, groups, found.uid, extra)
 
 
 def _not_found() -> ApiError:

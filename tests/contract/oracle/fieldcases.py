@@ -195,9 +195,9 @@ _ABSENT = (("spec", {}), ("status", {}))
 def agree(ours: Any, theirs: Any) -> bool:
     """Whether all steps are the same, up to where upstream writes an absent value another way.
 
-    That is a null for a container that an apply left empty, which its storage drops with the next read while the product
-    keeps the container; or what Go's types write for a field that is not optional and that an apply took away. The
-    object goes its own way from there, so the steps after it are not compared.
+    That is a null for a container that an apply left empty, which its storage drops with the next read while the
+    product keeps the container; or what Go's types write for a field that is not optional and that an apply took away.
+    The object goes its own way from there, so the steps after it are not compared.
     """
     for mine, other in zip(ours["steps"], theirs["steps"], strict=True):
         if mine == other or _refusal(mine) == _refusal(other) is not None:
@@ -207,7 +207,7 @@ def agree(ours: Any, theirs: Any) -> bool:
 
 
 def _refusal(step: Object) -> Any:
-    """Why a step was refused, None if it was not. Upstream walks Go's maps, so the order of several reasons is nobody's."""
+    """Why a step was refused, None if it was not. Upstream walks Go's maps: the order of reasons is nobody's."""
     return (sorted(step["refused"].splitlines()), step["causes"]) if "refused" in step else None
 
 

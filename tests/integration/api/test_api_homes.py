@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.api import TABLE, Api, configmap, workspace_under
+from harness.api import TABLE, Api, configmap, eventually, workspace_under
 from harness.shard import ShardProcess
 
 HOME = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
@@ -102,3 +102,24 @@ def test_who_may_have_a_home_is_the_operators_to_say(
     name, _, value = flag.partition("=")
     with ShardProcess(directory, "--token-auth-file", str(directory / "tokens.csv"), name, value) as shard:
         Api(shard, "root", token="alice-token").get(HOME, expect=code)
+
+
+@pytest.mark.parametrize("name", ["oidc:alice", "Alice", "alice@example.com"])
+def test_a_name_that_is_no_path_segment_has_no_path_of_somebody_elses(person: Api, name: str) -> None:
+    name = f"{name}-{secrets.token_hex(4)}".replace("Alice-", "Alice")
+    home = at(person.shard, name).get(HOME).json
+    cluster = home["spec"]["cluster"]
+    assert home["metadata"]["annotations"]["kcp.io/path"] == cluster
+    inside = at(person.shard, name, cluster)
+    body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "sub"}}
+    inside.post(WORKSPACES, body)
+    found = eventually(lambda: inside.get(f"{WORKSPACES}/sub").json["spec"].get("URL"), "the child")
+    assert found == f"{person.shard.url}/clusters/{cluster}:sub"
+    at(person.shard, name, f"{cluster}:sub").get(CONFIGMAPS)
+
+
+def test_a_path_is_not_taken_by_saying_so(person: Api) -> None:
+    home, name = person.get(HOME).json["spec"]["cluster"], person.name  # type: ignore[attr-defined]
+    changed = {"metadata": {"annotations": {"kcp.io/path": "acme:prod"}}}
+    at(person.shard, name, home).patch(CLUSTER, changed, expect=422)
+    at(person.shard, name, "acme:prod").get(CONFIGMAPS, expect=403)

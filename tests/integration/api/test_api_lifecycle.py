@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from harness.api import JSON_PATCH, Api, configmap, eventually, workspace_under
+from harness.api import APPLY, JSON_PATCH, Api, configmap, eventually, workspace_under
 
 GROUP = "tenancy.kcp.io/v1alpha1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
@@ -252,3 +253,97 @@ def test_what_is_not_terminating_is_not_in_the_terminating_view(site: Site) -> N
     assert names(view) == set()
     view.get(f"/{cluster}{CLUSTERS}/cluster", expect=404)
     view.get(f"/{cluster}{CONFIGMAPS}", expect=403)
+
+
+def test_a_member_changes_nothing_of_the_status_but_that_it_waits(site: Site) -> None:
+    first = site.type("first", initializer=True)
+    both = {"with": [{"name": "first", "path": site.home.cluster}]}
+    second = site.type("second", initializer=True, extend=both)
+    site.allow("worker", INITIALIZE, "first", "second")
+    cluster, view = site.workspace("second"), site.view(first)
+    status = f"/{cluster}{CLUSTERS}/cluster/status"
+    for change in ({"phase": "Ready"}, {"URL": "https://elsewhere.example.com"}, {"terminators": [first]}):
+        for query in ("", "?dryRun=All"):
+            view.patch(f"{status}{query}", {"status": change}, expect=422)
+    applied = {"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "metadata": {"name": "cluster"}}
+    forced = f"{status}?fieldManager=me&force=true"
+    view.patch(forced, {**applied, "status": {"phase": "Ready"}}, APPLY, expect=422)
+    view.patch(f"{status}?dryRun=All", {"status": {"initializers": [first]}}, expect=422)
+    view.patch(status, {"metadata": {"annotations": {"kcp.io/path": "root"}, "labels": {"a": "b"}}})
+    found = view.get(f"/{cluster}{CLUSTERS}/cluster").json
+    assert found["metadata"]["annotations"]["kcp.io/path"] != "root"
+    assert found["status"]["initializers"] == [first, second]
+
+
+def test_nobody_declares_a_workspace_ready_for_which_somebody_waits(site: Site) -> None:
+    initializer = site.type("made", initializer=True)
+    cluster = site.workspace("made")
+    inside = site.home.at(cluster)
+    status = inside.patch(f"{CLUSTERS}/cluster/status", {"status": {"phase": "Ready"}}, expect=422).json
+    assert "status.phase" in status["message"]
+    assert inside.get(f"{CLUSTERS}/cluster").json["status"]["initializers"] == [initializer]
+
+
+def test_what_the_system_says_of_a_logical_cluster_is_not_its_owners_to_change(site: Site) -> None:
+    inside = site.home
+    for name in ("kcp.io/path", "internal.tenancy.kcp.io/type", "core.kcp.io/shard",
+                 "experimental.tenancy.kcp.io/owner"):  # fmt: skip
+        for value in ("acme:prod", None):
+            changed = {"metadata": {"annotations": {name: value}}}
+            status = inside.patch(f"{CLUSTERS}/cluster", changed, expect=422).json
+            assert f"metadata.annotations[{name}]" in status["message"]
+    for owner in (None, {"name": "other"}):
+        inside.patch(f"{CLUSTERS}/cluster", {"spec": {"owner": owner}}, expect=422)
+    inside.patch(f"{CLUSTERS}/cluster", {"metadata": {"annotations": {"example.com/mine": "1"}}})
+
+
+def test_nobody_says_afterwards_who_made_a_workspace(site: Site) -> None:
+    """An unscheduled Workspace could otherwise name system:masters as its maker, whom initializers act as."""
+    spec = {"location": {"selector": {"matchLabels": {"no": "shard"}}}}
+    body = {"apiVersion": GROUP, "kind": "Workspace", "metadata": {"name": "late"}, "spec": spec}
+    made = site.home.post(WORKSPACES, body).json["metadata"]["annotations"]
+    forged = '{"username":"x","groups":["system:masters"]}'
+    owner, groups = "experimental.tenancy.kcp.io/owner", "authorization.kcp.io/required-groups"
+    for name, value in ((owner, forged), (owner, None), (groups, "nobody-at-all")):
+        site.home.patch(f"{WORKSPACES}/late", {"metadata": {"annotations": {name: value}}})
+    found = site.home.get(f"{WORKSPACES}/late").json["metadata"]["annotations"]
+    assert (found[owner], found.get(groups)) == (made[owner], made.get(groups))
+
+
+def test_a_maker_of_the_systems_lends_no_more_than_a_name(site: Site, master: Api) -> None:
+    initializer = site.type("made", initializer=True)
+    site.allow("worker", INITIALIZE, "made")
+    body = {"apiVersion": GROUP, "kind": "Workspace",
+            "metadata": {"name": "w", "annotations": {"experimental.tenancy.kcp.io/owner": (
+                '{"username":"x","groups":["system:masters","system:kcp:initializer:root:universal","mine"]}'
+            )}},
+            "spec": {"type": {"name": "made", "path": site.home.cluster}}}  # fmt: skip
+    master.at(site.home.cluster).post(WORKSPACES, body)
+    cluster = site.reach("w", "Initializing")["spec"]["cluster"]
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = f"/{cluster}/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    found = site.view(initializer).send("POST", path, review, expect=0)
+    groups = found.json["status"]["userInfo"]["groups"] if found.code == 201 else []
+    assert not [group for group in groups if group.startswith("system:")]
+
+
+def test_a_watch_of_content_ends_when_the_workspace_waits_no_more(site: Site) -> None:
+    initializer = site.type("made", initializer=True, initializerPermissions=[
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["watch"]},
+    ])  # fmt: skip
+    site.allow("worker", INITIALIZE, "made")
+    cluster, view = site.workspace("made"), site.view(initializer)
+    with view.watch(f"/{cluster}/api/v1/namespaces/default/secrets?watch=1&resourceVersion=0") as events:
+        found = view.get(f"/{cluster}{CLUSTERS}/cluster").json
+        view.put(f"/{cluster}{CLUSTERS}/cluster/status", without(found, initializer))
+        site.reach("w", "Ready")
+        assert not [event for event in events.rest() if event.type != "BOOKMARK"]
+
+
+@pytest.mark.parametrize("selector", ["a in (b", "a=b,", "!", "x notin (", "a in (b),", "%00", "a="])
+def test_no_selector_widens_what_a_view_shows(site: Site, selector: str) -> None:
+    initializer = site.type("made", initializer=True)
+    site.allow("worker", INITIALIZE, "made")
+    site.workspace("made")
+    answer = site.view(initializer).send("GET", f"/*{CLUSTERS}?labelSelector={quote(selector)}")
+    assert answer.code == 400 or not answer.json["items"]

@@ -47,6 +47,14 @@ def test_from_a_revision_come_the_changes_above_it(api: Api) -> None:
     assert [e.revision for e in found[:2]] == [second, third]
 
 
+def test_more_changes_than_a_stream_may_hold_come_one_after_the_other(api: Api) -> None:
+    """All of them are there when the watch begins, and together they are above the bound of what is unsent."""
+    since = create(api, "a")
+    made = [change(api, "a", k="y" * 1_000_000, n=str(number)) for number in range(24)]
+    with api.watch(f"{WATCH}&resourceVersion={since}") as events:
+        assert [event.revision for event in events.take(24)] == made
+
+
 def test_a_deletion_carries_its_own_revision_and_the_last_state(api: Api) -> None:
     create(api, "a")
     last = change(api, "a", k="1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 
@@ -47,6 +48,24 @@ def test_a_person_finds_the_way(kubectl: Kubectl) -> None:
     assert kubectl.ok("ws", "tree", "--full").splitlines()[-1] == f"    └── root:{acme}:b"
     wide = kubectl.ok("ws", "tree", "--wide").splitlines()[-1]
     assert re.fullmatch(r"    └── b  type=root:\w+  phase=Ready  cluster=[0-9a-z]{16}", wide)
+
+
+def test_kubectl_completes_the_way(kubectl: Kubectl) -> None:
+    acme, name = unique("finish"), unique("mine")
+    kubectl.ok("create", "workspace", acme, "--enter")
+    kubectl.ok("create", "workspace", "web", "--type", "root:universal")
+    wanted = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": name}, "spec": {}}
+    kubectl.ok("create", "-f", "-", stdin=json.dumps(wanted))
+
+    def completed(*words: str) -> list[str]:
+        return kubectl.ok("__complete", *words).splitlines()
+
+    assert completed("ws", "w") == ["web\ttype root:universal", ":6"]
+    assert [line.partition("\t")[0] for line in completed("ws", "use", f"root:{acme}:")] == [f"root:{acme}:web", ":6"]
+    assert [line.partition("\t")[0] for line in completed("ws", "..")] == ["..", ":4"]
+    assert [line.partition("\t")[0] for line in completed("ws", "~")] == ["~", ":4"]
+    assert completed("ws", "create", "x", "--type", "mine") == [f"{name}\tof root:{acme}", ":4"]
+    assert f"root:{acme}:{name}" in completed("ws", "create", "x", "--type", "root:")
 
 
 def test_what_is_not_there_is_told_and_changes_nothing(kubectl: Kubectl) -> None:

@@ -292,3 +292,44 @@ def test_an_issuer_at_an_address_that_must_not_be_called_is_not_called(tmp_path:
         before = len(own.requests)
         who(tenant.inside, own.token(sub="dora", aud=["tenant", OWN]), 401)
         assert len(own.requests) == before
+
+
+def test_the_first_request_of_an_issuer_may_be_any(issuer: Issuer, tmp_path: Path) -> None:
+    """Keys are fetched for it first; a write goes on after that as one whose keys are known."""
+    path = tmp_path / "authentication.yaml"
+    path.write_text(configuration(trusted(issuer)))
+    flags = ("--authentication-config", str(path), "--egress-allow-cidr", "127.0.0.0/8")
+    with ShardProcess(tmp_path / "shard", *flags) as shard:
+        api = Api(shard, "root").at(workspace_under(Api(shard, "root")))
+        grant(api, "oidc:alice")
+        alice = Api(shard, api.cluster, token=issuer.token(sub="alice", aud="atoll"))
+        alice.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "first"}})
+
+
+def test_a_review_of_a_token_whose_issuer_is_silent_is_no_refusal_of_who_asks(root: Api, tmp_path: Path) -> None:
+    with Issuer() as caller, Issuer() as silent:
+        silent.down = True
+        path = tmp_path / "authentication.yaml"
+        path.write_text(configuration(trusted(caller), trusted(silent)))
+        flags = ("--authentication-config", str(path), "--egress-allow-cidr", "127.0.0.0/8")
+        with ShardProcess(tmp_path / "shard", *flags) as shard:
+            api = Api(shard, "root").at(workspace_under(Api(shard, "root")))
+            grant(api, "oidc:alice")
+            alice = Api(shard, api.cluster, token=caller.token(sub="alice", aud="atoll"))
+            spec = {"token": silent.token(sub="x", aud="atoll")}
+            review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+            answer = alice.post("/apis/authentication.k8s.io/v1/tokenreviews", review).json
+            assert not answer["status"].get("authenticated")
+
+
+def test_a_workspace_may_trust_the_installations_issuer_for_an_audience_of_its_own(root: Api, issuer: Issuer) -> None:
+    tenant = Tenant(root, issuer)
+    grant(tenant.inside, "gina")
+    token = issuer.token(sub="gina", aud=["tenant", OWN])
+    found = who(tenant.inside, token)
+    assert found["extra"]["authentication.kcp.io/scopes"] == [f"cluster:{tenant.cluster}"]
+    who(tenant.home, token, 401)
+    # What is meant for the installation is what the installation says it is, there too.
+    both = issuer.token(sub="gina", aud=["atoll", "tenant", OWN])
+    grant(tenant.inside, "oidc:gina")
+    assert who(tenant.inside, both)["username"] == "oidc:gina"

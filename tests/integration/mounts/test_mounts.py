@@ -21,7 +21,10 @@ WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 MARK = {"experimental.tenancy.kcp.io/is-mount": "true"}
 SITES = "/apis/sites.example.com/v1/namespaces/default/sites"
-USERS = 'alice-token,alice,u-alice,"team-a,system:masters"\nbob-token,bob,u-bob,"team-b"\n'
+USERS = (
+    'alice-token,alice,u-alice,"team-a,system:masters"\nbob-token,bob,u-bob,"team-b"\n'
+    'padded-token,"alice\u00a0",u-padded\nsplit-token,"alice\r\nX-Remote-Group: system:masters",u-split\n'
+)
 
 
 class Echo:
@@ -295,3 +298,21 @@ def test_with_a_certificate_we_say_for_whom_we_ask(
         user = dict(there.get("/api").json["headers"])["x-remote-user"]
         assert user.startswith("system:kcp:serviceaccount:")
         assert user.endswith(":default:default")
+        for token in ("padded-token", "split-token"):
+            there.token = token
+            there.get("/api", expect=401)
+
+
+def test_what_is_not_ascii_goes_on_percent_encoded(scene: Scene) -> None:
+    scene.site("g", f"{scene.echo.url}\u00fc/")
+    there = scene.mount("g", "g")
+    assert there.get("/api").json["path"] == "/base/%C3%BC/api"
+
+
+def test_an_object_that_loses_its_mark_is_mounted_no_more(scene: Scene) -> None:
+    scene.site("h", scene.echo.url)
+    there = scene.mount("h", "h")
+    there.get("/api")
+    scene.home.patch(f"{SITES}/h", {"metadata": {"annotations": dict.fromkeys(MARK)}})
+    scene.reach("h", "Unavailable")
+    there.get("/api", expect=503)

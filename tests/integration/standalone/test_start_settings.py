@@ -53,6 +53,18 @@ def test_a_flag_goes_before_a_variable_before_the_file_before_the_default(tmp_pa
     assert [found[key] for key in ("secure-port", "workers", "log-level", "shard-name")] == [3, 2, "debug", "root"]
 
 
+def test_a_setting_of_several_parts_is_a_repeated_flag_or_a_list_or_has_commas(tmp_path: Path) -> None:
+    (tmp_path / "atoll.yaml").write_text("service-account-key-file: [a, b]\napi-audiences: x, y\n")
+    file, issuers = str(tmp_path / "atoll.yaml"), {"ATOLL_SERVICE_ACCOUNT_ISSUER": "one,two"}
+    first = printed("--config", file, environment=issuers)
+    assert (first["service-account-key-file"], first["api-audiences"]) == (["a", "b"], ["x", "y"])
+    assert first["service-account-issuer"] == ["one", "two"]
+    flags = ("--service-account-key-file", "c", "--service-account-key-file", "d", "--api-audiences", "z,z2")
+    second = printed("--config", file, *flags)
+    assert (second["service-account-key-file"], second["api-audiences"]) == (["c", "d"], ["z", "z2"])
+    assert second["service-account-issuer"] == []
+
+
 @pytest.mark.parametrize(("flags", "environment", "said"), [
     (("--secure-prot", "1"), {}, "--secure-prot"),
     (("--feature-gates", "Wings=true"), {}, "unrecognized feature gate: Wings"),

@@ -7,7 +7,9 @@ one. One task follows definitions and bindings in all clusters; a watch costs on
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import Catalogs
 from atoll.machinery.apiserver.rest.watch import Watch
 from atoll.machinery.kinds.kind import Kind
@@ -16,20 +18,23 @@ from atoll.machinery.storage.contract import Cursor, GateState, Scope, Store
 
 READ_LIMIT = 500
 
+#: Whether a watch may go on, asked whenever its logical cluster changes.
+Still = Callable[[View], bool]
+
 
 class OpenWatches:
     """Watches by cluster. Wildcard watches live under "" and outlast the definitions of single clusters."""
 
     def __init__(self, store: Store, catalogs: Catalogs) -> None:
         self._store, self._catalogs = store, catalogs
-        self._open: dict[str, dict[Watch, Kind]] = {}
+        self._open: dict[str, dict[Watch, tuple[Kind, Still | None]]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
-    def add(self, cluster: str, kind: Kind, watch: Watch) -> None:
+    def add(self, cluster: str, kind: Kind, watch: Watch, still: Still | None = None) -> None:
         """Remember an open watch until `drop`."""
-        self._open.setdefault(cluster, {})[watch] = kind
+        self._open.setdefault(cluster, {})[watch] = kind, still
 
     def drop(self, cluster: str, watch: Watch) -> None:
         """Forget a watch that ended."""
@@ -62,12 +67,15 @@ class OpenWatches:
         with self._store.snapshot() as snapshot:
             gate = snapshot.gate(cluster)
             catalog = self._catalogs.of(snapshot, cluster) if cluster in self._open else None
+            over = [watch for watch, (_, still) in self._open.get(cluster, {}).items() if still and not still(snapshot)]
+        for watch in over:
+            watch.end()
         if gate.state in {GateState.INACTIVE, GateState.MOVING}:
             # kcp cuts every connection through which the cluster could be seen, wildcard ones too.
             for watch in (*self._open.get(cluster, ()), *self._open.get("", ())):
                 watch.end()
         elif catalog is not None:
-            for watch, kind in tuple(self._open[cluster].items()):
+            for watch, (kind, _) in tuple(self._open[cluster].items()):
                 if not _same(catalog.find(kind.group, kind.version, kind.plural), kind):
                     watch.end()
 

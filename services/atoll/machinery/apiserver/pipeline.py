@@ -29,7 +29,7 @@ from atoll.machinery.apiserver.gate import check_gate
 from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.requestinfo import RequestInfo, parse
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import ApiError, InternalError, Unauthorized
+from atoll.machinery.meta.status import ApiError, InternalError, ServiceUnavailable, Unauthorized
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.storage.contract import Snapshot, Store, StoreError
@@ -39,6 +39,8 @@ from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 log = structlog.get_logger()
 
 MAX_WARNINGS = 4096
+#: Issuers whose keys one request may wait for: the caller's, and that of a token it has reviewed.
+MAX_SETTLED = 2
 _LONG_WARNING = 256
 _READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 _NO = ("false", "0")
@@ -79,6 +81,8 @@ class Request(msgspec.Struct):
     #: What a virtual workspace serves in place of the cluster's own kinds, and what it asks of each write.
     catalog: Catalog | None = None
     check: Check = no_check
+    #: A watch goes on, as in Kubernetes, though a later one would be refused; False: it ends with what allowed it.
+    lasting: bool = True
     warnings: list[str] = []
     streams: bool = False
     #: Set once a reply went out, for the canonical line, metrics and audit.
@@ -244,9 +248,9 @@ class Pipeline:
         self._observer, self._doors = observer, doors
 
     def __call__(self, exchange: Exchange) -> None:
-        self._serve(exchange, again=True)
+        self._serve(exchange, MAX_SETTLED)
 
-    def _serve(self, exchange: Exchange, *, again: bool) -> None:
+    def _serve(self, exchange: Exchange, settles: int) -> None:
         http = exchange.request
         audit_id = http.header("audit-id")[:64] or new_uid()
         request = Request(exchange, audit_id, _UNPARSED, self._observer, time.monotonic(), warnings=[])
@@ -264,17 +268,20 @@ class Pipeline:
                     check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
                 self._doors.route(request.info).serve(request, snapshot)
         except Unsettled as error:
-            if again:
-                exchange.spawn(self._once_settled(exchange, error))
-            else:
+            if settles:
+                exchange.spawn(self._once_settled(exchange, error, settles - 1))
+            elif request.decision is None:
                 fail(request, Unauthorized())
+            else:
+                # The caller is known: it asked about somebody else's token.
+                fail(request, ServiceUnavailable(str(error)))
         except Exception as error:
             fail(request, error)
 
-    async def _once_settled(self, exchange: Exchange, error: Unsettled) -> None:
+    async def _once_settled(self, exchange: Exchange, error: Unsettled, settles: int) -> None:
         """Serve a request whose token could not be judged before keys of its issuer were fetched."""
         await error.settle()
-        self._serve(exchange, again=False)
+        self._serve(exchange, settles)
 
     def _resolve(self, request: Request, snapshot: Snapshot) -> None:
         workspace = request.info.workspace

@@ -340,7 +340,7 @@ class Resources:
         serving = watch.Watch(call, self._core.store, wanted, self._frames, convert)
         revision = max(wanted.options.resource_version, 0)
         request.start(JSON)
-        self.watches.add(call.cluster, watched, serving)
+        self.watches.add(call.cluster, watched, serving, None if request.lasting else _still(request))
         wait_for = revision if revision > snapshot.revision else 0
         request.exchange.spawn(self._serve_watch(request, call, serving, wait_for))
 
@@ -362,6 +362,18 @@ class Resources:
         finally:
             self.watches.drop(call.cluster, serving)
             request.done()
+
+
+def _still(request: Request) -> Callable[[View], bool]:
+    """Whether a watch that is open would still be allowed."""
+
+    def still(view: View) -> bool:
+        try:
+            return request.judge(view, "watch").allowed
+        except ApiError:
+            return False
+
+    return still
 
 
 async def _take(items: AsyncIterator[V], count: int) -> list[V]:

@@ -26,6 +26,8 @@ from atoll.machinery.wire.exchange import HttpRequest
 
 #: kcp: a review by system:masters with this header is answered by RBAC alone, workspace doors left aside.
 DEEP_HEADER = "x-kcp-internal-deep-subjectaccessreview"
+#: Each is looked at for itself.
+MAX_AUDIENCES = 100
 
 
 def is_deep(request: HttpRequest, user: User) -> bool:
@@ -117,13 +119,20 @@ class Reviews:
         if not spec.token:
             raise BadRequest("token is required for TokenReview in authentication")
         wanted = spec.audiences or self._bearers.audiences
-        try:
-            user = self._bearers.user_of(spec.token, question.snapshot, question.call.cluster, wanted)
-        except Unauthorized:
-            user = None
+        if len(wanted) > MAX_AUDIENCES:
+            raise BadRequest(f"a TokenReview asks for at most {MAX_AUDIENCES} audiences")
+        user = self._user_of(question, spec.token, wanted)
         if user is None:
             return {"user": {}, "error": "invalid bearer token"}
-        return {"authenticated": True, "user": user_info(user), "audiences": list(wanted)}
+        # Of those asked for only what the token is meant for: who asks looks for itself among them.
+        good = [audience for audience in wanted if self._user_of(question, spec.token, (audience,)) is not None]
+        return {"authenticated": True, "user": user_info(user), "audiences": good}
+
+    def _user_of(self, question: Question, token: str, audiences: tuple[str, ...]) -> User | None:
+        try:
+            return self._bearers.user_of(token, question.snapshot, question.call.cluster, audiences)
+        except Unauthorized:
+            return None
 
     def _self(self, question: Question) -> Object:
         """Who the caller counts as here: out of its scope that is not who it is."""

@@ -173,7 +173,7 @@ class Manager:
         """
         self._listing = {controller.name for controller in controllers}
         for controller in controllers:
-            log.info("controller lists its keys from state", controller=controller.name, revision=self._position)
+            log.debug("controller lists its keys from state", controller=controller.name, revision=self._position)
             queue, keys = self._queues[controller.name], iter(controller.all_keys())
             while some := list(islice(keys, LISTED_AT_ONCE)):
                 for key in some:

@@ -62,6 +62,11 @@ def is_workspace_path(text: str) -> bool:
     return bool(_PATH.match(text) or _SYSTEM_CLUSTER.match(text))
 
 
+def is_path_segment(text: str) -> bool:
+    """Whether text may stand between the colons of a workspace path."""
+    return ":" not in text and bool(_PATH.match(text))
+
+
 def is_system_cluster(cluster: str) -> bool:
     """System clusters are reachable by system:masters only and never replicated."""
     return cluster.startswith("system:")

@@ -35,10 +35,22 @@ def load(config: type[C], arguments: Sequence[str], environment: Mapping[str, st
         values.update(_from_file(config, Path(file)))
     values.update(_from_environment(config, environment))
     values.update({name: value for name, value in flags.items() if value is not None})
+    values.update({field.name: _parts(values[field.name]) for field in _lists(config) if field.name in values})
     try:
         return msgspec.convert(values, config, strict=False), only_print
     except msgspec.ValidationError as error:
         raise ConfigError(str(error)) from error
+
+
+def _lists(config: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
+    """Settings that hold several texts: flags that may be repeated, lists in a file, commas anywhere."""
+    return [field for field in msgspec.structs.fields(config) if field.type == tuple[str, ...]]
+
+
+def _parts(value: Any) -> Any:
+    if isinstance(value, str):
+        return [part for part in (piece.strip() for piece in value.split(",")) if part]
+    return [part for piece in value for part in _parts(piece)] if isinstance(value, list) else value
 
 
 def printed(config: msgspec.Struct) -> str:
@@ -56,11 +68,14 @@ def _parser(config: type[msgspec.Struct], usage: str) -> argparse.ArgumentParser
     parser = argparse.ArgumentParser(prog=usage, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these settings")
     parser.add_argument("--print-config", action="store_true", help="print what would be used, and leave")
+    several = {field.name for field in _lists(config)}
     for field in msgspec.structs.fields(config):
         text = _description(config, field.name)
         flag = "--" + _flag(field.name)
         if field.type is bool:
             parser.add_argument(flag, dest=field.name, nargs="?", const="true", help=text)
+        elif field.name in several:
+            parser.add_argument(flag, dest=field.name, action="append", help=f"{text}; may be repeated")
         else:
             parser.add_argument(flag, dest=field.name, help=f"{text} (default: {field.default!r})".replace("%", "%%"))
     return parser

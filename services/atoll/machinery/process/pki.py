@@ -113,6 +113,12 @@ def der_to_pem(certificate: bytes) -> bytes:
     return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
 
 
+def check_authorities(pem: bytes) -> None:
+    """Raises ValueError unless the text is certificates that all can be read, one at least."""
+    pem.decode("ascii")
+    x509.load_pem_x509_certificates(pem)
+
+
 def issued_by(certificate_der: bytes, ca_pem: bytes) -> bool:
     """True if one of the CA certificates in `ca_pem` signed this certificate.
 

@@ -65,10 +65,14 @@ class LmdbCursor:
 
     def wake(self, nothing_before: int) -> None:
         """The hub's call: a commit touched the scope."""
+        self.mark(nothing_before)
+        self.nudge()
+
+    def mark(self, nothing_before: int) -> None:
+        """The hub's word that a call will come."""
         if not self._pending:
             self.position = max(self.position, nothing_before)
             self._pending = True
-        self.nudge()
 
     def nudge(self) -> None:
         """`contract.Cursor.nudge`."""

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, LogEntry, Operation, Scope
+from atoll.machinery.storage.crowd import CROWD, Crowd
 from atoll.machinery.storage.registrations import Registrations, Watcher
 
 #: What a change costs in memory beside its two images.
@@ -99,6 +100,7 @@ class Hub:
         self.last = last
         self.ring = Ring(last, ring_bytes)
         self.registrations = Registrations()
+        self._crowd = Crowd()
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
@@ -119,8 +121,12 @@ class Hub:
         before = self.last
         self.ring.extend(changes)
         self.last = max(self.last, last)
-        for watcher in self.registrations.concerned(changes):
-            watcher.wake(before)
+        concerned = self.registrations.concerned(changes)
+        if len(concerned) >= CROWD:
+            self._crowd.wake(concerned, before)
+        else:
+            for watcher in concerned:
+                watcher.wake(before)
         self._wake_waiting()
 
     def skip(self, last: int) -> None:

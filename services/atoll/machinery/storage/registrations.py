@@ -23,6 +23,12 @@ class Watcher(Protocol):
     def wake(self, nothing_before: int) -> None:
         """A commit touched the scope. An idle watcher has nothing to read up to `nothing_before`."""
 
+    def mark(self, nothing_before: int) -> None:
+        """The same, for one that is called later: what it reads before that it reads in full."""
+
+    def nudge(self) -> None:
+        """Call a marked watcher."""
+
 
 class _Metadata(msgspec.Struct, gc=False):
     labels: dict[str, str] | None = None
@@ -123,14 +129,13 @@ class Registrations:
 
     def concerned(self, changes: Iterable[Change]) -> list[Watcher]:
         """Whom the changes of a commit concern, each once. A slot is gone through once, however many touch it."""
-        found: dict[Watcher, None] = {}
-        seen: set[int] = set()
+        slots: dict[int, set[Watcher]] = {}
         for change in changes:
             type, cluster = change.key.type, change.key.cluster
             for where in ((type, cluster), (type, "")):
                 group = self._groups.get(where)
                 for watchers in group.concerned(change) if group is not None else ():
-                    if id(watchers) not in seen:
-                        seen.add(id(watchers))
-                        found.update(dict.fromkeys(watchers))
-        return list(found)
+                    slots[id(watchers)] = watchers
+        if len(slots) == 1:
+            return list(*slots.values())
+        return list(set().union(*slots.values()))

@@ -13,6 +13,7 @@ import enum
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -26,6 +27,8 @@ from atoll.machinery.stream.log import Entry, Source
 _NO_HOLE = -1
 _SAFE = ":-._~"
 _PLAIN = re.compile(r"[a-zA-Z0-9:._~-]*\Z")
+#: A whole key in which nothing needs quoting; it has five slashes if none of its parts has any.
+_PLAIN_PATH = re.compile(r"[a-zA-Z0-9:._~/-]*\Z")
 _JSON = "application/json"
 _SEALED = "application/octet-stream"
 _MARK = b'"resourceVersion":"%016d"'
@@ -179,7 +182,7 @@ def encode_headers(event: Event) -> dict[str, str]:
         "ce-specversion": "1.0",
         "ce-id": event.id,
         "ce-source": f"/shards/{event.shard}/{event.kind}",
-        "ce-type": _event_type(event.operation),
+        "ce-type": _EVENT_TYPES[event.operation],
         "ce-time": _time(event.revision),
         "Atoll-Operation": event.operation.name,
         "Atoll-Shard-Uid": event.shard_uid,
@@ -239,14 +242,24 @@ def _event_type(operation: Operation) -> str:
     return f"atoll.{about}.{operation.name.lower()}.v1"
 
 
+_EVENT_TYPES = {operation: _event_type(operation) for operation in Operation}
+
+
 def _time(revision: int) -> str:
     """A revision counts microseconds since 1970, so the moment of an event needs no clock of its own."""
-    moment = datetime.fromtimestamp(revision // 1_000_000, UTC).replace(microsecond=revision % 1_000_000)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return f"{_second(revision // 1_000_000)}.{revision % 1_000_000:06d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def _key_path(key: ObjectKey) -> str:
     parts = (key.cluster, key.type.identity, key.type.group, key.type.resource, key.namespace, key.name)
+    path = "/".join(parts)
+    if _PLAIN_PATH.match(path) and path.count("/") == len(parts) - 1:
+        return path
     return "/".join(part if _PLAIN.match(part) else quote(part, safe=_SAFE) for part in parts)
 
 

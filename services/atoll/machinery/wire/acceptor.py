@@ -67,6 +67,11 @@ class Acceptor:
         self._accepting = True
         self._server.loop.add_reader(self._sock.fileno(), self._accept)
 
+    def use(self, ssl_context: ssl.SSLContext) -> None:
+        """Let handshakes that begin from now on go by another context. Only for an address that speaks TLS."""
+        if self._ssl_context is not None:
+            self._ssl_context = ssl_context
+
     def check(self, now: float) -> None:
         """Drop who says nothing, make room among the handshakes, go on after a refusal. Called by the
         sweep."""

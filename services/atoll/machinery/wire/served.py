@@ -197,7 +197,9 @@ class ServedExchange:
         except Exception as error:
             self.failed(error)
         else:
-            if self._state != _ENDED and not self.closed:
+            # One that spawned the next step has left the answer to it.
+            is_last = self._task is asyncio.current_task()
+            if is_last and self._state != _ENDED and not self.closed:
                 self.failed(RuntimeError("task ended without answering"))
 
     def failed(self, error: Exception) -> None:

@@ -76,6 +76,15 @@ class Server:
         another process listens there."""
         self._listen(Acceptor(self, bind_unix(path), None))
 
+    def use(self, ssl_context: ssl.SSLContext) -> None:
+        """Let new connections go by another TLS context; those that are open keep theirs.
+
+        Session tickets of the former context open nothing in this one: each has keys of its own.
+        """
+        self._ssl_context = ssl_context
+        for acceptor in self._acceptors:
+            acceptor.use(ssl_context)
+
     async def drain(self, deadline_s: float) -> None:
         """Stop: accept nothing more, close idle connections, let requests finish and streams end themselves
         (`Exchange.on_drain`); after `deadline_s` seconds cut what is left. Returns when all is closed."""

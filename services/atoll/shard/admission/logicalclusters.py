@@ -1,13 +1,18 @@
-"""LogicalClusters are the system's: users may not make or remove them, and only move them forward.
+"""LogicalClusters are the system's: users may not make or remove them, nor say what it alone knows of them.
 
-Stands for kcp's plug-ins core.kcp.io/LogicalCluster and LogicalClusterFinalizer.
+Stands for kcp's plug-ins core.kcp.io/LogicalCluster and LogicalClusterFinalizer. Stricter than kcp's: whoever holds a
+workspace cannot let it be Ready before its initializers were there, be found under another path, or be of another type.
+Invariant: an initializer or terminator goes through its own view, or by somebody who acts for the installation.
 """
 
 from __future__ import annotations
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.kcp.shapes import PATH
+from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
+from atoll.machinery.apiserver.call import no_check
+from atoll.machinery.kcp.shapes import LOCKS, OWNER, PATH, REPLICATE, REQUIRED_GROUPS, SHARD, TERMINATOR_FINALIZER, TYPE
 from atoll.machinery.meta.hashes import ROOT_PATH_LABEL, root_path_label
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.paths import HOME
@@ -22,12 +27,14 @@ PRIVILEGED = frozenset({
 })  # fmt: skip
 _PHASES = ("", "Scheduling", "Initializing", "Ready")
 _MIGRATING = "internal.kcp.io/migrating"
+#: What the doors, the index of paths and the types go by.
+_SYSTEMS = (PATH, TYPE, OWNER, REQUIRED_GROUPS, SHARD, LOCKS, REPLICATE, _MIGRATING)
 _INACTIVE = ("core.kcp.io/inactive", "internal.kcp.io/inactive")
 
 
-def is_privileged(user: User) -> bool:
-    """Whether a user acts for the system."""
-    return not PRIVILEGED.isdisjoint(user.groups)
+def is_privileged(user: User, cluster: str) -> bool:
+    """Whether a user acts for the system in a cluster."""
+    return not PRIVILEGED.isdisjoint(effective(user, cluster).own.groups)
 
 
 class LogicalClusters:
@@ -44,7 +51,7 @@ class LogicalClusters:
             finalizers.append(DELETION_FINALIZER)
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL) or is_privileged(review.call.user):
+        if review.group_resource != (GROUP, PLURAL) or is_privileged(review.call.user, review.call.cluster):
             return
         if review.operation == "create":
             raise errors.forbidden(review.call.kind, "cluster", "LogicalCluster cannot be created")
@@ -57,9 +64,13 @@ class LogicalClusters:
 
     def _update(self, review: Review, obj: Object, old: Object) -> None:
         found = [
-            *_immutable_spec(obj, old), *_shrinking(obj, old), *_forward(obj, old), *_inactive(obj, old),
-            *_moving(obj, old),
+            *_immutable_spec(obj, old), *_forward(obj, old), *_inactive(obj, old), *_finalizers(obj, old),
+            *_shrinking(obj, old, "initializers", "Initializing"), *_shrinking(obj, old, "terminators", "Terminating"),
         ]  # fmt: skip
+        administers = KCP_ADMIN in effective(review.call.user, review.call.cluster).own.groups
+        found += _annotations(obj, old, {REQUIRED_GROUPS} if administers else set())
+        if review.call.check is no_check and not administers:
+            found += _through_views(obj, old)
         if found:
             raise invalid(review.call.kind.group_kind, "cluster", found)
 
@@ -83,38 +94,67 @@ def _immutable_spec(obj: Object, old: Object) -> list[FieldError]:
     new_spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
     return [
         _forbidden(f"spec.{name}", "field is immutable")
-        for name in ("initializers", "createdBy")
+        for name in ("initializers", "terminators", "createdBy", "owner")
         if (new_spec.get(name) or None) != (old_spec.get(name) or None)
     ]
 
 
-def _shrinking(obj: Object, old: Object) -> list[FieldError]:
-    """status.initializers may lose members while Initializing and never change afterwards."""
-    status, before = obj.get("status") or {}, old.get("status") or {}
-    now, then = status.get("initializers") or [], before.get("initializers") or []
+def _status(obj: Object) -> Object:
+    return obj.get("status") or {}
+
+
+def _shrinking(obj: Object, old: Object, field: str, phase: str) -> list[FieldError]:
+    """The field may lose members during its phase, and never changes otherwise."""
+    now, then = _status(obj).get(field) or [], _status(old).get(field) or []
     if now == then:
         return []
-    if before.get("phase") != "Initializing":
-        return [_forbidden("status.initializers", "initializers are immutable once the workspace is initialized")]
+    if _status(old).get("phase") != phase:
+        past = "immutable once the workspace is initialized" if field == "initializers" else "the system's to set"
+        return [_forbidden(f"status.{field}", f"{field} are {past}")]
     if not set(now) <= set(then):
-        return [_forbidden("status.initializers", "initializers can only be removed")]
+        return [_forbidden(f"status.{field}", f"{field} can only be removed")]
     return []
+
+
+def _through_views(obj: Object, old: Object) -> list[FieldError]:
+    """Not even who may do all in a workspace takes away what its type wants done there."""
+    return [
+        _forbidden(f"status.{field}", f"members go through the virtual workspace {view}")
+        for field, view in (("initializers", "initializingworkspaces"), ("terminators", "terminatingworkspaces"))
+        if (_status(obj).get(field) or []) != (_status(old).get(field) or [])
+    ]
 
 
 def _forward(obj: Object, old: Object) -> list[FieldError]:
-    now = (obj.get("status") or {}).get("phase") or ""
-    then = (old.get("status") or {}).get("phase") or ""
-    if now in _PHASES and then in _PHASES and _PHASES.index(now) < _PHASES.index(then):
-        return [_forbidden("status.phase", f'cannot transition from "{then}" to "{now}"')]
-    return []
+    """The phase follows from what is left to do, and the URL from the shard: neither is anybody's to say."""
+    now, then = _status(obj).get("phase") or "", _status(old).get("phase") or ""
+    found = []
+    if now != then:
+        backwards = now in _PHASES and then in _PHASES and _PHASES.index(now) < _PHASES.index(then)
+        text = f'cannot transition from "{then}" to "{now}"' if backwards else "is set by the system"
+        found.append(_forbidden("status.phase", text))
+    if (_status(obj).get("URL") or "") != (_status(old).get("URL") or ""):
+        found.append(_forbidden("status.URL", "is set by the system"))
+    return found
 
 
-def _moving(obj: Object, old: Object) -> list[FieldError]:
-    """Only the system says that a logical cluster moves."""
+def _finalizers(obj: Object, old: Object) -> list[FieldError]:
+    """Terminators and content hold a cluster until they are gone, whatever its owner would rather."""
+    now, then = (each["metadata"].get("finalizers") or [] for each in (obj, old))
+    return [
+        _forbidden("metadata.finalizers", f"{name} is taken away by the system")
+        for name in (DELETION_FINALIZER, TERMINATOR_FINALIZER)
+        if name in then and name not in now
+    ]
+
+
+def _annotations(obj: Object, old: Object, granted: set[str]) -> list[FieldError]:
     now, then = (each["metadata"].get("annotations") or {} for each in (obj, old))
-    if now.get(_MIGRATING) == then.get(_MIGRATING):
-        return []
-    return [_forbidden(f"metadata.annotations[{_MIGRATING}]", "is set by the system")]
+    return [
+        _forbidden(f"metadata.annotations[{key}]", "is set by the system")
+        for key in _SYSTEMS
+        if key not in granted and now.get(key) != then.get(key)
+    ]
 
 
 def _inactive(obj: Object, old: Object) -> list[FieldError]:

@@ -13,6 +13,7 @@ from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
+from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kcp import shapes, types
 from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, WorkspaceType
@@ -22,6 +23,7 @@ from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
 
 GROUP = "tenancy.kcp.io"
+_KEPT = (shapes.OWNER, shapes.REQUIRED_GROUPS, shapes.SCHEDULED_CLUSTER, shapes.SHARD, shapes.SHARD_HASH)
 #: Asks the authorizer; the deep form skips the door of the foreign workspace.
 May = Callable[[View, Attributes], bool]
 
@@ -31,8 +33,8 @@ def owner_annotation(user: User) -> str:
     info: Object = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid
-    if user.groups:
-        info["groups"] = list(user.groups)
+    if groups := without_lifecycle(user.groups):
+        info["groups"] = list(groups)
     if user.extra:
         info["extra"] = {name: list(values) for name, values in user.extra.items()}
     return msgspec.json.encode(info).decode()
@@ -45,9 +47,11 @@ class Workspaces:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, "workspaces") or review.operation != "create" or review.obj is None:
+        if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
             return
-        if review.call.whole:
+        if review.operation == "update" and review.old is not None and not review.call.user.is_master:
+            _keep_annotations(review.obj, review.old)
+        if review.operation != "create":
             return
         metadata, user = review.obj["metadata"], review.call.user
         parent = self._parent(review)
@@ -131,6 +135,18 @@ class Workspaces:
             raise errors.forbidden(review.call.kind, obj["metadata"]["name"], "spec.type is immutable")
         if not review.call.user.is_master:
             _refuse_system_fields(review, before)
+
+
+def _keep_annotations(obj: Object, old: Object) -> None:
+    """Who made a workspace and who may enter it was said when it was made; the scheduler reads it here later."""
+    before = old["metadata"].get("annotations") or {}
+    annotations = dict(obj["metadata"].get("annotations") or {})
+    for key in _KEPT:
+        annotations.pop(key, None)
+        if key in before:
+            annotations[key] = before[key]
+    if annotations or obj["metadata"].get("annotations"):
+        obj["metadata"]["annotations"] = annotations
 
 
 def _refuse_system_fields(review: Review, before: Object) -> None:

@@ -23,6 +23,12 @@ class Woken:
     def wake(self, nothing_before: int) -> None:
         self.times += 1
 
+    def mark(self, nothing_before: int) -> None:
+        raise AssertionError("one watcher is no crowd")
+
+    def nudge(self) -> None:
+        raise AssertionError("one watcher is no crowd")
+
 
 def image(**labels: str) -> bytes:
     return encode_json({"metadata": {"name": "a", "labels": labels}})

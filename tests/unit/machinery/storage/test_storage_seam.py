@@ -121,6 +121,12 @@ class Woken:
     def wake(self, nothing_before: int) -> None:
         self.below.append(nothing_before)
 
+    def mark(self, nothing_before: int) -> None:
+        raise AssertionError("one watcher is no crowd")
+
+    def nudge(self) -> None:
+        raise AssertionError("one watcher is no crowd")
+
 
 async def test_a_hub_that_skips_wakes_everybody_and_its_ring_starts_anew() -> None:
     hub, watcher = Hub(5, 1 << 20), Woken()

@@ -53,13 +53,21 @@ class Bearers(msgspec.Struct, frozen=True):
         None for a token that no source knows. Raises Unauthorized for a known one that is not good, and Unsettled.
         """
         digest, wanted = token_digest(token), audiences or self.audiences
-        for source in self.sources:
-            user = source.user_of(token, digest, wanted, snapshot)
-            if user is not None:
-                return user
-        if self.workspaces is None or not cluster:
-            return None
-        return self.workspaces.user_of(token, digest, wanted, snapshot, cluster)
+        refused: Unauthorized | None = None
+        try:
+            for source in self.sources:
+                user = source.user_of(token, digest, wanted, snapshot)
+                if user is not None:
+                    return user
+        except Unauthorized as error:
+            # A workspace may trust the same issuer for tokens that are not meant for the installation.
+            refused = error
+        found = None
+        if self.workspaces is not None and cluster:
+            found = self.workspaces.user_of(token, digest, wanted, snapshot, cluster)
+        if found is None and refused is not None:
+            raise refused
+        return found
 
 
 class Authenticator:

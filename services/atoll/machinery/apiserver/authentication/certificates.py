@@ -3,7 +3,7 @@
 The authenticator asks for each request of a connection that presented a certificate; the TLS layer verified
 it against all client CAs together, and here it is told apart: the request-header CA makes proxies, the client
 CA makes users, and neither makes the other. Answers are cached by the certificate's hash, bounded, and judged
-again by the clock each time, because connections outlive certificates.
+again by the clock each time, because connections outlive certificates; and from the start when the CAs change.
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ class Certificates:
         self._proxy_names = frozenset(proxy_names)
         self._clock = clock
         self._known: LruCache[bytes, Presented] = LruCache(MAX_CERTIFICATES)
+
+    def trust(self, client_ca_pem: bytes, proxy_ca_pem: bytes) -> None:
+        """Go by other CAs from now on, also for connections that are open."""
+        self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
+        self._known = LruCache(MAX_CERTIFICATES)
 
     def presented(self, der: bytes) -> Presented:
         """What a certificate is good for. Raises Unauthorized if for nothing, or no longer."""

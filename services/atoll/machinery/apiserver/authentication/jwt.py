@@ -1,8 +1,8 @@
-"""JSON Web Tokens, as little of them as service accounts need: RS256, keys by id, nothing negotiable.
+"""JSON Web Tokens, as little of them as service accounts need: RS256 and ES256, keys by id, nothing negotiable.
 
 `service_accounts` verifies with it, `issuing` signs with it. The header of a token says which of our keys
-signed it and nothing else: any other algorithm, embedded key, critical extension or unknown key id is refused
-before a signature is looked at. Base64 has one spelling here, so a token has exactly one form.
+signed it and nothing else: an algorithm that is not this key's, an embedded key, a critical extension or an unknown key
+id is refused before a signature is looked at. Base64 has one spelling here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from collections.abc import Mapping
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-ALGORITHM = "RS256"
+RS256, ES256 = "RS256", "ES256"
 MAX_TOKEN_SIZE = 16 * 1024
+#: An ES256 signature is two numbers of the curve P-256, each in so many bytes (RFC 7518 3.4).
+NUMBER_BYTES = 32
+
+PrivateKey = RSAPrivateKey | EllipticCurvePrivateKey
+PublicKey = RSAPublicKey | EllipticCurvePublicKey
 
 
 class TokenError(Exception):
@@ -50,12 +57,23 @@ def decode_base64(text: str) -> bytes:
     return data
 
 
-def sign(claims: bytes, key: RSAPrivateKey, key_id: str) -> str:
+def algorithm(key: PrivateKey | PublicKey) -> str:
+    """The one algorithm a key is used with."""
+    return RS256 if isinstance(key, RSAPrivateKey | RSAPublicKey) else ES256
+
+
+def sign(claims: bytes, key: PrivateKey, key_id: str) -> str:
     """A compact token over claims that are JSON already."""
-    header = msgspec.json.encode({"alg": ALGORITHM, "kid": key_id})
+    header = msgspec.json.encode({"alg": algorithm(key), "kid": key_id})
     signed = f"{encode_base64(header)}.{encode_base64(claims)}"
-    signature = key.sign(signed.encode(), PKCS1v15(), hashes.SHA256())
-    return f"{signed}.{encode_base64(signature)}"
+    return f"{signed}.{encode_base64(_signature(signed.encode(), key))}"
+
+
+def _signature(signed: bytes, key: PrivateKey) -> bytes:
+    if isinstance(key, RSAPrivateKey):
+        return key.sign(signed, PKCS1v15(), hashes.SHA256())
+    r, s = decode_dss_signature(key.sign(signed, ECDSA(hashes.SHA256())))
+    return r.to_bytes(NUMBER_BYTES, "big") + s.to_bytes(NUMBER_BYTES, "big")
 
 
 def unverified_claims(token: str) -> bytes:
@@ -68,7 +86,7 @@ def unverified_claims(token: str) -> bytes:
     return decode_base64(parts[1])
 
 
-def verify(token: str, keys: Mapping[str, RSAPublicKey]) -> bytes:
+def verify(token: str, keys: Mapping[str, PublicKey]) -> bytes:
     """The payload of a token that one of the keys signed. Raises TokenError; times are for the caller."""
     claims = unverified_claims(token)
     signed, _, signature = token.rpartition(".")
@@ -77,10 +95,21 @@ def verify(token: str, keys: Mapping[str, RSAPublicKey]) -> bytes:
     except msgspec.DecodeError as error:
         raise TokenError("unusable header") from error
     key = keys.get(header.kid)
-    if header.alg != ALGORITHM or key is None:
+    if key is None or header.alg != algorithm(key):
         raise TokenError("unknown algorithm or key")
     try:
-        key.verify(decode_base64(signature), signed.encode(), PKCS1v15(), hashes.SHA256())
+        _check(decode_base64(signature), signed.encode(), key)
     except InvalidSignature as error:
         raise TokenError("wrong signature") from error
     return claims
+
+
+def _check(signature: bytes, signed: bytes, key: PublicKey) -> None:
+    """Raises InvalidSignature."""
+    if isinstance(key, RSAPublicKey):
+        key.verify(signature, signed, PKCS1v15(), hashes.SHA256())
+        return
+    if len(signature) != 2 * NUMBER_BYTES:
+        raise InvalidSignature
+    r, s = (int.from_bytes(part, "big") for part in (signature[:NUMBER_BYTES], signature[NUMBER_BYTES:]))
+    key.verify(encode_dss_signature(r, s), signed, ECDSA(hashes.SHA256()))

@@ -1,15 +1,18 @@
 """Keys of the service account issuer: one signs, any number verify (the present one and retired ones).
 
-A process makes a `KeySet` of `sa.key` and hands it to token verification, issuing and the JWKS document. Key
-ids are derived from the key as Kubernetes derives them, so a key has the same id in every process.
+A process makes a `KeySet` of its signing key and of those it used before, and hands it to token verification, issuing
+and the JWKS document. Key ids are derived from the key as Kubernetes derives them, so a key has the same id in every
+process.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -18,39 +21,64 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from atoll.machinery.apiserver.authentication.jwt import ALGORITHM, encode_base64
+from atoll.machinery.apiserver.authentication.jwt import (
+    NUMBER_BYTES,
+    PrivateKey,
+    PublicKey,
+    algorithm,
+    encode_base64,
+)
 from atoll.machinery.meta.objects import Object
 
 MIN_BITS = 2048
+_PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 class KeySet(msgspec.Struct, frozen=True):
     """`signing` and its id; `verifying` by id, the signing key's public half among them."""
 
-    signing: RSAPrivateKey
+    signing: PrivateKey
     signing_id: str
-    verifying: Mapping[str, RSAPublicKey]
+    verifying: Mapping[str, PublicKey]
 
 
 def load_keys(private_pem: bytes, retired_pems: Iterable[bytes] = ()) -> KeySet:
-    """Keys of a PEM private key and of PEM public keys whose tokens still count.
+    """Keys of a PEM private key and of PEM texts with keys, public or private, whose tokens still count.
 
-    Raises ValueError for what is no RSA key of at least 2048 bits.
+    Raises ValueError for what is neither an RSA key of at least 2048 bits nor one of the curve P-256.
     """
     private = load_pem_private_key(private_pem, None)
-    if not isinstance(private, RSAPrivateKey):
-        raise ValueError("the service account key is not an RSA key")
-    public = [_checked(private.public_key()), *(_checked(load_pem_public_key(pem)) for pem in retired_pems)]
+    if not isinstance(private, RSAPrivateKey | EllipticCurvePrivateKey):
+        raise ValueError(_UNUSABLE)
+    public = [_checked(private.public_key()), *(key for pem in retired_pems for key in public_keys(pem))]
     return KeySet(private, key_id(public[0]), {key_id(key): key for key in public})
 
 
-def _checked(key: object) -> RSAPublicKey:
-    if not isinstance(key, RSAPublicKey) or key.key_size < MIN_BITS:
-        raise ValueError(f"service account keys are RSA keys of at least {MIN_BITS} bits")
-    return key
+def public_keys(pem: bytes) -> Iterator[PublicKey]:
+    """The keys of a PEM text, of private ones their public half. Raises ValueError, also where there are none."""
+    blocks = [found for found in _PEM.finditer(pem) if found[1].endswith(b"KEY")]
+    if not blocks:
+        raise ValueError("no PEM key")
+    for block in blocks:
+        if block[1].endswith(b"PRIVATE KEY"):
+            yield _checked(load_pem_private_key(block[0], None).public_key())
+        else:
+            yield _checked(load_pem_public_key(block[0]))
 
 
-def key_id(key: RSAPublicKey) -> str:
+_UNUSABLE = f"service account keys are RSA keys of at least {MIN_BITS} bits, or keys of the curve P-256"
+
+
+def _checked(key: object) -> PublicKey:
+    """Raises ValueError. The other curves go with other algorithms, and nobody needs them."""
+    if isinstance(key, RSAPublicKey) and key.key_size >= MIN_BITS:
+        return key
+    if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
+        return key
+    raise ValueError(_UNUSABLE)
+
+
+def key_id(key: PublicKey) -> str:
     """Base64 of the SHA-256 of the key's DER, as Kubernetes names service account keys."""
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return encode_base64(hashlib.sha256(der).digest())
@@ -61,28 +89,27 @@ def jwks(keys: KeySet) -> Object:
     return {"keys": [_jwk(name, key) for name, key in keys.verifying.items()]}
 
 
-def _jwk(name: str, key: RSAPublicKey) -> Object:
-    numbers = key.public_numbers()
-    return {
-        "use": "sig",
-        "kty": "RSA",
-        "kid": name,
-        "alg": ALGORITHM,
-        "n": _number(numbers.n),
-        "e": _number(numbers.e),
-    }
+def _jwk(name: str, key: PublicKey) -> Object:
+    common = {"use": "sig", "kid": name, "alg": algorithm(key)}
+    if isinstance(key, RSAPublicKey):
+        numbers = key.public_numbers()
+        return {**common, "kty": "RSA", "n": _number(numbers.n), "e": _number(numbers.e)}
+    point = key.public_numbers()
+    # Coordinates have the length of the curve, leading zeros and all (RFC 7518 6.2.1.2).
+    x, y = (encode_base64(value.to_bytes(NUMBER_BYTES, "big")) for value in (point.x, point.y))
+    return {**common, "kty": "EC", "crv": "P-256", "x": x, "y": y}
 
 
 def _number(value: int) -> str:
     return encode_base64(value.to_bytes((value.bit_length() + 7) // 8, "big"))
 
 
-def openid_configuration(issuer: str, jwks_uri: str) -> Object:
+def openid_configuration(issuer: str, jwks_uri: str, keys: KeySet) -> Object:
     """The discovery document of the issuer, served at /.well-known/openid-configuration."""
     return {
         "issuer": issuer,
         "jwks_uri": jwks_uri,
         "response_types_supported": ["id_token"],
         "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": [ALGORITHM],
+        "id_token_signing_alg_values_supported": sorted({algorithm(key) for key in keys.verifying.values()}),
     }

@@ -9,12 +9,13 @@ short on the other.
 from __future__ import annotations
 
 import ssl
+import string
 from collections.abc import Iterable
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, quote
 
 import structlog
 
-from atoll.machinery.apiserver.egress.guard import Egress, EgressError
+from atoll.machinery.apiserver.egress.guard import Egress, EgressError, authority
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.wire import response
 from atoll.machinery.wire.client import ClientError, ClientLimits, ClientStream, HttpClient, Origin, Unreachable
@@ -30,6 +31,8 @@ _HOP = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade", "host", "content-length", "expect",
 })  # fmt: skip
+#: Left as it came; what is beyond it is not allowed in a request target.
+_ASCII = string.printable
 
 
 class Forwarder:
@@ -45,8 +48,8 @@ class Forwarder:
         Raises EgressError before anything was answered. An answer that breaks off cuts the client's connection.
         """
         parts, addresses = await self._egress.judged(url)
-        target = parts.path.rstrip("/").encode() + rest
-        stream = await self._open(parts, addresses, exchange, target.decode("ascii"), headers)
+        target = quote(parts.path.rstrip("/").encode() + rest, safe=_ASCII)
+        stream = await self._open(parts, addresses, exchange, target, headers)
         try:
             await _answer(exchange, stream)
         finally:
@@ -73,8 +76,7 @@ class Forwarder:
     def _client(self, address: str, port: int, host: str) -> HttpClient:
         found = self._clients.get((address, port, host))
         if found is None:
-            name = host if port == 443 else f"{host}:{port}"
-            found = HttpClient(Origin(address, port, self._trust, host, name=name), _LIMITS)
+            found = HttpClient(Origin(address, port, self._trust, host, name=authority(host, port)), _LIMITS)
             self._clients.put((address, port, host), found)
         return found
 

@@ -212,7 +212,7 @@ class Egress:
         key = (address, port, host, ca_pem)
         found = self._clients.get(key)
         if found is None:
-            origin = Origin(host=address, port=port, tls=trust, server_name=host, name=_authority(host, port))
+            origin = Origin(host=address, port=port, tls=trust, server_name=host, name=authority(host, port))
             found = HttpClient(origin, _LIMITS)
             self._clients[key] = found
             if len(self._clients) > MAX_CLIENTS:
@@ -269,6 +269,7 @@ def _https(url: str) -> SplitResult:
     return parts
 
 
-def _authority(host: str, port: int) -> str:
+def authority(host: str, port: int) -> str:
+    """What a Host header says."""
     shown = f"[{host}]" if ":" in host else host
     return shown if port == 443 else f"{shown}:{port}"

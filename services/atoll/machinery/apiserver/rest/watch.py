@@ -30,6 +30,8 @@ MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1800, 3600
 #: However long a client asks for: ending early is legal, and no watch should outlive its certificate by years.
 LONGEST_S = 7 * 24 * 3600
 READ_LIMIT = 500
+#: Written at most before the client must have taken some of it.
+_DRAIN_BYTES = 1 << 20
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
@@ -151,8 +153,7 @@ class Watch:
                 # Asked before the read: what happened until the end was told is sent, the last deletions too.
                 ending = self._ended
                 changes = cursor.read(READ_LIMIT)
-                self._send_changes(exchange, changes if self._convert is None else await self._converted(changes))
-                await exchange.drain()
+                await self._send_changes(exchange, changes if self._convert is None else await self._converted(changes))
                 if len(changes) >= READ_LIMIT:
                     continue
                 if ending:
@@ -173,13 +174,18 @@ class Watch:
         if self._cursor is not None:
             self._cursor.nudge()
 
-    def _send_changes(self, exchange: Exchange, changes: list[Change]) -> None:
-        everything = self._request.chosen.is_everything
+    async def _send_changes(self, exchange: Exchange, changes: list[Change]) -> None:
+        everything, size = self._request.chosen.is_everything, 0
         for change in changes:
             kind = _OPERATIONS[change.operation] if everything else self._transition(change)
             if kind:
-                frame = self._cache.find(change.revision, kind, self._form_number)
-                self._write(exchange, frame or self._encoded(change, kind))
+                frame = self._cache.find(change.revision, kind, self._form_number) or self._encoded(change, kind)
+                self._write(exchange, frame)
+                size += len(frame)
+                if size > _DRAIN_BYTES:
+                    await exchange.drain()
+                    size = 0
+        await exchange.drain()
 
     def _encoded(self, change: Change, kind: str) -> bytes:
         """The frame of a change, made by the first watcher that needs it."""

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.apiserver.authentication.claims import Reference
@@ -210,11 +211,62 @@ def test_a_retired_key_still_verifies_and_a_foreign_one_never_does(
         check(ServiceAccountTokens(load_keys(new), Issuers(), clock), token, store)
 
 
-def test_a_key_that_is_no_rsa_key_is_refused() -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    with pytest.raises(ValueError, match="RSA"):
+def curve_key(curve: ec.EllipticCurve) -> bytes:
+    return ec.generate_private_key(curve).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+
+
+def small_rsa_key() -> bytes:
+    return rsa.generate_private_key(public_exponent=65537, key_size=1024).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@pytest.mark.parametrize("pem", [curve_key(ec.SECP384R1()), small_rsa_key(), b"", b"hush"], ids=range(4))
+def test_a_key_that_is_neither_a_good_rsa_key_nor_of_our_curve_is_refused(pem: bytes) -> None:
+    with pytest.raises(ValueError):
         load_keys(pem)
+    with pytest.raises(ValueError):
+        load_keys(make_rsa_key(), [pem])
+
+
+def test_a_key_of_the_curve_signs_and_its_tokens_outlive_it_in_a_file_of_several_keys(
+    store: FakeStore, clock: Clock
+) -> None:
+    old, new, older = curve_key(ec.SECP256R1()), make_rsa_key(), make_rsa_key()
+    token, _ = TokenIssuer(load_keys(old), Issuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
+    assert msgspec.json.decode(jwt.decode_base64(token.partition(".")[0]))["alg"] == "ES256"
+    assert len(jwt.decode_base64(token.rpartition(".")[2])) == 64
+    keys = load_keys(new, [public_key_pem(older) + old])
+    assert check(ServiceAccountTokens(keys, Issuers(), clock), token, store)
+    assert len(keys.verifying) == 3
+    with pytest.raises(Unauthorized):
+        check(ServiceAccountTokens(load_keys(new, [older]), Issuers(), clock), token, store)
+
+
+def signed_as(claims: str, key: ec.EllipticCurvePrivateKey, algorithm: str, key_id: str, between: bytes = b"") -> str:
+    """A token whose signature holds, whatever its header says; `between` goes between the two numbers of it."""
+    head = f"{jwt.encode_base64(msgspec.json.encode({'alg': algorithm, 'kid': key_id}))}.{claims}"
+    r, s = decode_dss_signature(key.sign(head.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{head}.{jwt.encode_base64(r.to_bytes(32, 'big') + between + s.to_bytes(32, 'big'))}"
+
+
+def test_a_key_counts_with_its_own_algorithm_alone(store: FakeStore, clock: Clock) -> None:
+    mine = load_keys(curve_key(ec.SECP256R1()), [make_rsa_key()])
+    key = mine.signing
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    token, _ = TokenIssuer(mine, Issuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
+    claims = token.split(".")[1]
+    tokens = ServiceAccountTokens(mine, Issuers(), clock)
+    assert check(tokens, signed_as(claims, key, "ES256", mine.signing_id), store)
+    other = next(name for name in mine.verifying if name != mine.signing_id)
+    for algorithm, name, between in (
+        ("RS256", mine.signing_id, b""), ("none", mine.signing_id, b""), ("ES384", mine.signing_id, b""),
+        ("ES256", other, b""), ("RS256", other, b""), ("ES256", "", b""), ("ES256", mine.signing_id, b"\0"),
+    ):  # fmt: skip
+        with pytest.raises(Unauthorized):
+            check(tokens, signed_as(claims, key, algorithm, name, between), store)
 
 
 def test_tokens_of_other_issuers_are_left_to_others(
@@ -433,7 +485,7 @@ class TestTokenRequest:
 
 
 def test_discovery_documents_let_others_verify(keys: KeySet) -> None:
-    document = openid_configuration(ISSUER, "https://shard/openid/v1/jwks")
+    document = openid_configuration(ISSUER, "https://shard/openid/v1/jwks", keys)
     assert document["issuer"] == ISSUER
     assert document["id_token_signing_alg_values_supported"] == ["RS256"]
     (key,) = jwks(keys)["keys"]
@@ -442,6 +494,20 @@ def test_discovery_documents_let_others_verify(keys: KeySet) -> None:
     modulus = int.from_bytes(jwt.decode_base64(key["n"]), "big")
     assert modulus == keys.signing.public_key().public_numbers().n
     assert set(key) == {"use", "kty", "kid", "alg", "n", "e"}  # nothing of the private half
+
+
+def test_keys_of_the_curve_are_told_with_their_point() -> None:
+    keys = load_keys(curve_key(ec.SECP256R1()), [make_rsa_key()])
+    assert openid_configuration(ISSUER, "https://shard", keys)["id_token_signing_alg_values_supported"] == [
+        "ES256", "RS256",
+    ]  # fmt: skip
+    first, second = jwks(keys)["keys"]
+    assert (first["kid"], first["alg"], first["crv"], second["alg"]) == (keys.signing_id, "ES256", "P-256", "RS256")
+    x, y = (int.from_bytes(jwt.decode_base64(first[name]), "big") for name in ("x", "y"))
+    public = keys.verifying[keys.signing_id]
+    assert isinstance(public, ec.EllipticCurvePublicKey)
+    assert (x, y) == (public.public_numbers().x, public.public_numbers().y)
+    assert set(first) == {"use", "kty", "kid", "alg", "crv", "x", "y"}
 
 
 class TestRoutingByToken:

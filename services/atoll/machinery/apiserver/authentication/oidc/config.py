@@ -18,6 +18,8 @@ from atoll.machinery.meta.objects import Object
 GROUP_VERSIONS = tuple(f"apiserver.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 KIND = "AuthenticationConfiguration"
 MAX_ISSUERS, MAX_FILE_BYTES = 64, 1 << 20
+#: Rules and mappings of one object of a tenant, compiled on the loop when a token comes.
+MAX_RULES_BYTES = 16 << 10
 _EMAIL, _VERIFIED = re.compile(r"\bclaims\.email\b(?!_)"), re.compile(r"\bclaims\.\??email_verified\b")
 
 
@@ -116,6 +118,9 @@ def from_object(obj: Object) -> tuple[Authenticator, ...]:
         found = msgspec.convert((obj.get("spec") or {}).get("jwt") or [], tuple[Authenticator, ...])
     except msgspec.ValidationError as error:
         raise ConfigRefused(str(error)) from error
+    rules = (msgspec.structs.replace(each, issuer=Issuer()) for each in found)
+    if sum(len(msgspec.json.encode(each)) for each in rules) > MAX_RULES_BYTES:
+        raise ConfigRefused(f"spec.jwt: Too long: rules and mappings may have {MAX_RULES_BYTES} bytes together")
     return _checked(found)
 
 

@@ -19,6 +19,8 @@ from atoll.machinery.apiserver.authentication.jwt import TokenError, decode_base
 
 MAX_KEYS = 64
 MIN_RSA_BITS = 2048
+#: What a key may cost: whoever publishes it has every token verified with it, on the loop.
+MAX_RSA_BITS, MAX_EXPONENT, MAX_DOCUMENT_BYTES = 8192, 1 << 32, 1 << 20
 _HASHES: Mapping[str, hashes.HashAlgorithm] = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
 _CURVES: Mapping[str, ec.EllipticCurve] = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
 _CURVE_OF = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
@@ -64,7 +66,9 @@ _set_decoder = msgspec.json.Decoder(_KeySet)
 
 
 def public_keys(document: bytes) -> tuple[PublicKey, ...]:
-    """The usable keys of a JWK set. Raises TokenError for what is none, or holds too many."""
+    """The usable keys of a JWK set. Raises TokenError for what is none, or holds too many or too much."""
+    if len(document) > MAX_DOCUMENT_BYTES:
+        raise TokenError(f"more than {MAX_DOCUMENT_BYTES} bytes of keys")
     try:
         found = _set_decoder.decode(document)
     except msgspec.DecodeError as error:
@@ -79,9 +83,9 @@ def _public_key(jwk: _Jwk) -> PublicKey | None:
     try:
         if jwk.kty == "RSA":
             numbers = rsa.RSAPublicNumbers(_number(jwk.e), _number(jwk.n))
-            key: Key = numbers.public_key()
-            if key.key_size < MIN_RSA_BITS:
+            if not MIN_RSA_BITS <= numbers.n.bit_length() <= MAX_RSA_BITS or numbers.e > MAX_EXPONENT:
                 return None
+            key: Key = numbers.public_key()
         elif jwk.kty == "EC" and jwk.crv in _CURVES:
             key = ec.EllipticCurvePublicNumbers(_number(jwk.x), _number(jwk.y), _CURVES[jwk.crv]).public_key()
         else:

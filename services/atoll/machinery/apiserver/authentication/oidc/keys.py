@@ -1,8 +1,9 @@
 """The keys of one issuer: found by discovery, kept, asked for again when a token names one that is not among them.
 
 `source` asks for the payload of a token. Authentication itself does not wait: where keys have to be fetched first it
-raises `Unsettled`, and the pipeline asks again once they are there. Invariant: however many tokens name unknown keys,
-an issuer is asked at most once every few seconds, and one fetch is under way at a time.
+raises `Unsettled`, and the pipeline asks again once they are there; keys that are only old go on counting meanwhile.
+Invariant: however many tokens name unknown keys, an issuer is asked at most once every few seconds, and one fetch is
+under way at a time.
 """
 
 from __future__ import annotations
@@ -58,33 +59,41 @@ class IssuerKeys:
         self._fetched_at = self._tried_at = float("-inf")
         self._running: asyncio.Task[None] | None = None
 
+    def current(self) -> tuple[jws.PublicKey, ...]:
+        """The keys that count: the same value until the issuer publishes others. Fetches old ones anew meanwhile."""
+        if self._keys and self._clock() - self._fetched_at > MAX_AGE_S and self._may_fetch():
+            self._begin()
+        return self._keys
+
     def payload(self, token: str) -> bytes:
         """The payload of a token that the issuer signed. Raises TokenError, Unsettled."""
-        header = jws.header_of(token)
-        known = bool(self._keys) and (not header.kid or any(key.id == header.kid for key in self._keys))
-        if not known or self._clock() - self._fetched_at > MAX_AGE_S:
-            self._refresh()
-        return jws.verify(token, self._keys)
-
-    def _refresh(self) -> None:
-        """Raise Unsettled if fetching may help. Keys that are only old go on counting where it is too soon."""
-        if self._running is not None or self._clock() - self._tried_at >= MIN_INTERVAL_S:
+        header, keys = jws.header_of(token), self.current()
+        known = bool(keys) and (not header.kid or any(key.id == header.kid for key in keys))
+        if not known and (self._running is not None or self._may_fetch()):
             raise Unsettled(self._settle)
+        return jws.verify(token, keys)
+
+    def _may_fetch(self) -> bool:
+        return self._running is None and self._clock() - self._tried_at >= MIN_INTERVAL_S
 
     async def _settle(self) -> None:
-        if self._running is None:
-            self._tried_at = self._clock()
-            self._running = asyncio.create_task(self._renew())
-        await asyncio.shield(self._running)
+        await asyncio.shield(self._running or self._begin())
+
+    def _begin(self) -> asyncio.Task[None]:
+        self._running = asyncio.create_task(self._renew())
+        return self._running
 
     async def _renew(self) -> None:
         try:
-            self._keys = await self._fetched()
+            found = await self._fetched()
+            if found != self._keys:
+                self._keys = found
             self._fetched_at = self._clock()
         except (ConnectionError, TokenError, msgspec.DecodeError) as error:
             log.warning("issuer has no keys", issuer=self._issuer.url, reason=str(error))
         finally:
-            self._running = None
+            # Counted from the end: a fetch that hung must not be the reason for the next one.
+            self._running, self._tried_at = None, self._clock()
 
     async def _fetched(self) -> tuple[jws.PublicKey, ...]:
         authority = self._issuer.certificate_authority.encode()

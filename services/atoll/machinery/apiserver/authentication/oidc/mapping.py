@@ -25,7 +25,7 @@ from atoll.machinery.cel.program import Program
 from atoll.machinery.cel.types import BOOL, DYN, STRING, Field, ListType, MapType, ObjectType, Type
 from atoll.machinery.meta.user import User
 
-#: What one expression may cost, as Kubernetes bounds a rule's call.
+#: What the expressions for one token may cost together, as Kubernetes bounds a rule's call.
 BUDGET = 1_000_000
 _USER = ObjectType(
     "kubernetes.UserInfo",
@@ -63,23 +63,24 @@ class Mapper:
 
     def user(self, claims: Claims) -> User:
         """The user of verified claims. Raises TokenError."""
+        budget = Budget(BUDGET)
         for rule, program in self._rules:
-            _check_rule(rule, program, claims)
+            _check_rule(rule, program, claims, budget)
         mappings = self._config.claim_mappings
-        name = self._name(mappings.username, claims)
-        groups = _texts(claims, mappings.groups, self._groups)
-        extra = {key: found for key, program in self._extra if (found := _listed(_value(program, claims)))}
-        user = User(name, groups, self._uid_of(mappings.uid, claims), extra)
+        name = self._name(mappings.username, claims, budget)
+        groups = _texts(claims, mappings.groups, self._groups, budget)
+        extra = {key: found for key, program in self._extra if (found := _listed(_value(program, claims, budget)))}
+        user = User(name, groups, self._uid_of(mappings.uid, claims, budget), extra)
         listed = {key: list(values) for key, values in extra.items()}
         shown = {"username": name, "uid": user.uid, "groups": list(groups), "extra": listed}
         for user_rule, program in self._user_rules:
-            if program is None or _evaluate(program, {"user": shown}) is not True:
+            if program is None or _evaluate(program, {"user": shown}, budget) is not True:
                 raise TokenError(user_rule.message or f"rule of the user failed: {user_rule.expression}")
         return user
 
-    def _name(self, mapping: Prefixed, claims: Claims) -> str:
+    def _name(self, mapping: Prefixed, claims: Claims, budget: Budget) -> str:
         if self._username is not None:
-            found = _value(self._username, claims)
+            found = _value(self._username, claims, budget)
         else:
             found = _claim(claims, mapping.claim)
             if mapping.claim == "email" and claims.get("email_verified", True) is not True:
@@ -88,10 +89,10 @@ class Mapper:
             raise TokenError("no username in the claims")
         return (mapping.prefix or "") + found
 
-    def _uid_of(self, mapping: Plain, claims: Claims) -> str:
+    def _uid_of(self, mapping: Plain, claims: Claims, budget: Budget) -> str:
         if self._uid is None and not mapping.claim:
             return ""
-        found = _value(self._uid, claims) if self._uid is not None else _claim(claims, mapping.claim)
+        found = _value(self._uid, claims, budget) if self._uid is not None else _claim(claims, mapping.claim)
         if not isinstance(found, str):
             raise TokenError("the uid in the claims is not a string")
         return found
@@ -111,22 +112,22 @@ def _compile(text: str, path: str, result: Type | None, variable: str) -> Progra
     return program
 
 
-def _evaluate(program: Program, bindings: dict[str, Any]) -> Any:
+def _evaluate(program: Program, bindings: dict[str, Any], budget: Budget) -> Any:
     try:
-        return program.evaluate(bindings, Budget(BUDGET))
+        return program.evaluate(bindings, budget)
     except (EvaluationError, BudgetExceeded) as error:
         raise TokenError(f"expression failed: {error}") from error
 
 
-def _value(program: Program | None, claims: Claims) -> Any:
-    return _evaluate(program, {"claims": claims}) if program is not None else None
+def _value(program: Program | None, claims: Claims, budget: Budget) -> Any:
+    return _evaluate(program, {"claims": claims}, budget) if program is not None else None
 
 
-def _check_rule(rule: ClaimRule, program: Program | None, claims: Claims) -> None:
+def _check_rule(rule: ClaimRule, program: Program | None, claims: Claims, budget: Budget) -> None:
     if program is None:
         if claims.get(rule.claim) != rule.required_value:
             raise TokenError(f"claim {rule.claim} does not have the required value")
-    elif _evaluate(program, {"claims": claims}) is not True:
+    elif _evaluate(program, {"claims": claims}, budget) is not True:
         raise TokenError(rule.message or f"rule of the claims failed: {rule.expression}")
 
 
@@ -136,9 +137,12 @@ def _claim(claims: Claims, name: str) -> Any:
     return claims[name]
 
 
-def _texts(claims: Claims, mapping: Prefixed, program: Program | None) -> tuple[str, ...]:
+def _texts(claims: Claims, mapping: Prefixed, program: Program | None, budget: Budget) -> tuple[str, ...]:
     """Groups: one string or several; none where the claim is absent."""
-    found = _value(program, claims) if program is not None else claims.get(mapping.claim) if mapping.claim else None
+    if program is not None:
+        found = _value(program, claims, budget)
+    else:
+        found = claims.get(mapping.claim) if mapping.claim else None
     prefix = mapping.prefix or ""
     return tuple(dict.fromkeys(prefix + each for each in _listed(found)))
 

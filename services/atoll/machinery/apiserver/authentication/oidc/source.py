@@ -18,11 +18,12 @@ from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.apiserver.authentication.claims import issuer_of
 from atoll.machinery.apiserver.authentication.oidc import config
 from atoll.machinery.apiserver.authentication.oidc.config import Authenticator, ConfigRefused
+from atoll.machinery.apiserver.authentication.oidc.jws import PublicKey
 from atoll.machinery.apiserver.authentication.oidc.keys import Fetch, IssuerKeys
 from atoll.machinery.apiserver.authentication.oidc.mapping import Claims, Mapper
 from atoll.machinery.apiserver.authentication.tokens import authenticated
 from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES
-from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA
+from atoll.machinery.apiserver.authorization.groups import POLICY_PREFIX, RESERVED_EXTRA
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode
@@ -37,7 +38,7 @@ MAX_TOKENS, MAX_CONFIGURATIONS = 8192, 512
 CLOCK_SKEW_S = 300
 #: How often the operator's file is looked at.
 LOOK_EVERY_S = 1.0
-_SYSTEM = "system:"
+_NOBODY_OF_TENANTS = ("system:", POLICY_PREFIX)
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -49,6 +50,11 @@ class Token(msgspec.Struct, frozen=True):
     not_before: float
 
 
+#: Tokens that were verified, and the keys that it was done with: with others it is done again. Shared by the issuers of
+#: one source, so that it is bounded however many there are.
+Known = LruCache[tuple[object, bytes], tuple[tuple[PublicKey, ...], Token]]
+
+
 class _Times(msgspec.Struct, frozen=True):
     exp: float
     nbf: float = 0
@@ -57,21 +63,23 @@ class _Times(msgspec.Struct, frozen=True):
 class IssuerTokens:
     """Tokens of one issuer. Belongs to one event loop."""
 
-    def __init__(self, found: Authenticator, fetch: Fetch, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, found: Authenticator, fetch: Fetch, known: Known, clock: Callable[[], float] = time.time
+    ) -> None:
         self.url, self._audiences = found.issuer.url, frozenset(found.issuer.audiences)
         self._keys, self._mapper, self._clock = IssuerKeys(found.issuer, fetch), Mapper(found), clock
-        self._known: LruCache[bytes, Token] = LruCache(MAX_TOKENS)
+        self._known = known
 
     def read(self, token: str, digest: bytes) -> Token:
         """A token that names this issuer. Raises Unauthorized, Unsettled."""
-        found = self._known.get(digest)
-        if found is None:
+        keys, found = self._known.get((self, digest)) or (None, None)
+        if found is None or keys is not self._keys.current():
             try:
                 found = self._read(decode(self._keys.payload(token)))
             except (jwt.TokenError, msgspec.DecodeError, msgspec.ValidationError) as error:
                 log.info("token refused", issuer=self.url, reason=str(error))
                 raise Unauthorized from error
-            self._known.put(digest, found)
+            self._known.put((self, digest), (self._keys.current(), found))
         if not found.not_before - CLOCK_SKEW_S <= self._clock() < found.expires:
             raise Unauthorized
         return found
@@ -100,6 +108,7 @@ class ConfiguredIssuers:
 
     def __init__(self, file: Path, audiences: Sequence[str], fetch: Fetch) -> None:
         self._file, self._fetch, self._audiences = file, fetch, frozenset(audiences)
+        self._known: Known = LruCache(MAX_TOKENS)
         self._stamp, self._looked_at = self._seen(), time.monotonic()
         self._issuers = self._read()
 
@@ -113,7 +122,7 @@ class ConfiguredIssuers:
 
     def _read(self) -> dict[str, IssuerTokens]:
         configured = config.from_file(self._file.read_bytes())
-        return {found.issuer.url: IssuerTokens(found, self._fetch) for found in configured}
+        return {found.issuer.url: IssuerTokens(found, self._fetch, self._known) for found in configured}
 
     def _seen(self) -> tuple[int, int, int]:
         found = self._file.stat()
@@ -148,6 +157,7 @@ class WorkspaceIssuers:
 
     def __init__(self, configurations: Configurations, fetch: Fetch) -> None:
         self._configurations, self._fetch = configurations, fetch
+        self._known: Known = LruCache(MAX_TOKENS)
         self._read: LruCache[object, tuple[int, dict[str, IssuerTokens]]] = LruCache(MAX_CONFIGURATIONS)
 
     def user_of(
@@ -175,7 +185,8 @@ class WorkspaceIssuers:
 
     def _made(self, obj: Object) -> dict[str, IssuerTokens]:
         try:
-            return {found.issuer.url: IssuerTokens(found, self._fetch) for found in config.from_object(obj)}
+            issuers = config.from_object(obj)
+            return {found.issuer.url: IssuerTokens(found, self._fetch, self._known) for found in issuers}
         except ConfigRefused as error:
             log.warning("workspace authentication configuration is unusable", reason=str(error))
             return {}
@@ -183,9 +194,9 @@ class WorkspaceIssuers:
 
 def _confined(user: User, cluster: str) -> User:
     """A tenant's user: unprivileged, and somebody in this workspace alone. Raises Unauthorized."""
-    if user.name.startswith(_SYSTEM):
+    if user.name.startswith(_NOBODY_OF_TENANTS):
         raise Unauthorized
-    groups = tuple(group for group in user.groups if not group.startswith(_SYSTEM))
+    groups = tuple(group for group in user.groups if not group.startswith(_NOBODY_OF_TENANTS))
     extra = {key: values for key, values in user.extra.items() if RESERVED_EXTRA not in key}
     own = {SCOPES: (f"cluster:{cluster}",), CLUSTER_NAME: (cluster,)}
     return authenticated(User(user.name, groups, user.uid, {**extra, **own}))

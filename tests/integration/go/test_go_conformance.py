@@ -1,0 +1,56 @@
+"""Kubernetes' own conformance specs that need no nodes, run as they are: the module tests/go/conformance.
+
+In the long tier: the specs and their framework compile much of Kubernetes, and wait for minutes by themselves. Once
+with protobuf, as the suite's clients speak by default, and once with JSON. tests/CONFORMANCE.md says which tests of
+ours make the same assertions in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.golang import BUILD_TIMEOUT_S, program
+from harness.kubectl import kubectls
+
+RUN_TIMEOUT_S = 900
+pytestmark = [pytest.mark.long, pytest.mark.timeout(int(BUILD_TIMEOUT_S) + RUN_TIMEOUT_S)]
+
+FOCUS = "|".join((
+    r"\] Discovery should", "AggregatedDiscovery.*CRDs", "server version", "CustomResourceDefinition",
+    "CustomResourceFieldSelectors", "CustomResourcePublishOpenAPI", "FieldValidation.*CR", "Watchers",
+    "406 for a backend", "Namespaces .*should (patch|apply)", "SubjectReview", "Certificates API",
+    "ServiceAccounts should (run|update|create a serviceAccountToken|guarantee)", "AdmissionPolicy.*API operations",
+    "Events",
+))  # fmt: skip
+#: What needs more than a workspace has: aggregated API servers; a Deployment that serves a conversion webhook.
+SKIP = "|".join((
+    r"\[Slow\]", "locate the groupVersion and a resource", "MUST list and watch custom resources matching the field",
+))  # fmt: skip
+SPECS = 48
+
+
+@pytest.mark.parametrize("media", ["application/vnd.kubernetes.protobuf", "application/json"], ids=["protobuf", "json"])
+def test_conformance_specs_without_nodes_pass(workspace: Path, tmp_path: Path, media: str) -> None:
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [
+            str(program("conformance", "conformance")), "-kubeconfig", str(workspace), "-provider=skeleton",
+            "-allowed-not-ready-nodes=-1", "-minStartupPods=-1", "-num-nodes=1", "-dump-logs-on-failure=false",
+            "-kubectl-path", str(kubectls()[0]), f"-kube-api-content-type={media}", "-ginkgo.no-color",
+            "-ginkgo.focus", rf"({FOCUS}).*\[Conformance\]", "-ginkgo.skip", SKIP, "-ginkgo.json-report", str(report),
+        ],
+        capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    specs: list[dict[str, Any]] = json.loads(report.read_text())[0]["SpecReports"]
+    ran = [spec for spec in specs if spec["State"] != "skipped" and spec["LeafNodeType"] == "It"]
+    failed = [spec for spec in ran if spec["State"] != "passed"]
+    assert not {spec["LeafNodeText"]: spec.get("Failure", {}).get("Message") for spec in failed}
+    assert done.returncode == 0
+    assert len(ran) >= SPECS

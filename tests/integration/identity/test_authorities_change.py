@@ -1,0 +1,130 @@
+"""Authorities of clients and of proxies change while a shard runs: what their files say counts, without a restart."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from atoll.machinery.process import pki
+from harness.api import eventually
+from harness.shard import ShardProcess
+
+REVIEWS = "/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+PROXY = "front-proxy"
+ALICE = {"X-Remote-User": "alice", "X-Remote-Group": "system:kcp:admin"}
+
+
+class Visitor:
+    """Somebody with a certificate; each `ask` is a connection of its own, unless one is passed."""
+
+    def __init__(self, shard: ShardProcess, pair: pki.Pair, folder: Path) -> None:
+        self._shard, self._context = shard, shard.tls()
+        file = folder / "visitor.pem"
+        file.write_bytes(pair.certificate + pair.key)
+        self._context.load_cert_chain(file)
+
+    def connection(self) -> http.client.HTTPSConnection:
+        parts = urlsplit(self._shard.url)
+        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=15, context=self._context)
+
+    def ask(self, headers: dict[str, str], kept: http.client.HTTPSConnection | None = None) -> tuple[int, str]:
+        """Code and user; 0 where the handshake was refused."""
+        connection = kept or self.connection()
+        with contextlib.ExitStack() as stack:
+            if kept is None:
+                stack.enter_context(contextlib.closing(connection))
+            try:
+                connection.request("POST", REVIEWS, REVIEW, {"Content-Type": "application/json", **headers})
+                response = connection.getresponse()
+                body = json.loads(response.read())
+            except (ssl.SSLError, ConnectionError):
+                return 0, ""
+            return response.status, body["status"]["userInfo"]["username"] if response.status == 201 else ""
+
+
+@pytest.fixture(scope="module")
+def authorities() -> tuple[pki.Pair, pki.Pair]:
+    return pki.make_ca("first"), pki.make_ca("second")
+
+
+@pytest.fixture(params=["0", "2"], ids=["one process", "workers"])
+def shard(
+    request: pytest.FixtureRequest, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair]
+) -> Iterator[ShardProcess]:
+    for name in ("clients.pem", "proxies.pem"):
+        (tmp_path / name).write_bytes(authorities[0].certificate)
+    flags = (
+        "--client-ca-file", str(tmp_path / "clients.pem"), "--workers", request.param,
+        "--requestheader-client-ca-file", str(tmp_path / "proxies.pem"),
+        "--requestheader-allowed-names", PROXY,
+    )  # fmt: skip
+    with ShardProcess(tmp_path, *flags) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("file", "name", "headers"), [("clients.pem", "alice", {}), ("proxies.pem", PROXY, ALICE)])
+def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
+    shard: ShardProcess, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair], file: str, name: str,
+    headers: dict[str, str],
+) -> None:  # fmt: skip
+    other = "proxies.pem" if file == "clients.pem" else "clients.pem"
+    (tmp_path / other).write_bytes(pki.make_ca("of somebody else").certificate)
+    first, second = authorities
+    visitors = []
+    for number, authority in enumerate(authorities):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        pair = pki.make_client(authority, name, ["system:kcp:admin"])
+        visitors.append(Visitor(shard, pair, folder))
+    old, new = visitors
+
+    def counts(visitor: Visitor) -> bool:
+        """Asked often enough that each worker was asked."""
+        return all(visitor.ask(headers) == (201, "alice") for _ in range(8))
+
+    def refused(visitor: Visitor) -> bool:
+        return all(visitor.ask(headers)[0] in {0, 401} for _ in range(8))
+
+    assert counts(old)
+    assert refused(new)
+    with contextlib.closing(old.connection()) as kept:
+        assert old.ask(headers, kept) == (201, "alice")
+        (tmp_path / file).write_bytes(first.certificate + second.certificate)
+        eventually(lambda: counts(new), "the second authority counts")
+        assert counts(old)
+        assert old.ask(headers, kept) == (201, "alice")
+        (tmp_path / file).write_bytes(second.certificate)
+        eventually(lambda: refused(old), "the first authority no longer counts")
+        assert counts(new)
+        assert old.ask(headers, kept)[0] == 401, "what was open before is judged too"
+
+
+def test_a_file_that_became_unusable_leaves_what_was_in_force(
+    shard: ShardProcess, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair]
+) -> None:
+    alice = Visitor(shard, pki.make_client(authorities[0], "alice"), tmp_path)
+    file = tmp_path / "clients.pem"
+    before = file.read_bytes()
+
+    def told(times: int) -> bool:
+        return shard.stderr_path.read_text().count("authorities not taken over") >= times
+
+    # Once for each process that listens.
+    listening = max(1, int(shard.flags[shard.flags.index("--workers") + 1]))
+    spoils: tuple[Callable[[], object], ...] = (lambda: file.write_text("nothing\n"), file.unlink)
+    for round_, spoil in enumerate(spoils, 1):
+        spoil()
+        eventually(partial(told, round_ * listening), "refusal in the log")
+        assert all(alice.ask({})[0] in {201, 403} for _ in range(8))
+    file.write_bytes(before + pki.make_ca("third").certificate)
+    eventually(lambda: "authorities read" in shard.stderr_path.read_text(), "taken over again")
+    assert alice.ask({})[0] in {201, 403}

@@ -1,0 +1,224 @@
+"""Boundaries that open and close: required groups, inactive workspaces and what is open in them, one admission for all.
+
+Each trial fails when its guard is taken out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Api, Events, configmap
+from harness.shard import ShardProcess
+from harness.tenants import CLUSTER, CONFIGMAPS, RBAC, Scene, token_file, whoami
+from harness.unguarded import patched
+
+INACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}}
+ACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": None}}}
+#: How long a stream may go on that has to end.
+PATIENCE_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    directory = tmp_path_factory.mktemp("town")
+    with ShardProcess(directory, *token_file(directory)) as shard:
+        yield Api(shard, "root")
+
+
+@pytest.fixture
+def scene(town: Api) -> Scene:
+    return Scene(town)
+
+
+def test_without_the_groups_a_workspace_requires_not_even_its_administrator_gets_in(scene: Scene) -> None:
+    scene.helper.get(CONFIGMAPS)
+    key = "authorization.kcp.io/required-groups"
+    scene.master.patch(CLUSTER, {"metadata": {"annotations": {key: "staff,cleared;directors"}}})
+    for headers in ({}, {"Impersonate-User": "alice"}, {"Impersonate-User": "helper", "Impersonate-Group": "staff"}):
+        assert scene.helper.send("GET", CONFIGMAPS, headers=headers).code == 403, headers
+    for wanted, code in (("staff", 403), ("cleared", 403), ("directors", 200)):
+        headers = {"Impersonate-User": "helper", "Impersonate-Group": wanted}
+        assert scene.master.send("GET", CONFIGMAPS, headers=headers).code == code, wanted
+    assert scene.helper.send("PATCH", CLUSTER, {"metadata": {"annotations": {key: None}}}, kind=MERGE).code == 403
+
+
+def test_a_lifecycle_group_is_nobodys_to_bring_along(scene: Scene) -> None:
+    """Not even by the operator's own token file."""
+    scene.type("made", initializer=True)
+    cluster = scene.child(scene.here, "w", "made")
+    assert scene.by("bold", cluster).send("GET", CONFIGMAPS).code == 403
+    assert whoami(scene.by("bold", "root"))["status"]["userInfo"]["groups"] == ["system:authenticated"]
+
+
+def ended(events: Events) -> list[Any]:
+    """What a stream still had to tell; fails with TimeoutError if it does not end."""
+    return events.rest()
+
+
+def watching(api: Api, path: str) -> Any:
+    """A watch whose silence is not borne for long."""
+    plain = api.open
+
+    def impatient() -> Any:
+        connection = plain()
+        connection.timeout = PATIENCE_S
+        return connection
+
+    api.open = impatient  # type: ignore[method-assign]
+    return api.watch(path)
+
+
+def test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen(scene: Scene) -> None:
+    bystander = Scene(scene.root)
+    selector = f"watch=1&resourceVersion={scene.here.get(CONFIGMAPS).json['metadata']['resourceVersion']}"
+    everywhere = scene.by("master", "*")
+    with (
+        watching(scene.helper, f"{CONFIGMAPS}?{selector}") as inside,
+        watching(everywhere, f"/api/v1/configmaps?{selector}") as above,
+        watching(bystander.helper, f"{CONFIGMAPS}?{selector}") as elsewhere,
+    ):
+        scene.helper.post(CONFIGMAPS, configmap("last"))
+        assert inside.next().name == above.next().name == "last"
+        scene.master.patch(CLUSTER, INACTIVE)
+        try:
+            assert (ended(inside), ended(above)) == ([], [])
+        except TimeoutError:
+            pytest.fail("a watch goes on")
+        assert scene.helper.send("GET", f"{CONFIGMAPS}?watch=1").code == 403
+        # The neighbour's goes on.
+        bystander.helper.post(CONFIGMAPS, configmap("mine"))
+        assert elsewhere.next().name == "mine"
+    scene.master.patch(CLUSTER, ACTIVE)
+    assert scene.helper.get(f"{CONFIGMAPS}/last").json["metadata"]["name"] == "last"
+
+
+def test_an_inactive_workspace_is_closed_to_views_and_masters_too(scene: Scene) -> None:
+    scene.master.patch(CLUSTER, INACTIVE)
+    for api in (scene.master, scene.helper, scene.here):
+        for path in (CONFIGMAPS, "/api/v1/namespaces", "/apis", "/version", f"{RBAC}/clusterroles"):
+            assert "is marked inactive" in api.get(path, expect=403).message
+        assert api.send("POST", CONFIGMAPS, configmap("x")).code == 403
+        api.get(CLUSTER)
+
+
+# --- one admission, whichever the door ---
+
+#: Refuses what carries the mark, and counts in a warning how often a write was asked for.
+POISON = """
+import itertools
+import atoll.shard.admission.plugins as plugins
+from atoll.machinery.apiserver.admission.chain import Admission
+from atoll.machinery.meta.status import Forbidden
+made, count = plugins.plugins, itertools.count()
+class Poison:
+    def mutate(self, review): pass
+    def validate(self, review):
+        review.call.warnings.append(f"admitted {next(count)}")
+        for obj in (review.obj, review.old):
+            if obj and "poison" in (obj["metadata"].get("labels") or {}):
+                raise Forbidden("poison")
+def poisoned(*arguments):
+    return Admission([*made(*arguments)._plugins, Poison()])
+plugins.plugins = poisoned
+"""
+MARK = {"labels": {"poison": "yes"}}
+
+
+def tries(api: Api, query: str) -> Iterator[tuple[str, Answer]]:
+    """Every way to write a marked object."""
+    one, marked = f"{CONFIGMAPS}/plain{query}", configmap("plain", **MARK)
+    more = "&" if query else "?"
+    applied = json.dumps({**marked, "apiVersion": "v1", "kind": "ConfigMap"}).encode()
+    label = [{"op": "add", "path": "/metadata/labels", "value": MARK["labels"]}]
+    yield "create", api.send("POST", CONFIGMAPS + query, configmap("marked", **MARK))
+    yield "update", api.send("PUT", one, marked)
+    for kind, patch in ((MERGE, {"metadata": MARK}), (STRATEGIC, {"metadata": MARK}), (JSON_PATCH, label)):
+        yield kind, api.send("PATCH", one, patch, kind=kind)
+    yield "apply", api.send("PATCH", f"{one}{more}fieldManager=me&force=true", applied, kind=APPLY)
+    body = applied.replace(b'"plain"', b'"applied"')
+    path = f"{CONFIGMAPS}/applied{query}{more}fieldManager=me"
+    yield "apply that creates", api.send("PATCH", path, body, kind=APPLY)
+
+
+def test_what_admission_refuses_is_written_through_no_door(tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, *token_file(tmp_path), environment=patched(tmp_path, POISON)) as shard:
+        poisoned(Scene(Api(shard, "root")))
+
+
+def poisoned(scene: Scene) -> None:
+    initializer = scene.type("made", initializer=True)
+    scene.lets_initialize("worker")
+    cluster = scene.child(scene.helper, "w", "made")
+    view = scene.view(initializer, cluster)
+    doors = [scene.helper, scene.by("helper", scene.cluster), view, scene.by("helper", cluster), scene.master]
+    for api in doors:
+        if api.send("GET", f"{CONFIGMAPS}/plain").code == 404:
+            once(api.send("POST", CONFIGMAPS, configmap("plain")))
+        for query in ("", "?dryRun=All"):
+            for way, answer in tries(api, query):
+                assert answer.code == 403, (api.prefix, way, query, answer.body)
+                assert answer.message == "poison", (api.prefix, way)
+        assert "poison" not in api.get(CONFIGMAPS).body.decode()
+        once(api.send("PATCH", f"{CONFIGMAPS}/plain", {"data": {"at": api.prefix + api.token}}, kind=MERGE))
+    once(view.send("PATCH", f"{CLUSTER}/status", {"status": {"initializers": []}}, kind=MERGE))
+    scene.reach("w", "Ready")
+    once(scene.helper.send("DELETE", f"{CONFIGMAPS}/plain"))
+
+
+def once(answer: Answer) -> None:
+    """A write that admission was asked about once."""
+    assert answer.code in {200, 201}, answer.body
+    assert len([text for text in answer.warnings if text.startswith("admitted")]) == 1, answer.warnings
+
+
+# --- without the guards ---
+
+GUARDS: dict[str, tuple[Callable[[Scene], None], str]] = {
+    "required groups": (test_without_the_groups_a_workspace_requires_not_even_its_administrator_gets_in, """
+import atoll.machinery.apiserver.authorization.chain as chain
+chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "01-requiredgroups" else (name, step)
+                    for name, step in chain.STEPS)
+"""),
+    "stripping of lifecycle groups": (test_a_lifecycle_group_is_nobodys_to_bring_along, """
+import atoll.machinery.apiserver.authentication.tokens as tokens
+tokens.without_lifecycle = lambda groups: groups
+"""),
+    "the end of open watches": (test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen, """
+import atoll.machinery.apiserver.openwatches as openwatches
+openwatches.OpenWatches._judge = lambda self, cluster: None
+"""),
+    "the end of wildcard watches": (test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen, """
+import atoll.machinery.apiserver.openwatches as openwatches
+plain = openwatches.OpenWatches.add
+openwatches.OpenWatches.add = lambda self, cluster, *more: plain(self, cluster, *more) if cluster else None
+"""),
+    "the gate": (test_an_inactive_workspace_is_closed_to_views_and_masters_too, """
+import atoll.machinery.apiserver.pipeline as pipeline
+pipeline.check_gate = lambda *arguments: None
+"""),
+    "admission of everybody": (poisoned, POISON + """
+Poison.validate = lambda self, review: review.call.warnings.append(f"admitted {next(count)}")
+"""),
+    "admission of what comes through a view": (poisoned, POISON + """
+from atoll.machinery.apiserver.call import no_check
+whole = Admission.validate
+def validate(self, review):
+    if review.call.check is no_check:
+        whole(self, review)
+Admission.validate = validate
+"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_without_its_guard_a_boundary_is_crossed(tmp_path: Path, guard: str) -> None:
+    trial, code = GUARDS[guard]
+    with ShardProcess(tmp_path, *token_file(tmp_path), environment=patched(tmp_path, code)) as shard:
+        scene = Scene(Api(shard, "root"))
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            trial(scene)

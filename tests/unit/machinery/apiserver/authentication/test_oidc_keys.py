@@ -1,0 +1,160 @@
+"""Keys of issuers over time, what they may cost, and how many tokens are remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from atoll.machinery.apiserver.authentication.jwt import TokenError, encode_base64
+from atoll.machinery.apiserver.authentication.oidc import config, jws, keys, source
+from atoll.machinery.apiserver.authentication.oidc.config import Authenticator, ConfigRefused
+from atoll.machinery.apiserver.authentication.oidc.keys import IssuerKeys, Unsettled
+from atoll.machinery.apiserver.authentication.oidc.mapping import Mapper
+from atoll.machinery.apiserver.authentication.oidc.source import IssuerTokens
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.status import Unauthorized
+from harness.issuer import Issuer
+
+
+class Site:
+    """An issuer whose documents are fetched without a network, by a clock of the test's."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self.issuer, self.now, self.fetched, self.takes_s = issuer, 1000.0, 0, 0.0
+        self.down = False
+        found = {"issuer": {"url": issuer.url, "audiences": ["me"]},
+                 "claimMappings": {"username": {"claim": "sub", "prefix": ""}}}  # fmt: skip
+        (self.authenticator,) = config.from_object({"spec": {"jwt": [found]}})
+        self.known: source.Known = LruCache(4)
+
+    async def fetch(self, url: str, ca_pem: bytes, timeout_s: float) -> bytes:
+        self.fetched += 1
+        self.now += self.takes_s
+        if self.down:
+            raise ConnectionError("down")
+        return json.dumps(self.issuer._documents()[url.removeprefix(self.issuer.url.removesuffix("/realm"))]).encode()
+
+    def keys(self) -> IssuerKeys:
+        return IssuerKeys(self.authenticator.issuer, self.fetch, lambda: self.now)
+
+    def tokens(self) -> IssuerTokens:
+        found = IssuerTokens(self.authenticator, self.fetch, self.known)
+        found._keys = self.keys()
+        return found
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Issuer() as issuer:
+        yield Site(issuer)
+
+
+async def settled(found: IssuerKeys, token: str) -> bytes:
+    for _ in range(2):
+        try:
+            return found.payload(token)
+        except Unsettled as error:
+            await error.settle()
+    return found.payload(token)
+
+
+async def test_keys_that_are_only_old_go_on_counting_while_others_are_fetched(site: Site) -> None:
+    found, token = site.keys(), site.issuer.token(sub="a", aud="me")
+    await settled(found, token)
+    site.now += keys.MAX_AGE_S + 1
+    site.down, site.takes_s, before = True, 20.0, site.fetched
+    for _ in range(3):
+        # The issuer hangs longer than the interval: nobody waits for it, and it is asked once.
+        assert found.payload(token)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    assert found.payload(token)
+    assert site.fetched == before + 1
+
+
+async def test_a_fetch_that_hung_is_not_begun_again_at_once(site: Site) -> None:
+    found, token = site.keys(), site.issuer.token(sub="a", aud="me")
+    site.down, site.takes_s = True, 20.0
+    with pytest.raises(Unsettled) as raised:
+        found.payload(token)
+    await raised.value.settle()
+    with pytest.raises(TokenError):
+        found.payload(token)
+    assert site.fetched == 1
+
+
+async def test_a_token_does_not_outlive_the_key_that_signed_it(site: Site) -> None:
+    site.issuer.curve("second")
+    found = site.tokens()
+    by_first = site.issuer.token(sub="a", aud="me")
+    with pytest.raises(Unsettled) as raised:
+        found.read(by_first, b"1")
+    await raised.value.settle()
+    assert found.read(by_first, b"1").user.name == "a"
+    del site.issuer.keys["first"]
+    site.now += keys.MAX_AGE_S + 1
+    found.read(by_first, b"1")
+    await asyncio.sleep(0.01)
+    with pytest.raises((Unauthorized, Unsettled)):
+        found.read(by_first, b"1")
+
+
+async def test_tokens_of_all_issuers_are_remembered_in_one_bounded_place(site: Site) -> None:
+    first, second = site.tokens(), site.tokens()
+    for each in (first, second):
+        with pytest.raises(Unsettled) as raised:
+            each.read(site.issuer.token(sub="a", aud="me"), b"0")
+        await raised.value.settle()
+    for number in range(6):
+        token = site.issuer.token(sub=f"u{number}", aud="me")
+        for each in (first, second):
+            assert each.read(token, b"%d" % number).user.name == f"u{number}"
+    assert len(site.known) == 4
+
+
+@pytest.mark.parametrize(("bits", "exponent", "usable"), [
+    (2048, 65537, 1), (2047, 65537, 0), (8192, 65537, 1), (8193, 65537, 0), (2048, (1 << 33) + 1, 0),
+])  # fmt: skip
+def test_a_key_costs_no_more_than_a_key_does(bits: int, exponent: int, usable: int) -> None:
+    def number(value: int) -> str:
+        return encode_base64(value.to_bytes((value.bit_length() + 7) // 8))
+
+    jwk = {"kty": "RSA", "n": number((1 << (bits - 1)) | 1), "e": number(exponent)}
+    assert len(jws.public_keys(json.dumps({"keys": [jwk]}).encode())) == usable
+
+
+def test_a_document_of_keys_is_bounded() -> None:
+    with pytest.raises(TokenError, match="bytes"):
+        jws.public_keys(b'{"keys":[]}' + b" " * jws.MAX_DOCUMENT_BYTES)
+
+
+def trusted(**more: Any) -> dict[str, Any]:
+    issuer = {"url": "https://x.example.com", "audiences": ["me"]}
+    mappings = {"username": {"claim": "sub", "prefix": ""}}
+    return {"issuer": issuer, "claimMappings": mappings, **more}
+
+
+def test_a_tenants_rules_are_bounded() -> None:
+    rules = [{"expression": f"claims.sub != 'x{number}'"} for number in range(1000)]
+    with pytest.raises(ConfigRefused, match="Too long"):
+        config.from_object({"spec": {"jwt": [trusted(claimValidationRules=rules)]}})
+    config.from_object({"spec": {"jwt": [trusted(claimValidationRules=rules[:100])]}})
+
+
+def test_the_expressions_for_one_token_share_one_budget() -> None:
+    tens = "[1,2,3,4,5,6,7,8,9,10]"
+    costly = f"{tens}.all(a,{tens}.all(b,{tens}.all(c,{tens}.all(d,a+b+c+d>0))))"
+
+    def mapper(count: int) -> Mapper:
+        found: tuple[Authenticator, ...] = config.from_object(
+            {"spec": {"jwt": [trusted(claimValidationRules=[{"expression": costly}] * count)]}}
+        )
+        return Mapper(found[0])
+
+    assert mapper(1).user({"sub": "a"}).name == "a"
+    with pytest.raises(TokenError, match="expression failed"):
+        mapper(40).user({"sub": "a"})
