@@ -28,6 +28,8 @@ def slow(pause: Any) -> Verdict:
     end = time.monotonic() + 2 * INLINE_S
     while time.monotonic() < end:
         pause()
+    # Whoever is put aside by the machine in the middle of it comes late too.
+    pause()
     return FOUND
 
 
