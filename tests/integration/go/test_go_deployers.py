@@ -2,7 +2,7 @@
 and Argo CD's (the module tests/go/gitops).
 
 The chart is ours and small: native kinds, a hook, one CRD and one object of it. The Gateway API's manifests lie beside
-the repository. Argo CD's engine compiles all of Kubernetes, so it is in the long tier.
+the repository. Argo CD's engine compiles all of Kubernetes, in a minute and a half.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def test_flux_applies_the_gateway_api_in_stages_and_takes_it_away(workspace: Pat
     assert found.keys() == {"apply", "wait", "apply again", "diff", "drift", "delete"}
 
 
-@pytest.mark.long
 def test_argo_cd_synchronises_the_gateway_api_and_prunes_it(workspace: Path) -> None:
     found = verified("gitops", workspace, *GATEWAYS, module="gitops")
     assert found.keys() == {"cache", "definitions", "sync", "sync again", "prune"}
