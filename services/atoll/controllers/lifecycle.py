@@ -44,11 +44,12 @@ class LogicalClusterLifecycle:
 
     async def reconcile(self, cluster: str) -> float | None:
         obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
-        if obj is None or not _moves(obj):
+        wanted = advance(obj, times.now()) if obj is not None else None
+        if wanted is None or wanted == obj:
             return None
         target = Target(self._kind, cluster, "", shapes.SINGLETON)
         try:
-            await self._loopback.update(target, advance(obj, times.now()), whole=True)
+            await self._loopback.update(target, wanted, whole=True)
         except (Conflict, NotFound):
             # Its newer state has an entry in the log, which brings this key back.
             return None

@@ -95,13 +95,14 @@ class WorkspaceController:
     # --- scheduling ---
 
     async def _schedule(self, parent: str, obj: Object) -> None:
-        if not self._shard_fits(obj):
+        host = self._shard_metadata()
+        if not _fits(host, obj):
             await self._refuse(parent, obj, "Unschedulable", NO_SHARDS)
             return
         for _ in range(ATTEMPTS):
             batch = self._loopback.batch()
             try:
-                plan = self._plan(batch, parent, obj)
+                plan = self._plan(batch, parent, obj, host)
             except TypeRefused as error:
                 await self._refuse(parent, obj, "Unknown", str(error))
                 return
@@ -117,7 +118,7 @@ class WorkspaceController:
             return
         raise RuntimeError("no free cluster name was found")
 
-    def _plan(self, batch: Batch, parent: str, obj: Object) -> workspace.Plan:
+    def _plan(self, batch: Batch, parent: str, obj: Object, host: Object) -> workspace.Plan:
         home = batch.get(ObjectKey(LOGICAL_CLUSTERS, parent, "", shapes.SINGLETON))
         if home is None:
             raise TypeRefused("the parent workspace is gone")
@@ -136,7 +137,7 @@ class WorkspaceController:
             path=f"{annotations.get(shapes.PATH) or parent}:{obj['metadata']['name']}",
             cluster=hashes.random_cluster_name(),
             resolution=resolution,
-            shard=self._host(),
+            shard=msgspec.structs.replace(self._shard, labels=host.get("labels") or {}),
             find_export=lambda path, name: self._facts.export(batch, path, name),
             now=times.now(),
             new_uid=new_uid,
@@ -157,21 +158,10 @@ class WorkspaceController:
         # Somebody may have scheduled or changed it since it was read.
         batch.guard(Stands(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
 
-    def _host(self) -> workspace.Shard:
-        """This shard, with the labels that its object has now."""
-        return msgspec.structs.replace(self._shard, labels=self._shard_metadata().get("labels") or {})
-
     def _shard_metadata(self) -> Object:
+        """Labels and annotations that this shard's object has now."""
         stored = self._loopback.get(self._facts.identities.shard_objects, ROOT, "", self._shard.name)
         return dict(stored["metadata"]) if stored is not None else {}
-
-    def _shard_fits(self, obj: Object) -> bool:
-        """Whether this shard takes new workspaces, and the one's selector selects it."""
-        metadata = self._shard_metadata()
-        if UNSCHEDULABLE in (metadata.get("annotations") or {}):
-            return False
-        selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
-        return selector is None or compile_label_selector(selector).matches(metadata.get("labels") or {})
 
     async def _refuse(self, parent: str, obj: Object, reason: str, message: str) -> None:
         condition = Condition(workspace.SCHEDULED, "False", reason, message, "Error")
@@ -245,6 +235,14 @@ class WorkspaceController:
         if kind is None:
             raise RuntimeError("the parent does not serve workspaces any more")
         return Target(kind, parent, "", obj["metadata"]["name"])
+
+
+def _fits(host: Object, obj: Object) -> bool:
+    """Whether a shard with this metadata takes new workspaces, and the one's selector selects it."""
+    if UNSCHEDULABLE in (host.get("annotations") or {}):
+        return False
+    selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
+    return selector is None or compile_label_selector(selector).matches(host.get("labels") or {})
 
 
 def _kinds(catalogs: Catalogs) -> Callable[[ResourceType], Kind]:

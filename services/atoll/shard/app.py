@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from atoll.controllers.facts import Facts, Identities
 from atoll.controllers.registry import controllers
+from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.audit import AuditLog
 from atoll.machinery.apiserver.authentication.keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
@@ -42,7 +43,6 @@ from atoll.machinery.kcp.lifecycle import INITIALIZATION, TERMINATION
 from atoll.machinery.kcp.shapes import TENANCY_GROUP
 from atoll.machinery.kcp.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
-from atoll.machinery.meta.status import NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
@@ -95,9 +95,12 @@ class ShardApp:
         """Issuers beside ourselves."""
         audiences, file = serviceaccounts.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
-        if not feature_gates(self.config.feature_gates).get("WorkspaceAuthentication", True):
+        if not self._is_on("WorkspaceAuthentication"):
             return Foreign(found)
         return Foreign(found, issuers.of_workspaces(self.facts, self.egress))
+
+    def _is_on(self, gate: str) -> bool:
+        return feature_gates(self.config.feature_gates).get(gate, True)
 
     def _bootstrap_options(self, keys: object) -> system.Options:
         assert isinstance(keys, dict)
@@ -132,8 +135,7 @@ class ShardApp:
         documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
         observer = Observing(RequestMetrics(self.registry), self.audit)
         return Pipeline(
-            self.store, self.paths, self.identity.authenticator, self.authorizer,
-            observer,
+            self.store, self.paths, self.identity.authenticator, self.authorizer, observer,
             Doors(_routes(self.resources, documents), self._services(), self._mounts()),
         )  # fmt: skip
 
@@ -147,7 +149,7 @@ class ShardApp:
         return ShardFacts(self.config.shard_name, self.url, self.credentials.ca.certificate.decode())
 
     def _mounts(self) -> Mounts | None:
-        if not feature_gates(self.config.feature_gates).get("WorkspaceMounts", True):
+        if not self._is_on("WorkspaceMounts"):
             return None
         config, pair = self.config, None
         if config.mount_proxy_client_cert_file:
@@ -193,7 +195,7 @@ def _routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo
     def route(info: RequestInfo) -> Route:
         if info.service:
             # A virtual workspace leaves none in what it lets through; what is not one is not there.
-            raise NotFound("the server could not find the requested resource")
+            raise errors.not_served()
         return resources if info.is_resource else documents
 
     return route

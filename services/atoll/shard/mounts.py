@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from atoll.machinery.apiserver.authentication.headers import canonical
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, global_name, is_service_account
-from atoll.machinery.apiserver.authorization.groups import is_privileged
+from atoll.machinery.apiserver.authorization.effective import SCOPES, global_name_of, is_service_account
+from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA, is_privileged
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.egress import EgressError
 from atoll.machinery.apiserver.egress.forward import Forwarder, end_to_end
@@ -83,15 +83,13 @@ def _spoken_for(user: User) -> list[tuple[str, str]]:
     if AUTHENTICATED not in user.groups or SCOPES in user.extra:
         # Whoever is somebody in some clusters only would be somebody everywhere over there.
         raise Unauthorized
-    name, home = user.name, user.extra.get(CLUSTER_NAME, ())
-    if is_service_account(name):
-        if len(home) != 1:
-            raise Unauthorized
-        name = global_name(name, home[0])
+    name = global_name_of(user) if is_service_account(user.name) else user.name
+    if name is None:
+        raise Unauthorized
     groups = [group for group in user.groups if group == AUTHENTICATED or not is_privileged(group)]
     found = [("X-Remote-User", name), *(("X-Remote-Group", group) for group in groups)]
     for key, values in user.extra.items():
-        if "kcp.io" not in key:
+        if RESERVED_EXTRA not in key:
             found.extend((f"X-Remote-Extra-{quote(key, safe='')}", value) for value in values)
     if not all(value == value.strip() and value.isprintable() for _, value in found):
         # Over there it would be read without its spaces, and be somebody else's name or a group of power.

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, effective, global_name
+from atoll.machinery.apiserver.authorization.effective import SCOPES, effective, global_name_of
 from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_objects
@@ -35,9 +35,9 @@ from atoll.machinery.kcp.types import WorkspaceType
 from atoll.machinery.kinds.kind import Kind, Subresource
 from atoll.machinery.meta.names import ObjectKey, is_cluster_name
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.status import ApiError, NotFound, ServiceUnavailable, invalid
+from atoll.machinery.meta.status import ServiceUnavailable, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.meta.user import MASTERS, User
+from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
 from atoll.machinery.storage.contract import Snapshot
 
 #: `services`, the view, the initializer.
@@ -61,10 +61,10 @@ class LifecycleView:
         if not self._opens(snapshot, caller, name):
             raise forbidden(attributes_of(request.info, caller, ""))
         if len(segments) < 3 or segments[1] != "clusters":
-            raise _not_found()
+            raise errors.not_served()
         inner = parse(request.info.method, inside(request.http.target, _OWN_SEGMENTS))
         if not inner.is_wildcard and not is_cluster_name(inner.workspace):
-            raise _not_found()
+            raise errors.not_served()
         request.info, request.cluster = inner, "" if inner.is_wildcard else inner.workspace
         if inner.is_wildcard or (inner.group, inner.resource) == (shapes.CORE_GROUP, self._kind.plural):
             self._show(request, snapshot, name)
@@ -89,18 +89,17 @@ class LifecycleView:
         caller = request.user
         request.judge = lambda view, verb: Decision(self._opens(view, caller, name))
         request.catalog = self._catalog
-        if request.info.name:
-            self._waiting(snapshot, request.cluster, name)
-        else:
+        if not request.info.name:
             request.info = _selected(request.info, self._lifecycle.selector(name))
+        elif self._waiting(snapshot, request.cluster, name) is None:
+            raise errors.not_found(self._kind, shapes.SINGLETON)
         request.check = lambda new, old: self._check(new, old, name)
 
-    def _waiting(self, view: View, cluster: str, name: str) -> Object:
-        """The LogicalCluster. Raises NotFound unless it waits for this initializer."""
-        found = _cluster(view, cluster)
-        if found is None or not self._lifecycle.waits(found, name):
-            raise errors.not_found(self._kind, shapes.SINGLETON)
-        return found
+    def _waiting(self, view: View, cluster: str, name: str) -> Object | None:
+        """The LogicalCluster, if it waits for this initializer."""
+        record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
+        found = decode(record.value) if record is not None else None
+        return found if found is not None and self._lifecycle.waits(found, name) else None
 
     def _check(self, new: Object | None, old: Object | None, name: str) -> None:
         if new is None or old is None or not self._lifecycle.waits(old, name):
@@ -112,8 +111,8 @@ class LifecycleView:
 
     def _work(self, request: Request, snapshot: Snapshot, name: str) -> None:
         cluster, caller, asked = request.cluster, request.user, request.info
-        found = _cluster(snapshot, cluster)
-        if found is None or not self._lifecycle.waits(found, name):
+        found = self._waiting(snapshot, cluster, name)
+        if found is None:
             raise forbidden(attributes_of(asked, caller, cluster), f"the workspace does not wait for {name}")
         if self._rules(snapshot, name):
             acting = _with_group(caller, cluster, self._lifecycle.group_prefix + name)
@@ -129,9 +128,7 @@ class LifecycleView:
         """All of it is asked for each request, and again when a write is planned anew."""
 
         def judge(view: View, verb: str) -> Decision:
-            found = _cluster(view, request.cluster)
-            waits = found is not None and self._lifecycle.waits(found, name)
-            if not waits or not self._opens(view, caller, name):
+            if self._waiting(view, request.cluster, name) is None or not self._opens(view, caller, name):
                 return Decision(False)
             attributes = with_verb(attributes_of(request.info, request.user, request.cluster), verb)
             rules = self._rules(view, name)
@@ -158,11 +155,6 @@ def _shown(kind: Kind) -> Kind:
     return replace(kind, verbs=("get", "list", "watch"), subresources=(status,))
 
 
-def _cluster(view: View, cluster: str) -> Object | None:
-    record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
-    return decode(record.value) if record is not None else None
-
-
 def _selected(info: RequestInfo, selector: str) -> RequestInfo:
     """A list or watch of those only that the view shows."""
     asked = info.query.get("labelSelector", "")
@@ -176,17 +168,14 @@ def _allows(rule: Rule, attributes: Attributes) -> bool:
 
 def _with_group(caller: User, cluster: str, group: str) -> User | None:
     """The caller in the foreign workspace, which it enters by this group alone; None if its scopes forbid that."""
-    home = caller.extra.get(CLUSTER_NAME, ())
     if effective(caller, cluster).in_scope:
         return replace(caller, groups=(*caller.groups, group))
-    if len(home) != 1 or SCOPES in caller.extra:
-        return None
     # A service account of another workspace is known by its global name.
-    return User(global_name(caller.name, home[0]), (*_plain(caller.groups), group), caller.uid)
-
-
-def _plain(groups: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(group for group in groups if group == "system:authenticated")
+    name = global_name_of(caller)
+    if name is None or SCOPES in caller.extra:
+        return None
+    plain = tuple(each for each in caller.groups if each == AUTHENTICATED)
+    return User(name, (*plain, group), caller.uid)
 
 
 class _CreatedBy(msgspec.Struct, frozen=True):
@@ -207,7 +196,3 @@ def _owner(cluster: Object, name: str) -> User | None:
     # pass admission whatever their scopes, so nobody acts as one by proxy.
     groups = tuple(group for group in without_lifecycle(found.groups) if group != MASTERS)
     return User(found.username, groups, found.uid, extra)
-
-
-def _not_found() -> ApiError:
-    return NotFound("the server could not find the requested resource")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from atoll.machinery.apiserver import discovery, health
+from atoll.machinery.apiserver import discovery, errors, health
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.catalog import Catalog, Catalogs
 from atoll.machinery.apiserver.discovery import Document
@@ -23,7 +23,7 @@ from atoll.machinery.apiserver.resources import method_not_allowed
 from atoll.machinery.apiserver.rest.present import document
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode, encode_json
-from atoll.machinery.meta.status import ApiError, NotFound
+from atoll.machinery.meta.status import ApiError
 from atoll.machinery.storage.contract import Snapshot
 
 HEALTH = ("healthz", "livez", "readyz")
@@ -43,10 +43,6 @@ class Fixed(msgspec.Struct, frozen=True):
     version: Object
     openid_configuration: Object
     jwks: Object
-
-
-def page_not_found() -> NotFound:
-    return NotFound("the server could not find the requested resource")
 
 
 class Documents:
@@ -74,7 +70,7 @@ class Documents:
         }  # fmt: skip
         answer = answers.get(segments[0])
         if answer is None:
-            raise page_not_found()
+            raise errors.not_served()
         work = request.reply_read(answer(request, snapshot, segments))
         if work is not None:
             request.exchange.spawn(work)
@@ -95,7 +91,7 @@ class Documents:
             return _legacy(request, discovery.api_versions(catalog, request.http.header("host")))
         if len(segments) == 2:
             return self._resources(request, catalog, "", segments[1])
-        raise page_not_found()
+        raise errors.not_served()
 
     def _apis(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         catalog = self._catalog(request, snapshot)
@@ -108,7 +104,7 @@ class Documents:
             return _legacy(request, discovery.group(catalog, segments[1]))
         if len(segments) == 3:
             return self._resources(request, catalog, segments[1], segments[2])
-        raise page_not_found()
+        raise errors.not_served()
 
     def _aggregated(self, request: Request, catalog: Catalog, version: str, *, core: bool) -> Reply:
         name = f"{'api' if core else 'apis'}:{version}"
@@ -118,7 +114,7 @@ class Documents:
     def _resources(self, request: Request, catalog: Catalog, group: str, version: str) -> Reply:
         mark = catalog.version_marks.get((group, version))
         if mark is None:
-            raise page_not_found()
+            raise errors.not_served()
         made = self._once(mark, "resources", lambda: discovery.resource_list(catalog, group, version))
         return _legacy(request, made)
 
@@ -142,17 +138,17 @@ class Documents:
 
     def _version(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         if len(segments) > 1:
-            raise page_not_found()
+            raise errors.not_served()
         return document(choose(request.http.header("accept")), self._fixed.version)
 
     def _jwks(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         if segments[1:] != ["v1", "jwks"]:
-            raise page_not_found()
+            raise errors.not_served()
         return Reply(200, encode_json(self._fixed.jwks), "application/jwk-set+json", _CACHED_FOR_AN_HOUR)
 
     def _issuer(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         if segments[1:] != ["openid-configuration"]:
-            raise page_not_found()
+            raise errors.not_served()
         return Reply(200, encode_json(self._fixed.openid_configuration), JSON, _CACHED_FOR_AN_HOUR)
 
     def _metrics(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
@@ -169,7 +165,7 @@ class Documents:
 
 def _legacy(request: Request, made: Document | None) -> Reply:
     if made is None:
-        raise page_not_found()
+        raise errors.not_served()
     form = choose(request.http.header("accept"), transforms=False)
     return Reply(200, made.body) if form.is_plain else document(form, decode(made.body))
 

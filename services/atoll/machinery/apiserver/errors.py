@@ -32,6 +32,11 @@ def details(kind: Kind, name: str, uid: str = "") -> Details:
     return Details(name, kind.group, kind.plural, uid)
 
 
+def not_served() -> NotFound:
+    """404 for a path or a resource that is not there."""
+    return NotFound("the server could not find the requested resource")
+
+
 def not_found(kind: Kind, name: str) -> NotFound:
     return NotFound(f'{kind.group_resource} "{name}" not found', details(kind, name))
 

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 
 import structlog
 
+from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Reply
-from atoll.machinery.meta.status import NotFound
 from atoll.machinery.storage.contract import Store
 
 log = structlog.get_logger()
@@ -45,7 +45,7 @@ def one(endpoint: str, checks: Mapping[str, Check], name: str) -> Reply:
     """The answer of a single check. Raises NotFound for a name that is none."""
     check = checks.get(name)
     if check is None:
-        raise NotFound("the server could not find the requested resource")
+        raise errors.not_served()
     if _wrong(endpoint, name, check):
         return _text(500, "internal server error: reason withheld\n")
     return _text(200, "ok")

@@ -107,7 +107,7 @@ class Resources:
             return self._wildcard_kind(request, snapshot)
         kind = (request.catalog or self._core.catalogs.of(snapshot, request.cluster)).find(*wanted)
         if kind is None or (info.identity is not None and info.identity != kind.identity):
-            raise not_served()
+            raise errors.not_served()
         return kind
 
     def _wildcard_kind(self, request: Request, snapshot: Snapshot) -> Kind:
@@ -119,7 +119,7 @@ class Resources:
             raise ApiError(f"invalid resource {info.resource}:: missing identity", code=500, reason="InternalError")
         kind = (request.catalog or catalogs.base).find(*wanted)
         if kind is None and request.catalog is not None:
-            raise not_served()
+            raise errors.not_served()
         if kind is None and info.identity:
             kind = catalogs.by_identity(snapshot, wanted, info.identity)
         elif kind is None and choose(request.http.header("accept")).transform.startswith("PartialObjectMetadata"):
@@ -127,7 +127,7 @@ class Resources:
             # Metadata is alike in all versions, and one cluster's webhook must not see the objects of others.
             kind = bare(kind) if kind is not None else None
         if kind is None:
-            raise not_served()
+            raise errors.not_served()
         return kind
 
     def _call(self, request: Request, kind: Kind, snapshot: Snapshot) -> Call:
@@ -151,11 +151,11 @@ class Resources:
         info = request.info
         namespaces = not kind.group and kind.plural == "namespaces"
         if not kind.namespaced and info.namespace and not namespaces:
-            raise not_served()
+            raise errors.not_served()
         if kind.namespaced and not info.namespace and info.verb not in {"list", "watch", "deletecollection"}:
             if kind.builtin and info.verb == "create":
                 raise method_not_allowed()
-            raise not_served()
+            raise errors.not_served()
         if kind.namespaced and not info.namespace and info.verb == "deletecollection":
             raise method_not_allowed()
 
@@ -169,7 +169,7 @@ class Resources:
         else:
             sub = kind.subresource(call.info.subresource)
             if sub is None:
-                raise not_served()
+                raise errors.not_served()
             allowed = sub.verbs
         if verb not in allowed:
             raise method_not_allowed()
@@ -390,11 +390,6 @@ def _single(call: Call, namespace: str, name: str) -> Call:
     """The delete of one item of a collection."""
     info = replace(call.info, verb="delete", namespace=namespace, name=name)
     return replace(call, info=info)
-
-
-def not_served() -> NotFound:
-    """404 for a resource that the group version does not have."""
-    return NotFound("the server could not find the requested resource")
 
 
 def method_not_allowed() -> MethodNotAllowed:

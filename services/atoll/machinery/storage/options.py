@@ -11,9 +11,10 @@ import msgspec
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import EVENTS, LEASES
 
-#: kcp's label keys that virtual workspaces select by, and ours by which paths are found.
+#: kcp's label keys that virtual workspaces select by and bindings are found by, and ours by which paths are.
 SYSTEM_LABEL_PREFIXES = (
     "claimed.internal.apis.kcp.io/",
+    "internal.apis.kcp.io/export",
     "initializer.internal.kcp.io/",
     "terminator.internal.kcp.io/",
     "paths.internal.atoll.dev/",

@@ -133,16 +133,22 @@ def _anonymous(user: User, allowed: frozenset[str]) -> Identity:
 
 def _global_service_account(user: User, cluster: str) -> Identity | None:
     """kcp's GlobalServiceAccount: the name by which other clusters may grant rights to a service account."""
-    home = user.extra.get(CLUSTER_NAME, ()) if user.extra else ()
-    if len(home) != 1 or not is_service_account(user.name):
+    name = global_name_of(user)
+    if name is None:
         return None
-    scoped = _scope_clusters(user)
+    home, scoped = user.extra[CLUSTER_NAME][0], _scope_clusters(user)
     if scoped is not None and cluster not in scoped:
         return None
     groups = (AUTHENTICATED,) if AUTHENTICATED in user.groups else ()
-    if cluster != home[0]:
-        groups = (*groups, CLUSTER_GROUP_PREFIX + home[0])
-    return Identity(global_name(user.name, home[0]), groups)
+    if cluster != home:
+        groups = (*groups, CLUSTER_GROUP_PREFIX + home)
+    return Identity(name, groups)
+
+
+def global_name_of(user: User) -> str | None:
+    """The name by which a service account is known everywhere; None for others, and without one home cluster."""
+    home = user.extra.get(CLUSTER_NAME, ()) if user.extra else ()
+    return global_name(user.name, home[0]) if len(home) == 1 and is_service_account(user.name) else None
 
 
 def global_name(service_account: str, cluster: str) -> str:

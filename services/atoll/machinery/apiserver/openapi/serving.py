@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine
 from email.utils import formatdate, parsedate_to_datetime
 
+from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.negotiation import clauses
@@ -19,7 +20,7 @@ from atoll.machinery.apiserver.openapi import forms, publisher
 from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.publisher import Published, Publisher
 from atoll.machinery.apiserver.pipeline import Request, fail
-from atoll.machinery.meta.status import NotAcceptable, NotFound
+from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.wire.compress import MIN_BYTES, PACKED
 
 _YEAR_S = 365 * 24 * 3600
@@ -46,7 +47,7 @@ class OpenApi:
         else:
             wanted = publisher.of_everything(catalog) if segments == ["openapi", "v2"] else None
         if wanted is None:
-            raise NotFound("the server could not find the requested resource")
+            raise errors.not_served()
         found, form = wanted, form_of(request.http.header("accept"), v3=segments[1] == "v3")
         kept = self._publisher.kept(found, form)
         self._answer(request, kept, lambda: self._publisher.document(found, form))

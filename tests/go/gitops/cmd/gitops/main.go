@@ -131,13 +131,17 @@ func outcome(results []common.ResourceSyncResult) (map[string]int, error) {
 
 // defines synchronises the definitions alone: the engine discovers what is served once for each synchronisation.
 func (g *gitops) defines(ctx context.Context) (any, error) {
+	return g.all(ctx, g.definitions())
+}
+
+func (g *gitops) definitions() []*unstructured.Unstructured {
 	definitions := []*unstructured.Unstructured{}
 	for _, each := range g.objects {
 		if kube.IsCRD(each) {
 			definitions = append(definitions, each)
 		}
 	}
-	return g.all(ctx, definitions)
+	return definitions
 }
 
 func (g *gitops) syncs(ctx context.Context) (any, error) {
@@ -168,35 +172,48 @@ func (g *gitops) syncsAgain(ctx context.Context) (any, error) {
 	return outcome(results)
 }
 
-// prunes synchronises with nothing, which takes away all that came before.
+// prunes synchronises with the definitions alone and then with nothing, which takes away all that came before. At once
+// it would be a race, in any cluster: the engine deletes what it prunes in one go, and a definition takes its objects
+// along.
 func (g *gitops) prunes(ctx context.Context) (any, error) {
-	if err := g.known(ctx); err != nil {
-		return nil, err
-	}
-	results, err := g.sync(ctx, nil)
+	definitions := g.definitions()
+	objects, err := g.pruned(ctx, len(g.objects), definitions)
 	if err != nil {
 		return nil, err
 	}
-	found, err := outcome(results)
+	defined, err := g.pruned(ctx, len(definitions), nil)
 	if err != nil {
 		return nil, err
 	}
-	if found[string(common.ResultCodePruned)] != len(g.objects) {
-		return nil, fmt.Errorf("of %d objects: %v", len(g.objects), found)
+	if objects+defined != len(g.objects) {
+		return nil, fmt.Errorf("of %d objects: %d and %d", len(g.objects), objects, defined)
 	}
-	return found, nil
+	return map[string]int{"objects": objects, "definitions": defined}, nil
 }
 
-// known waits until the watches of the cache have told of every object.
-func (g *gitops) known(ctx context.Context) error {
+// pruned keeps some of the objects that are there and counts those that went.
+func (g *gitops) pruned(ctx context.Context, there int, kept []*unstructured.Unstructured) (int, error) {
+	if err := g.known(ctx, there); err != nil {
+		return 0, err
+	}
+	results, err := g.sync(ctx, kept)
+	if err != nil {
+		return 0, err
+	}
+	found, err := outcome(results)
+	return found[string(common.ResultCodePruned)], err
+}
+
+// known waits until the watches of the cache have told of as many objects as are there.
+func (g *gitops) known(ctx context.Context, there int) error {
 	for {
 		found := g.cache.FindResources("", func(each *cache.Resource) bool { return each.Info.(*managed).is })
-		if len(found) == len(g.objects) {
+		if len(found) == there {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the cache knows %d of %d objects", len(found), len(g.objects))
+			return fmt.Errorf("the cache knows %d of %d objects", len(found), there)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
