@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from harness.shard import ShardProcess
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 JSON, YAML = "application/json", "application/yaml"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"

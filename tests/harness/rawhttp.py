@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Raw(NamedTuple):

@@ -6,18 +6,29 @@ counted, so that status can be honest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import msgspec
 
-from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.kcp import shapes
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.storage.contract import DeletePrefix, Position, Scope
+from atoll.machinery.meta.status import NotFound
+from atoll.machinery.storage.contract import Conflict, DeletePrefix, Missing, Position, Refused, Scope
 
 BATCH, PAGE = 500, 200
+#: Deletions begun in one batch, which holds up the loop while it is planned.
+ASKED_AT_ONCE = 25
 #: Objects of one scope looked at in a call; the caller comes again for more.
 MAX_HELD = 2000
+
+#: Adds the start of an object's deletion to a batch. Raises NotFound where it is gone.
+Begin = Callable[[Batch, Target, Object], None]
 
 
 class Remaining(msgspec.Struct):
@@ -57,19 +68,26 @@ async def clear(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
     await ask_held(loopback, scope, remaining)
 
 
-async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
-    """Ask what finalizers hold to go, once each, and note it."""
+def _delete(batch: Batch, target: Target, obj: Object) -> None:
+    batch.delete(target, DeleteOptions(policy="Background"))
+
+
+async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin: Begin = _delete) -> None:
+    """Ask what finalizers hold to go, once each, and note it. `begin` adds the start of a deletion to a batch."""
     after: Position | None = None
     seen = 0
     while seen < MAX_HELD:
         with loopback.store.snapshot() as snapshot:
             records = snapshot.scan(scope, after, PAGE)
             kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
+        asked = []
         for record in records:
             obj = decode(record.value)
             remaining.note(scope.type, obj)
-            if kind is not None and not obj["metadata"].get("deletionTimestamp"):
-                await loopback.delete(_target(kind, scope.cluster, obj), DeleteOptions(policy="Background"))
+            if not obj["metadata"].get("deletionTimestamp"):
+                asked.append(obj)
+        if kind is not None:
+            await _ask(loopback, bare(kind) if kind.conversion is not None else kind, asked, begin)
         seen += len(records)
         if len(records) < PAGE:
             return
@@ -77,6 +95,20 @@ async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining) -> No
         after = Position(last.cluster, last.namespace, last.name)
 
 
-def _target(kind: Kind, cluster: str, obj: Object) -> Target:
+async def _ask(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:
+    """Begin deletions, some at a time; where one changes meanwhile, those of its batch one by one."""
+    for at in range(0, len(objects), ASKED_AT_ONCE):
+        some, batch = objects[at : at + ASKED_AT_ONCE], loopback.batch()
+        for obj in some:
+            with suppress(NotFound):
+                begin(batch, _target(kind, obj), obj)
+        try:
+            await batch.submit()
+        except (Conflict, Missing, Refused):
+            for obj in some:
+                await loopback.delete(_target(kind, obj), DeleteOptions(policy="Background"))
+
+
+def _target(kind: Kind, obj: Object) -> Target:
     metadata = obj["metadata"]
-    return Target(kind, cluster, metadata.get("namespace", ""), metadata["name"])
+    return Target(kind, metadata["annotations"][shapes.CLUSTER], metadata.get("namespace", ""), metadata["name"])

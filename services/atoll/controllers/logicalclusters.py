@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from atoll.controllers import workspacedeletion
 from atoll.controllers.content import Remaining, ask_held
-from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import shapes
 from atoll.machinery.kinds.kind import Kind
@@ -28,10 +29,12 @@ from atoll.machinery.meta.types import (
     NAMESPACES,
 )
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import DeletePrefix, Flag, GateState, LogEntry, Operation, Scope
+from atoll.machinery.storage.contract import DeletePrefix, Flag, GateState, LogEntry, Operation, Record, Scope, Stands
 
-AGAIN_S = 5.0
+AGAIN_S, SOON_S = 5.0, 0.05
 BATCH = 500
+#: What goes in one submit with its cluster at most.
+MAX_AT_ONCE = 200
 CONTENT_DELETED = "WorkspaceContentDeleted"
 #: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
 _LAST = (
@@ -42,6 +45,7 @@ _LAST = (
 )
 _LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
 _UNBOUND = DeleteOptions(served_finalizers=frozenset({shapes.BINDING_FINALIZER}))
+_EMPTIED = DeleteOptions(served_finalizers=frozenset({shapes.DELETION_FINALIZER}))
 
 
 class LogicalClusterDeletion:
@@ -52,8 +56,8 @@ class LogicalClusterDeletion:
     #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
     max_delay_s = 10.0
 
-    def __init__(self, loopback: Loopback, kind: Kind) -> None:
-        self._loopback, self._kind = loopback, kind
+    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType) -> None:
+        self._loopback, self._kind, self._workspaces = loopback, kind, workspaces
 
     def watches(self, type: ResourceType) -> bool:
         return True
@@ -62,10 +66,15 @@ class LogicalClusterDeletion:
         if entry.key.type == LOGICAL_CLUSTERS:
             if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
                 yield entry.key.cluster
-        elif entry.operation is Operation.DELETED:
-            with self._loopback.store.snapshot() as snapshot:
-                if snapshot.gate(entry.key.cluster).state is GateState.DELETING:
-                    yield entry.key.cluster
+        elif entry.operation is Operation.DELETED and self._was_last(entry):
+            yield entry.key.cluster
+
+    def _was_last(self, entry: LogEntry) -> bool:
+        """Whether a cluster that is going holds nothing more of what was deleted."""
+        key = entry.key
+        with self._loopback.store.snapshot() as snapshot:
+            going = snapshot.gate(key.cluster).state is GateState.DELETING
+            return going and not snapshot.scan(Scope(key.type, key.cluster), limit=1)
 
     def all_keys(self) -> Iterable[Hashable]:
         for obj in self._loopback.each(Scope(LOGICAL_CLUSTERS)):
@@ -87,16 +96,17 @@ class LogicalClusterDeletion:
         return await self._empty(cluster, obj)
 
     async def _empty(self, cluster: str, obj: Object) -> float | None:
-        """Content stage by stage; the last stages and the LogicalCluster in one submit where nothing holds them."""
+        """Content stage by stage; all that is left and the LogicalCluster in one submit where nothing holds it."""
         for types in self._stages(cluster):
+            free = self._free(cluster)
+            if free is not None:
+                return await self._finish(cluster, obj, free)
             remaining = await self._clear(cluster, types)
             if not remaining.is_empty:
                 await self._tell(cluster, obj, remaining)
                 return AGAIN_S
-            if self._rest_is_free(cluster):
-                break
-        await self._finish(cluster, obj)
-        return None
+        # Somebody who may wrote more while it went.
+        return AGAIN_S
 
     def _stages(self, cluster: str) -> Iterable[list[ResourceType]]:
         """Types that the cluster holds, in the order in which they go."""
@@ -105,39 +115,40 @@ class LogicalClusterDeletion:
         yield [type for type in held if type not in _LATE]
         for stage in _LAST:
             yield [type for type in stage if type in held]
+        yield []
 
-    def _rest_is_free(self, cluster: str) -> bool:
-        """Whether only definitions, bindings and access are left, few, and held by nobody but us."""
+    def _free(self, cluster: str) -> list[Record] | None:
+        """What is left beside the LogicalCluster, if it is little and held by nobody but us; else None."""
+        found: list[Record] = []
         with self._loopback.store.snapshot() as snapshot:
             held = [usage for usage in snapshot.usage(cluster) if usage.type != LOGICAL_CLUSTERS]
-            if any(usage.type not in _LATE or usage.count > BATCH for usage in held):
-                return False
-            return not any(
-                record.flags & Flag.FINALIZERS and type != API_BINDINGS
-                for type in _LATE
-                for record in snapshot.scan(Scope(type, cluster))
-                if type != LOGICAL_CLUSTERS
-            )
+            if sum(usage.count for usage in held) > MAX_AT_ONCE:
+                return None
+            for usage in held:
+                found.extend(snapshot.scan(Scope(usage.type, cluster)))
+        return found if all(_is_free(record) for record in found) else None
 
-    async def _finish(self, cluster: str, obj: Object) -> None:
-        """Everything that is left, and the LogicalCluster, at once."""
+    async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> float | None:
+        """Everything that is left, the LogicalCluster, and the hold on its Workspace, at once."""
         batch = self._loopback.batch()
         bindings = self._loopback.core.catalogs.base.of_type(API_BINDINGS)
         assert bindings is not None
-        for record in batch.scan(Scope(API_BINDINGS, cluster)):
-            name = decode(record.value)["metadata"]["name"]
-            batch.delete(Target(bindings, cluster, "", name), _UNBOUND)
-        for type in (NAMESPACES, CRDS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES):
-            batch.delete_prefix(Scope(type, cluster))
-        metadata = {**obj["metadata"]}
-        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != shapes.DELETION_FINALIZER]
-        target = Target(self._kind, cluster, "", shapes.SINGLETON)
         try:
-            batch.update(target, {**obj, "metadata": metadata}, whole=True)
+            for record in free:
+                if record.key.type == API_BINDINGS:
+                    batch.delete(Target(bindings, cluster, "", record.key.name), _UNBOUND)
+                else:
+                    # A finalizer that came meanwhile must not be left behind without its cluster.
+                    batch.guard(Stands(record.key, record.revision))
+            for type in {record.key.type for record in free} - {API_BINDINGS}:
+                batch.delete_prefix(Scope(type, cluster))
+            batch.delete(Target(self._kind, cluster, "", shapes.SINGLETON), _EMPTIED)
+            workspacedeletion.release_owner(batch, obj, self._workspaces)
             await batch.submit()
-        except (Conflict, NotFound, contract.Conflict, contract.Missing):
-            # Something of it changed meanwhile, and its entry brings the cluster back.
-            return
+        except (NotFound, contract.Conflict, contract.Missing, contract.Refused):
+            # Something of it changed meanwhile, which need not bring the cluster back by itself.
+            return SOON_S
+        return None
 
     async def _clear(self, cluster: str, types: list[ResourceType]) -> Remaining:
         """Delete what types hold in a cluster, as far as finalizers let it."""
@@ -151,8 +162,14 @@ class LogicalClusterDeletion:
         with self._loopback.store.snapshot() as snapshot:
             left = [usage.type for usage in snapshot.usage(cluster) if usage.type in types]
         for type in left:
-            await ask_held(self._loopback, Scope(type, cluster), remaining)
+            if type == self._workspaces:
+                await ask_held(self._loopback, Scope(type, cluster), remaining, self._begin)
+            else:
+                await ask_held(self._loopback, Scope(type, cluster), remaining)
         return remaining
+
+    def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
+        workspacedeletion.begin(batch, target, obj, self._kind)
 
     async def _unbind(self, cluster: str) -> None:
         """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""
@@ -177,6 +194,14 @@ class LogicalClusterDeletion:
             await self._loopback.update(target, changed, whole=True)
         except (Conflict, NotFound):
             return
+
+
+def _is_free(record: Record) -> bool:
+    """Whether nobody but us holds an object."""
+    if not record.flags & Flag.FINALIZERS:
+        return True
+    finalizers = decode(record.value)["metadata"].get("finalizers") or ()
+    return record.key.type == API_BINDINGS and set(finalizers) <= _UNBOUND.served_finalizers
 
 
 def going_phase(obj: Object) -> str:

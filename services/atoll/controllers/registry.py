@@ -49,7 +49,9 @@ def controllers(loopback: Loopback, facts: Facts, shard: Shard, issuer: TokenIss
         MountController(acting_as("kcp-workspacemounts"), facts),
         WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.external_url),
         LogicalClusterLifecycle(acting_as("kcp-logicalcluster"), kind(LOGICAL_CLUSTERS)),
-        LogicalClusterDeletion(acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS)),
+        LogicalClusterDeletion(
+            acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS), facts.identities.workspaces
+        ),
         BindingDeletion(acting_as("kcp-apibinding-deletion"), kind(API_BINDINGS)),
         NamespaceController(acting_as("namespace-controller"), kind(NAMESPACES)),
         NamespaceDefaults(

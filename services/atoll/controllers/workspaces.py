@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 import msgspec
 import structlog
 
+from atoll.controllers import workspacedeletion
 from atoll.controllers.announce import Warned, warn
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.catalog import Catalogs
@@ -193,31 +194,30 @@ class WorkspaceController:
             await self._release(parent, obj)
             return
         if not found["metadata"].get("deletionTimestamp"):
-            await self._begin_deletion(parent, obj, cluster)
+            await self._begin_deletion(parent, obj)
             return
-        changed = _mirrored_deletion(obj, found)
+        changed = workspacedeletion.mirrored(obj, found)
         if changed != obj:
             await self._update(parent, obj, changed)
 
-    async def _begin_deletion(self, parent: str, obj: Object, cluster: str) -> None:
+    async def _begin_deletion(self, parent: str, obj: Object) -> None:
         """Mark the LogicalCluster, and say so on the Workspace in the same submit."""
         batch = self._loopback.batch()
         kind = _kinds(self._loopback.core.catalogs)(LOGICAL_CLUSTERS)
         try:
-            batch.delete(Target(kind, cluster, "", shapes.SINGLETON), DeleteOptions())
-            marked = batch.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
-            assert marked is not None
-            changed = _mirrored_deletion(obj, decode(marked.value))
-            batch.update(self._target(batch, parent, obj), changed, whole=True)
+            workspacedeletion.begin(batch, self._target(batch, parent, obj), obj, kind)
             await batch.submit()
         except (Conflict, NotFound, contract.Conflict, contract.Missing):
             # One of them changed meanwhile, and its entry brings this key back.
             return
 
     async def _release(self, parent: str, obj: Object) -> None:
-        metadata = dict(obj["metadata"])
-        metadata["finalizers"] = [each for each in metadata.get("finalizers") or [] if each != shapes.OWNER_FINALIZER]
-        await self._update(parent, obj, {**obj, "metadata": metadata})
+        batch = self._loopback.batch()
+        try:
+            workspacedeletion.release(batch, self._target(batch, parent, obj))
+            await batch.submit()
+        except (NotFound, contract.Conflict, contract.Missing):
+            return
 
     async def _update(self, parent: str, obj: Object, changed: Object) -> None:
         try:
@@ -254,15 +254,3 @@ def _kinds(catalogs: Catalogs) -> Callable[[ResourceType], Kind]:
         return kind
 
     return find
-
-
-def _mirrored_deletion(obj: Object, cluster: Object) -> Object:
-    """The Workspace with phase and progress of the LogicalCluster that is being deleted."""
-    theirs = cluster.get("status") or {}
-    status = dict(obj.get("status") or {})
-    status["phase"] = theirs.get("phase", status.get("phase", ""))
-    progress = [c for c in theirs.get("conditions") or [] if c["type"] == "WorkspaceContentDeleted"]
-    kept = [c for c in status.get("conditions") or [] if c["type"] != "WorkspaceContentDeleted"]
-    status["conditions"] = sorted([*kept, *progress], key=lambda c: (c["type"] != "Ready", c["type"]))
-    labels = {**(obj["metadata"].get("labels") or {}), shapes.PHASE: status["phase"]}
-    return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "status": status}

@@ -316,6 +316,45 @@ def test_a_workspace_waits_for_what_finalizers_hold_and_says_so(admin: Api) -> N
     eventually(lambda: admin.get(f"{WORKSPACES}/{name}", expect=0).code == 404, "the workspace is gone")
 
 
+def test_a_workspace_waits_for_a_binding_that_somebody_else_holds(admin: Api) -> None:
+    path = workspace_under(admin, type_="universal")
+    inner, name = admin.at(path), path.removeprefix("root:")
+    binding = inner.get(BINDINGS).json["items"][0]["metadata"]
+    held = [*binding["finalizers"], "example.com/hold"]
+    inner.patch(f"{BINDINGS}/{binding['name']}", {"metadata": {"finalizers": held}})
+    admin.delete(f"{WORKSPACES}/{name}")
+    eventually(lambda: remaining(admin, name) and "apibindings.apis.kcp.io has 1" in remaining(admin, name), "told")
+    assert inner.get(f"{BINDINGS}/{binding['name']}").json["metadata"]["finalizers"] == ["example.com/hold"]
+    inner.patch(f"{BINDINGS}/{binding['name']}", {"metadata": {"finalizers": None}})
+    eventually(lambda: admin.get(f"{WORKSPACES}/{name}", expect=0).code == 404, "the workspace is gone")
+
+
+def test_a_workspace_waits_for_a_child_that_somebody_else_holds(admin: Api, master: Api) -> None:
+    path = workspace_under(admin)
+    inner, name = admin.at(path), path.removeprefix("root:")
+    cluster = inner.get(CLUSTER).json["metadata"]["annotations"]["kcp.io/cluster"]
+    for child in ("held", "free"):
+        inner.post(WORKSPACES, workspace(child))
+    gone = [ready(inner, child)["spec"]["cluster"] for child in ("held", "free")]
+    inner.patch(f"{WORKSPACES}/held", {"metadata": {"finalizers": ["core.kcp.io/logicalcluster", "example.com/hold"]}})
+    admin.delete(f"{WORKSPACES}/{name}")
+    for child in gone:
+        eventually(lambda child=child: master.at(child).get(CLUSTER, expect=0).code == 404, "its cluster goes all the same")
+    inside = admin.at(cluster)
+    eventually(lambda: [each["metadata"]["name"] for each in inside.get(WORKSPACES).json["items"]] == ["held"], "one left")
+    left = inside.get(f"{WORKSPACES}/held").json
+    assert (left["metadata"]["finalizers"], left["status"]["phase"]) == (["example.com/hold"], "Deleting")
+    eventually(lambda: "workspaces.tenancy.kcp.io has" in remaining(admin, name), "the parent says what it waits for")
+    inside.patch(f"{WORKSPACES}/held", {"metadata": {"finalizers": None}})
+    eventually(lambda: admin.get(f"{WORKSPACES}/{name}", expect=0).code == 404, "the workspace is gone")
+
+
+def remaining(admin: Api, name: str) -> str:
+    """What a Workspace says of content that is not gone yet."""
+    found = admin.get(f"{WORKSPACES}/{name}").json["status"].get("conditions", [])
+    return next((str(c["message"]) for c in found if c["type"] == "WorkspaceContentDeleted"), "")
+
+
 def test_a_workspace_can_be_made_again_under_its_name_and_is_another(admin: Api) -> None:
     path = workspace_under(admin, type_="universal")
     name = path.removeprefix("root:")

@@ -34,7 +34,7 @@ class Visitor:
 
     def connection(self) -> http.client.HTTPSConnection:
         parts = urlsplit(self._shard.url)
-        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=15, context=self._context)
+        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=60, context=self._context)
 
     def ask(self, headers: dict[str, str], kept: http.client.HTTPSConnection | None = None) -> tuple[int, str]:
         """Code and user; 0 where the handshake was refused."""

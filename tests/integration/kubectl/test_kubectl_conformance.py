@@ -38,7 +38,7 @@ def proxy(kubectl: Kubectl, *flags: str) -> Iterator[str]:
             yield next(line for line in process.stdout if line.startswith("Starting to serve on "))
         finally:
             process.terminate()
-            process.wait(timeout=15)
+            process.wait(timeout=60)
 
 
 def versions(connection: http.client.HTTPConnection) -> list[str]:
@@ -52,14 +52,14 @@ def test_a_proxy_on_any_port_serves_the_api(kubectl: Kubectl) -> None:
     with proxy(kubectl, "--port=0", "--disable-filter=true") as line:
         found = re.search(r"127\.0\.0\.1:(\d+)", line)
         assert found, line
-        assert versions(http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=15)) == ["v1"]
+        assert versions(http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)) == ["v1"]
 
 
 class OverSocket(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=15)
+        super().__init__("localhost", timeout=60)
         self._path = path
 
     def connect(self) -> None:

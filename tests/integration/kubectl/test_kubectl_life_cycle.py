@@ -70,7 +70,7 @@ def test_definitions_are_applied_by_the_server_without_a_difference_left(shell: 
     told = shell.ok(f"kubectl apply --server-side {DEFINITIONS}")
     assert told.count("serverside-applied\n") == len(told.splitlines()) >= 18
     assert "validatingadmissionpolicy.admissionregistration.k8s.io/" in told
-    shell.ok("kubectl wait --for=condition=Established crd --all --timeout=20s")
+    shell.ok("kubectl wait --for=condition=Established crd --all --timeout=60s")
     before = shell.ok("kubectl get crd -o jsonpath='{.items[*].metadata.resourceVersion}'")
     shell.ok(f"kubectl apply --server-side {DEFINITIONS}")
     assert shell.ok("kubectl get crd -o jsonpath='{.items[*].metadata.resourceVersion}'") == before
@@ -162,7 +162,7 @@ def test_objects_are_replaced_and_scaled_by_apply(shell: Shell) -> None:
     shell.ok(given("kubectl replace --force", ISSUER))
     assert as_json(shell, "kubectl get certificate web")["spec"]["secretName"] == "web-tls"
     shell.ok("kubectl apply --server-side -f - <<'END'\n" + json.dumps(SCALED) + "\nEND")
-    shell.ok("kubectl wait --for=condition=Established crd/fleets.ships.example.com --timeout=10s")
+    shell.ok("kubectl wait --for=condition=Established crd/fleets.ships.example.com --timeout=60s")
     fleet = "apiVersion: ships.example.com/v1\nkind: Fleet\nmetadata: {name: f}\nspec: {replicas: 1}\n"
     shell.ok(given("kubectl apply --server-side", fleet))
     assert shell.ok("kubectl scale fleet f --replicas=3").endswith("scaled\n")

@@ -71,7 +71,7 @@ def test_the_definitions_of_two_real_projects_are_applied(shell: Shell, workspac
     created = re.findall(r"customresourcedefinition\.apiextensions\.k8s\.io/(\S+) created", told)
     assert {"certificates.cert-manager.io", "httproutes.gateway.networking.k8s.io"} <= set(created)
     assert len(created) >= 16
-    shell.ok("kubectl wait --for=condition=Established crd --all --timeout=20s")
+    shell.ok("kubectl wait --for=condition=Established crd --all --timeout=60s")
     again = shell.ok(f"kubectl apply -f {DATA}/cert-manager -f {DATA}/gateway-api")
     # The two admission policies hold a list that is defaulted, which no client-side apply takes for unchanged.
     lines = [line for line in again.splitlines() if line.startswith("customresourcedefinition")]
@@ -215,7 +215,7 @@ spec:
 
 def test_a_custom_kind_with_a_scale_is_scaled(shell: Shell, workspace: str) -> None:
     shell.ok(f"kubectl apply -f - <<'END'\n{SCALED}END")
-    shell.ok("kubectl wait --for=condition=Established crd/fleets.ships.example.com --timeout=10s")
+    shell.ok("kubectl wait --for=condition=Established crd/fleets.ships.example.com --timeout=60s")
     fleet = "apiVersion: ships.example.com/v1\nkind: Fleet\nmetadata: {name: f}\nspec: {replicas: 1}\n"
     shell.ok(f"kubectl apply -f - <<'END'\n{fleet}END")
     assert shell.ok("kubectl scale fleet f --replicas=3").endswith("scaled\n")
@@ -224,17 +224,17 @@ def test_a_custom_kind_with_a_scale_is_scaled(shell: Shell, workspace: str) -> N
 
 
 def test_conditions_fields_and_deletions_are_waited_for(shell: Shell, workspace: str) -> None:
-    with background(shell, "kubectl wait --for=jsonpath='{.data.ready}'=yes cm/c --timeout=20s") as waiting:
+    with background(shell, "kubectl wait --for=jsonpath='{.data.ready}'=yes cm/c --timeout=60s") as waiting:
         shell.ok("""kubectl patch cm c --type merge -p '{"data":{"ready":"yes"}}'""")
         assert waiting.wait(20) == 0, waiting.stdout.read()
     status = """{"status":{"conditions":[{"type":"Sailing","status":"True"}]}}"""
-    with background(shell, "kubectl wait --for=condition=Sailing fleet/f --timeout=20s") as waiting:
+    with background(shell, "kubectl wait --for=condition=Sailing fleet/f --timeout=60s") as waiting:
         shell.ok(f"kubectl patch fleet f --subresource=status --type merge -p '{status}'")
         assert waiting.wait(20) == 0, waiting.stdout.read()
-    with background(shell, "kubectl wait --for=delete cm/u --timeout=20s") as waiting:
+    with background(shell, "kubectl wait --for=delete cm/u --timeout=60s") as waiting:
         shell.ok("kubectl delete cm u")
         assert waiting.wait(20) == 0, waiting.stdout.read()
-    with background(shell, "kubectl wait --for=create cm/later --timeout=20s") as waiting:
+    with background(shell, "kubectl wait --for=create cm/later --timeout=60s") as waiting:
         shell.ok("kubectl create cm later")
         assert waiting.wait(20) == 0, waiting.stdout.read()
 
@@ -244,7 +244,7 @@ def test_a_deletion_waits_for_its_end(shell: Shell, workspace: str) -> None:
     assert "NotFound" in shell.refused("kubectl get cm d")
     shell.ok("kubectl create cm held && kubectl patch cm held -p '{\"metadata\":{\"finalizers\":[\"example.com/h\"]}}'")
     with background(shell, "kubectl delete cm held --wait") as deleting:
-        shell.ok("kubectl wait --for=jsonpath='{.metadata.deletionTimestamp}' cm/held --timeout=20s")
+        shell.ok("kubectl wait --for=jsonpath='{.metadata.deletionTimestamp}' cm/held --timeout=60s")
         assert deleting.poll() is None
         shell.ok("kubectl patch cm held --type merge -p '{\"metadata\":{\"finalizers\":null}}'")
         assert deleting.wait(20) == 0

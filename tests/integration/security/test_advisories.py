@@ -164,7 +164,7 @@ def sent(shard: ShardProcess, request: bytes) -> bytes:
     parts = urlsplit(shard.url)
     address = parts.hostname or "", parts.port or 0
     with (
-        socket.create_connection(address, timeout=15) as plain,
+        socket.create_connection(address, timeout=60) as plain,
         shard.tls().wrap_socket(plain, server_hostname=parts.hostname) as connection,
         connection.makefile("rb") as answer,
     ):

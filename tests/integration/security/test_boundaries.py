@@ -20,7 +20,7 @@ from harness.unguarded import patched
 INACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}}
 ACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": None}}}
 #: How long a stream may go on that has to end.
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ class Peer:
 
     def ask(self, headers: dict[str, str], token: str = "") -> tuple[int, Any]:
         parts = urlsplit(self._shard.url)
-        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=15, context=self._context)
+        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=60, context=self._context)
         sent = {"Content-Type": "application/json", **headers}
         if token:
             sent["Authorization"] = f"Bearer {token}"

@@ -60,7 +60,7 @@ def test_on_sigterm_streams_end_requests_finish_and_the_exit_code_is_0(tmp_path:
 
 
 def _connection(shard: ShardProcess) -> ssl.SSLSocket:
-    raw = socket.create_connection(("127.0.0.1", urlsplit(shard.url).port or 0), timeout=15)
+    raw = socket.create_connection(("127.0.0.1", urlsplit(shard.url).port or 0), timeout=60)
     return shard.tls().wrap_socket(raw, server_hostname="localhost")
 
 

@@ -78,7 +78,7 @@ def test_kubectl_finds_everything_as_it_is(shard: ShardProcess, tmp_path: Path) 
     kubectl.ok("patch", "configmap", "c", "--type=merge", "-p", '{"data":{"a":"c"}}')
     assert kubectl.ok("get", "configmap", "c", "-o", "jsonpath={.data.a}{.metadata.labels.tier}") == "cfront"
     kubectl.ok("create", "namespace", "n")
-    kubectl.ok("delete", "namespace", "n", "--wait", "--timeout=20s")
+    kubectl.ok("delete", "namespace", "n", "--wait", "--timeout=60s")
     kubectl.ok("delete", "configmap", "c")
     assert kubectl.run("get", "configmap", "c").code == 1
     kubectl.ok("ws", "root")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from atoll.machinery.apiserver.call import Call, Plan
+from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.core import Core
 from atoll.machinery.apiserver.judging import Slow, finished
@@ -185,6 +186,10 @@ class Batch:
     def gate(self, cluster: str) -> Gate:
         with self._core.store.snapshot() as snapshot:
             return snapshot.gate(cluster)
+
+    def catalog(self, cluster: str) -> Catalog:
+        """What a cluster serves, with what the batch holds."""
+        return self._core.catalogs.of(self, cluster)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         with self._core.store.snapshot() as snapshot:
