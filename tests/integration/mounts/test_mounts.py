@@ -159,9 +159,12 @@ def flags(authority: Pair, second: ShardProcess, tmp_path_factory: pytest.TempPa
             "--token-auth-file", str(directory / "tokens.csv")]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def scene(flags: list[str], echo: Echo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with ShardProcess(tmp_path_factory.mktemp("shard"), *flags) as shard:
+@pytest.fixture(scope="module", params=["alone", "with workers"])
+def scene(
+    request: pytest.FixtureRequest, flags: list[str], echo: Echo, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    workers = ("--workers", "2") if request.param == "with workers" else ()
+    with ShardProcess(tmp_path_factory.mktemp("shard"), *flags, *workers) as shard:
         yield Scene(Api(shard, "root"), echo)
 
 
@@ -240,6 +243,7 @@ def test_another_shard_is_worked_in_through_a_mount(scene: Scene, second: ShardP
     with there.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={revision}") as events:
         Api(second, "root").patch(f"{CONFIGMAPS}/over-there", {"data": {"k": "w"}})
         assert events.next().object["data"] == {"k": "w"}
+    there.delete(f"{CONFIGMAPS}/over-there")
     # Who is somebody here is nobody there.
     there.token = scene.root.token
     there.get(CONFIGMAPS, expect=401)
