@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 from harness.shard import ShardProcess
 
 TIMEOUT_S = 60.0
+#: A connection that was idle for longer is opened anew: the server closes such, after two minutes.
+KEEP_S = 60.0
 JSON, YAML = "application/json", "application/yaml"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -65,6 +67,7 @@ class Api:
         self.token = token or (shard.token(user) if user else "")
         self.prefix = f"/clusters/{cluster}" if cluster else ""
         self._connection: http.client.HTTPSConnection | None = None
+        self._used_s = 0.0
 
     def __del__(self) -> None:
         self.close()
@@ -96,7 +99,10 @@ class Api:
         sent = self.headers(accept, headers)
         if kind or data is not None:
             sent["Content-Type"] = kind or JSON
+        if time.monotonic() - self._used_s > KEEP_S:
+            self.close()
         connection = self._connection = self._connection or self.open()
+        self._used_s = time.monotonic()
         try:
             connection.request(method, self.prefix + path, data, sent)
             response = connection.getresponse()
@@ -183,9 +189,9 @@ class Events:
         return [Event(event["type"], event["object"]) for event in events]
 
 
-def eventually(check: Callable[[], Any], what: str = "", timeout_s: float = TIMEOUT_S) -> Any:
-    """The first truthy value of `check`; fails after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+def eventually(check: Callable[[], Any], what: str = "", timeout_s: float = 0.0) -> Any:
+    """The first truthy value of `check`; fails after `timeout_s`, TIMEOUT_S where none is given."""
+    deadline = time.monotonic() + (timeout_s or TIMEOUT_S)
     while not (found := check()):
         assert time.monotonic() < deadline, f"never came: {what or check}"
         time.sleep(0.01)

@@ -40,10 +40,10 @@ def definitions() -> list[Object]:
 
 
 def kinds() -> list[Kind]:
-    """Every kind that keeps objects, in the version that is stored, and the tenant's in all."""
+    """Every kind that keeps objects, in all its versions."""
     found = [kind for kind in NATIVE if "get" in kind.verbs]
     for path in sorted(schema_path("crds").glob("*.yaml")):
-        found += [kind for kind in _kinds(yaml.safe_load(path.read_text())) if kind.version == kind.storage_version]
+        found += _kinds(yaml.safe_load(path.read_text()))
     return found + [kind for definition in definitions() for kind in _kinds(definition)]
 
 
@@ -64,9 +64,17 @@ def name_of(kind: Kind, number: int) -> str:
     """A name that the kind takes and no other number has."""
     if kind.plural == "customresourcedefinitions":
         return f"squares{number}.shapes.example.com"
-    if kind.plural == "apiresourceschemas":
+    if kind.plural in {"apiresourceschemas", "apiconversions"}:
         return f"v{number}.circles.example.com"
     return SINGLETONS.get(kind.plural, f"x{number}")
+
+
+def needed(kind: Kind, name: str) -> list[tuple[str, Object]]:
+    """What must be there before an object of that name, each with where it goes."""
+    if kind.plural != "apiconversions":
+        return []
+    schema = {"apiVersion": kind.api_version, "kind": "APIResourceSchema", "metadata": {"name": name}}
+    return [(f"/apis/{kind.api_version}/apiresourceschemas", schema | _schema_of_circles(name))]
 
 
 def collection(kind: Kind) -> str:
@@ -143,7 +151,9 @@ CONTENT: dict[tuple[str, str], Content] = {
     (KCP, "apiexportendpointslices"): {"spec": {"export": _EXPORT}},
     (KCP, "apiexports"): {"spec": {}},
     (KCP, "apiresourceschemas"): _schema_of_circles,
-    ("cache.kcp.io", "clustercachedresources"): {"spec": {"group": "", "version": "v1", "resource": "configmaps"}},
+    ("cache.kcp.io", "clustercachedresources"): lambda name: {
+        "spec": {"group": "example.com", "version": "v1", "resource": f"{name}things"},
+    },
     ("cache.kcp.io", "clustercachedresourceendpointslices"): {
         "spec": {"clusterCachedResource": {"name": "c"}, "export": _EXPORT},
     },

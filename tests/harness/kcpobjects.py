@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from atoll.machinery.kcp.bindings import Export, read_export
 from atoll.machinery.kcp.bootstrap import Options, bootstrap
+from atoll.machinery.kcp.exports import new_identity
 from atoll.machinery.kcp.shapes import Manifest
 from atoll.machinery.kcp.types import Lookup, WorkspaceType, read_type
 from atoll.machinery.kcp.workspace import Shard
@@ -26,7 +27,7 @@ def options(now: str = NOW) -> Options:
         base_url="https://127.0.0.1:6443",
         external_url=URL,
         virtual_workspace_url="https://127.0.0.1:6443",
-        identity_keys={name: f"key of {name}" for name in EXPORTS},
+        identities={name: new_identity(f"key of {name}") for name in EXPORTS},
         installation="5f3c7c9e-4f4e-4b0e-9d0c-2f1f2d1c0b0a",
         ca_bundle="PEM",
         now=now,
@@ -65,7 +66,7 @@ def root_exports() -> Callable[[str, str], Export | None]:
     exports = {m.key.name: m.object for m in manifests if m.type.resource == "apiexports"}
 
     def lookup(path: str, name: str) -> Export | None:
-        return read_export(exports[name], schemas.get) if path == "root" and name in exports else None
+        return read_export("root", exports[name], schemas.get) if path == "root" and name in exports else None
 
     return lookup
 

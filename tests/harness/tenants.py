@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.api import Api, Object, eventually, workspace_under
+from harness.exports import cluster_of
 
 USERS = (
     "nobody-token,nobody,u-nobody\nalice-token,alice,u-alice\nhelper-token,helper,u-helper\n"
@@ -46,11 +47,6 @@ def allow(api: Api, name: str, who: str, **rule: list[str]) -> None:
     """A ClusterRole of one rule, and a user who has it."""
     api.post(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
     bind(api, name, user(who))
-
-
-def cluster_of(api: Api) -> str:
-    """The name of a workspace's logical cluster."""
-    return str(api.get(CLUSTER).json["metadata"]["annotations"]["kcp.io/cluster"])
 
 
 def whoami(api: Api, headers: dict[str, str] | None = None, expect: int = 201) -> Any:

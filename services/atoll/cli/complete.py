@@ -1,8 +1,9 @@
 """`kubectl_complete-ws` and `kubectl_complete-create-workspace`: what the word being typed may become.
 
 kubectl runs them for the shell with the arguments so far, the unfinished word last, and reads one suggestion a line,
-perhaps with a tab and a description, then `:` and a number that tells the shell how to go on. Invariant: whatever goes
-wrong there are no suggestions and no error, since what is written would end up in the command line.
+perhaps with a tab and a description, then `:` and a number that tells the shell how to go on; `complete_kcp` does the
+same for the other plug-ins. Invariant: whatever goes wrong there are no suggestions and no error, since what is written
+would end up in the command line.
 """
 
 from __future__ import annotations
@@ -34,18 +35,15 @@ COMMANDS = {
     "create": "create a workspace", "create-context": "a context for the current workspace",
 }  # fmt: skip
 PLACES = {"..": "the parent", ".": "here", "-": "where you came from", "~": "your home workspace", ":": "root"}
+COMMON = ("--kubeconfig", "--context", "--workspace", "-w")
+_SHOWN = COMMON[:3]
 FLAGS = {
-    "": ("--kubeconfig", "--context", "--short"),
-    "use": ("--kubeconfig", "--context", "--short"), "current": ("--kubeconfig", "--context", "--short"),
-    "tree": ("--kubeconfig", "--context", "--full", "--wide"),
-    "create-context": ("--kubeconfig", "--context", "--overwrite", "--keep-current"),
-    "create": (
-        "--kubeconfig", "--context", "--type", "--enter", "--ignore-existing", "--location-selector",
-        "--create-context",
-    ),
+    "": (*_SHOWN, "--short"), "use": (*_SHOWN, "--short"), "current": ("--kubeconfig", "--context", "--short"),
+    "tree": (*_SHOWN, "--full", "--wide"), "create-context": (*_SHOWN, "--overwrite", "--keep-current"),
+    "create": (*_SHOWN, "--type", "--enter", "--ignore-existing", "--location-selector", "--create-context"),
 }  # fmt: skip
 #: Flags whose value is another word.
-_VALUED = {"--kubeconfig", "--context", "--type", "--location-selector", "--create-context"}
+_VALUED = {*COMMON, "--type", "--location-selector", "--create-context"}
 
 Found = dict[str, str]
 
@@ -63,18 +61,22 @@ def create_workspace() -> None:
 def suggest(arguments: Sequence[str]) -> int:
     """Print suggestions for the last of the arguments, which may be empty; gives the exit code, always 0."""
     *before, word = arguments or [""]
-    options, rest = _read(before)
-    found, directive = _suggested(options, rest, before[-1] if before else "", word)
+    options, rest = read(before)
+    return told(*_suggested(options, rest, before[-1] if before else "", word))
+
+
+def told(found: Found, directive: int) -> int:
+    """Print suggestions as kubectl reads them; gives the exit code."""
     for text, about in found.items():
         say(f"{text}\t{about}" if about else text)
     say(f":{directive}")
     return 0
 
 
-def _read(before: list[str]) -> tuple[argparse.Namespace, list[str]]:
+def read(before: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The common flags, and what is left of the words."""
     parser = common_flags()
-    waiting = bool(before) and before[-1] in {"--kubeconfig", "--context"}
+    waiting = bool(before) and before[-1] in COMMON
     return parser.parse_known_args(before[:-1] if waiting else before)
 
 
@@ -83,8 +85,11 @@ def _suggested(options: argparse.Namespace, rest: list[str], last: str, word: st
     flag, equals, value = word.partition("=")
     if last in _VALUED or (equals and flag in _VALUED):
         name, typed = (flag, value) if equals else (last, word)
+        if name in {"-w", "--workspace"}:
+            found = asked(options, lambda client: below(client, typed))
+            return {(f"{name}={text}" if equals else text): about for text, about in found.items()}, NO_FILES | NO_SPACE
         wanted = command == "create" and name == "--type"
-        found = _asked(options, lambda client: _types(client, typed)) if wanted else {}
+        found = asked(options, lambda client: _types(client, typed)) if wanted else {}
         return {(f"{name}={text}" if equals else text): about for text, about in found.items()}, NO_FILES
     if word.startswith("-") and word != "-":
         return dict.fromkeys((flag for flag in FLAGS[command] if flag.startswith(word)), ""), NO_FILES
@@ -92,8 +97,8 @@ def _suggested(options: argparse.Namespace, rest: list[str], last: str, word: st
         return {}, NO_FILES
     fixed = {**PLACES, **({} if command else COMMANDS)}
     found = {text: about for text, about in fixed.items() if text.startswith(word)}
-    below = _asked(options, lambda client: _below(client, word))
-    return {**found, **below}, NO_FILES | (NO_SPACE if below else 0)
+    there = asked(options, lambda client: below(client, word))
+    return {**found, **there}, NO_FILES | (NO_SPACE if there else 0)
 
 
 def _positionals(words: list[str]) -> list[str]:
@@ -103,12 +108,13 @@ def _positionals(words: list[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _asked(options: argparse.Namespace, question: Callable[[Client], Coroutine[Any, Any, Found]]) -> Found:
+def asked(options: argparse.Namespace, question: Callable[[Client], Coroutine[Any, Any, Found]]) -> Found:
     """What the server knows; nothing where it does not answer, or not to us, or not soon."""
 
     async def ask() -> Found:
         kubeconfig, context = loaded(options)
-        async with asyncio.timeout(TIMEOUT_S), Client(kubeconfig.target(context)) as client:
+        target = workspaces.target(kubeconfig, context, options.workspace)
+        async with asyncio.timeout(TIMEOUT_S), Client(target) as client:
             return await question(client)
 
     try:
@@ -117,7 +123,7 @@ def _asked(options: argparse.Namespace, question: Callable[[Client], Coroutine[A
         return {}
 
 
-async def _below(client: Client, word: str) -> Found:
+async def below(client: Client, word: str) -> Found:
     """Workspaces that the word may become, with what was typed before them as it was typed."""
     cut = max(word.rfind(":"), word.rfind("/")) + 1
     lead, begun = word[:cut], word[cut:]

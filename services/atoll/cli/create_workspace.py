@@ -1,26 +1,24 @@
 """`kubectl create workspace`: create one, wait until it is ready, go there if asked.
 
-Found by kubectl as a plug-in of `create`. Waits by a watch on the one object; who may not watch is served by asking
-again. Invariant: exit code 0 means that the workspace is Ready, whoever created it.
+Found by kubectl as a plug-in of `create`. Invariant: exit code 0 means that the workspace is Ready, whoever created it.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
 
 from atoll.cli import workspaces
 from atoll.cli.plugin import Failure, common_flags, loaded, run, say
+from atoll.cli.waiting import TooLate, until
 from atoll.cli.workspaces import phase_of, type_of
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import AlreadyExists, Expired, Forbidden
-from atoll.machinery.wire.incoming import ClientError
+from atoll.machinery.meta.status import AlreadyExists
 
-READY_TIMEOUT_S, ASK_AGAIN_S = 60.0, 0.5
+READY_TIMEOUT_S = 60.0
 
 
 def main() -> None:
@@ -53,7 +51,7 @@ async def _create(options: argparse.Namespace) -> None:
     if options.create_context and kubeconfig.has("context", options.create_context):
         raise Failure(f'context "{options.create_context}" already exists in kubeconfig')
     wanted = manifest(options)
-    async with Client(kubeconfig.target(context)) as client:
+    async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         path = f"{workspaces.resolve(client.target.workspace, '.')}:{options.name}"
         workspace = await _created(client, wanted, ignore_existing=options.ignore_existing)
         workspace = await _ready(client, workspace)
@@ -117,34 +115,10 @@ def _accepted(existing: Object, wanted: Object) -> Object:
 
 async def _ready(client: Client, workspace: Object) -> Object:
     """The workspace once it is Ready. Raises Failure after a minute, or when it is deleted."""
-    latest = [workspace]
     try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            while not _is_ready(latest[-1]):
-                await _follow(client, latest)
-    except TimeoutError:
-        raise Failure(_unready(latest[-1])) from None
-    return latest[-1]
-
-
-async def _follow(client: Client, latest: list[Object]) -> None:
-    """Take up changes until the workspace is Ready, or the watch ends and the object was asked for again."""
-    metadata = latest[-1]["metadata"]
-    selector, revision = f"metadata.name={metadata['name']}", metadata["resourceVersion"]
-    try:
-        async with client.watch(WORKSPACES, fieldSelector=selector, resourceVersion=revision) as events:
-            async for event in events:
-                if event.type == "DELETED":
-                    raise Failure(f'workspace "{metadata["name"]}" was deleted while it was waited for')
-                if event.type != "BOOKMARK":
-                    latest[:] = [event.object]
-                    if _is_ready(event.object):
-                        return
-    except (Forbidden, Expired, ClientError):
-        # May not be watched, or not from there, or not for long: its present state says as much.
-        pass
-    await asyncio.sleep(ASK_AGAIN_S)
-    latest[:] = [await client.get(WORKSPACES, metadata["name"])]
+        return await until(client, WORKSPACES, workspace, _is_ready, READY_TIMEOUT_S)
+    except TooLate as late:
+        raise Failure(_unready(late.latest)) from None
 
 
 def _is_ready(workspace: Object) -> bool:

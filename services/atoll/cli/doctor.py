@@ -42,6 +42,7 @@ CLOCK_WINDOW_S, CLOCK_DRIFT_S = 0.05, 0.01
 CLOCK_STEP_S = 300.0
 YEARS = range(2025, 2100)
 COMMAND_TIMEOUT_S = 20.0
+PLUGINS = ("kubectl-ws", "kubectl-create-workspace", "kubectl-kcp", "kubectl-atoll")
 MAX_PORT = 65535
 
 
@@ -169,7 +170,7 @@ def versions(config: ShardConfig) -> Iterator[Finding]:
     yield Finding(OK, "lmdb", metadata.version("lmdb"))
     yield _nats_server()
     yield _kubectl()
-    missing = [name for name in ("kubectl-ws", "kubectl-create-workspace") if shutil.which(name) is None]
+    missing = [name for name in PLUGINS if shutil.which(name) is None]
     fact = f"{', '.join(missing)} not on PATH" if missing else "on PATH"
     yield Finding(WARN if missing else OK, "kubectl-plugins", fact)
 

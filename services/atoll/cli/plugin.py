@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from atoll.machinery.client.kubeconfig import Kubeconfig, KubeconfigError
@@ -26,6 +27,7 @@ def common_flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--kubeconfig", default="", metavar="FILE", help="the kubeconfig to use")
     parser.add_argument("--context", default="", metavar="NAME", help="the context to start from")
+    parser.add_argument("-w", "--workspace", default="", metavar="PATH", help="work there instead of here")
     return parser
 
 
@@ -51,17 +53,38 @@ def run(work: Coroutine[Any, Any, None]) -> int:
     return 0
 
 
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)")
+_SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a duration as Go writes it: 30s, 1m30s, 500ms; 0 is 0. Raises ArgumentTypeError."""
+    parts = _DURATION.findall(text)
+    if not text or text not in {"0", "".join(number + unit for number, unit in parts)}:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as in 30s or 1m30s")
+    return sum(float(number) * _SECONDS_OF[unit] for number, unit in parts)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table, as wide as what stands in it, three spaces between columns as kubectl has them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
 def say(text: str) -> None:
     """A line on standard output."""
     sys.stdout.write(text + "\n")
 
 
 def warn(text: str) -> None:
-    """A line on standard error that does not change the exit code."""
+    """A line on standard error, behind all that was said, that does not change the exit code."""
+    sys.stdout.flush()
     sys.stderr.write(f"Warning: {text}\n")
 
 
 def refused(text: str, code: int = 1) -> int:
     """Tell what went wrong; gives the exit code."""
+    sys.stdout.flush()
     sys.stderr.write(f"Error: {text}\n")
     return code

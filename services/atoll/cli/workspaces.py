@@ -17,13 +17,14 @@ from atoll.cli.plugin import Failure, warn
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.resource import WORKSPACES, Resource
-from atoll.machinery.client.target import CLUSTERS, split_workspace
+from atoll.machinery.client.target import CLUSTERS, Target, split_workspace
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 
 CURRENT, PREVIOUS = "workspace.kcp.io/current", "workspace.kcp.io/previous"
 ROOT, HOME = "root", "~"
 BINDINGS = Resource("apis.kcp.io", "v1alpha2", "apibindings", namespaced=False)
+EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -71,6 +72,14 @@ def resolve(current: str, wanted: str) -> str:
     return ":".join(path)
 
 
+def target(kubeconfig: Kubeconfig, context: str, workspace: str = "") -> Target:
+    """Where a context points, in another workspace if one is named. Raises KubeconfigError, Failure."""
+    found = kubeconfig.target(context)
+    if not workspace:
+        return found
+    return msgspec.structs.replace(found, path=found.path_of(resolve(found.workspace, typed(workspace))))
+
+
 async def home_path(client: Client) -> str:
     """The path of the caller's home workspace, as the server tells it. Raises ApiError, Failure."""
     try:
@@ -97,7 +106,8 @@ async def look(client: Client, path: str) -> Place:
         if isinstance(error, BaseException):
             raise error
     if isinstance(bindings, dict):
-        _warn_of_claims(bindings)
+        for binding in bindings.get("items") or ():
+            warn_of_claims(binding)
     return Place(path, type_of(workspace) if isinstance(workspace, dict) else "")
 
 
@@ -128,18 +138,23 @@ def phase_of(workspace: Object) -> str:
     return str((workspace.get("status") or {}).get("phase") or "")
 
 
-def _warn_of_claims(bindings: Object) -> None:
+def warn_of_claims(binding: Object) -> None:
     """An export may have begun to claim what nobody has accepted or rejected yet."""
-    for binding in bindings.get("items") or ():
-        answered = {_claim(claim) for claim in (binding.get("spec") or {}).get("permissionClaims") or ()}
-        for claim in (binding.get("status") or {}).get("exportPermissionClaims") or ():
-            if _claim(claim) not in answered:
-                name = f"{claim.get('resource')}.{claim['group']}" if claim.get("group") else claim.get("resource")
-                warn(f'APIBinding "{binding["metadata"]["name"]}" neither accepts nor rejects the claim on {name}')
+    answered = {claim_key(claim) for claim in (binding.get("spec") or {}).get("permissionClaims") or ()}
+    for claim in (binding.get("status") or {}).get("exportPermissionClaims") or ():
+        if claim_key(claim) not in answered:
+            name = binding["metadata"]["name"]
+            warn(f'APIBinding "{name}" neither accepts nor rejects the claim on {claim_name(claim)}')
 
 
-def _claim(claim: Object) -> tuple[str, str, str]:
+def claim_key(claim: Object) -> tuple[str, str, str]:
+    """Group, resource and identity: what a claim is known by."""
     return claim.get("group") or "", claim.get("resource") or "", claim.get("identityHash") or ""
+
+
+def claim_name(claim: Object) -> str:
+    """`resource.group` of a claim; of the core group the resource alone."""
+    return f"{claim.get('resource')}.{claim['group']}" if claim.get("group") else str(claim.get("resource"))
 
 
 # --- kubeconfig

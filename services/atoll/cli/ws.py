@@ -16,7 +16,7 @@ from atoll.cli.tree import drawn, workspace_tree
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 
-USAGE = """usage: kubectl ws [PATH | COMMAND] [--kubeconfig FILE] [--context NAME]
+USAGE = """usage: kubectl ws [PATH | COMMAND] [--kubeconfig FILE] [--context NAME] [-w PATH]
 
 Without arguments, show the current workspace. With PATH, go there:
 
@@ -34,6 +34,8 @@ Commands:
                                                         type, phase and cluster if --wide
   create NAME [options]                                 as kubectl create workspace
   create-context [NAME] [--overwrite] [--keep-current]  a kubeconfig context for the current workspace
+
+With -w (--workspace) PATH, a command starts from there and not from the current workspace.
 """
 
 
@@ -91,7 +93,8 @@ async def _go(options: argparse.Namespace, wanted: str, *, short: bool) -> None:
     kubeconfig, context = loaded(options)
     back = wanted == "-"
     path = workspaces.require_previous(kubeconfig) if back else ""
-    async with Client(kubeconfig.target(workspaces.PREVIOUS if back else context)) as client:
+    start = workspaces.target(kubeconfig, workspaces.PREVIOUS if back else context, "" if back else options.workspace)
+    async with Client(start) as client:
         if not back:
             path = await _destination(client, wanted)
         place = await workspaces.look(client, path)
@@ -119,7 +122,7 @@ def tree(options: argparse.Namespace, rest: list[str]) -> int:
 
     async def draw() -> None:
         kubeconfig, context = loaded(options)
-        async with Client(kubeconfig.target(context)) as client:
+        async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
             path = workspaces.resolve(client.target.workspace, ".")
             say(drawn(await workspace_tree(client, path), full=found.full, wide=found.wide))
 
@@ -143,7 +146,8 @@ def create_context(options: argparse.Namespace, rest: list[str]) -> int:
 
     async def add() -> None:
         kubeconfig, context = loaded(options)
-        path = workspaces.resolve(workspaces.workspace_of(kubeconfig, context), ".")
+        here = workspaces.workspace_of(kubeconfig, context)
+        path = workspaces.resolve(here, workspaces.typed(options.workspace or "."))
         add_context(kubeconfig, context, path, found)
 
     return run(add())

@@ -34,7 +34,7 @@ class ClusterRoleAggregation:
         yield entry.key.cluster
 
     def all_keys(self) -> Iterable[Hashable]:
-        return {role["metadata"]["annotations"]["kcp.io/cluster"] for role in self._loopback.each(Scope(CLUSTER_ROLES))}
+        return {key.cluster for key in self._loopback.keys(Scope(CLUSTER_ROLES))}
 
     async def reconcile(self, cluster: str) -> float | None:
         roles = list(self._loopback.each(Scope(CLUSTER_ROLES, cluster)))

@@ -20,6 +20,7 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
 from atoll.machinery.storage.contract import Conflict, DeletePrefix, Missing, Position, Refused, Scope
+from atoll.machinery.storage.pages import behind
 
 BATCH, PAGE = 500, 200
 #: Deletions begun in one batch, which holds up the loop while it is planned.
@@ -91,8 +92,7 @@ async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin
         seen += len(records)
         if len(records) < PAGE:
             return
-        last = records[-1].key
-        after = Position(last.cluster, last.namespace, last.name)
+        after = behind(records[-1].key)
 
 
 async def _ask(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:

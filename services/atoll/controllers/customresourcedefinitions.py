@@ -1,32 +1,50 @@
 """CustomResourceDefinitions: names accepted, established, and emptied before they go.
 
-Watches: CRDs, and deletions of custom objects (a CRD may wait for the last). Writes: CRD status, deletions of
-instances, the clean-up finalizer. Converges because names are judged from all CRDs and bound APIs of the cluster
-each time; a name that becomes free brings the losers back.
+Watches: CRDs, and deletions of custom objects (a CRD may wait for the last); bindings and LogicalClusters, for names
+that become free. Writes: CRD status and the lock that goes with accepted names, deletions of instances, the clean-up
+finalizer. Converges because names are judged from all CRDs and bound APIs of the cluster each time; a name that becomes
+free brings the losers back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
+import msgspec
+from msgspec.structs import replace
+
 from atoll.controllers.content import Remaining, clear
-from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.remembered import Remembered
+from atoll.machinery.kcp import shapes
+from atoll.machinery.kcp.locks import Lock, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import Condition, find, is_true, set_status_condition
-from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.names import LOCAL, SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
-from atoll.machinery.meta.types import CRDS
+from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.schema.crd import approval, is_protected
-from atoll.machinery.storage.contract import LogEntry, Operation, Position, Scope, Snapshot
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage.pages import each_record, each_revision
 
+#: How often names are judged at once, when another came first, before a definition waits for its next turn.
+ATTEMPTS = 4
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 AGAIN_S = 5.0
 #: Definitions whose names are remembered.
 MAX_KNOWN = 8192
-PAGE = 500
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What is remembered of a definition: its group, the names it was accepted with, and whether it wants more."""
+
+    group: str
+    names: Object
+    waits: bool
 
 
 class CustomResourceDefinitionController:
@@ -35,28 +53,36 @@ class CustomResourceDefinitionController:
     name = "customresourcedefinition"
     workers = 2
 
-    def __init__(self, loopback: Loopback, kind: Kind) -> None:
-        self._loopback, self._kind = loopback, kind
-        self._known: LruCache[ObjectKey, tuple[int, str, Object]] = LruCache(MAX_KNOWN)
+    def __init__(self, loopback: Loopback, kind: Kind, clusters: Kind) -> None:
+        self._loopback, self._kind, self._clusters = loopback, kind, clusters
+        self._known = Remembered(_known, MAX_KNOWN)
 
     def watches(self, type: ResourceType) -> bool:
-        return type == CRDS or type.identity == LOCAL
+        return type in {CRDS, API_BINDINGS, LOGICAL_CLUSTERS} or type.identity == LOCAL
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
-        if key.type != CRDS:
+        if key.type in {API_BINDINGS, LOGICAL_CLUSTERS}:
+            if entry.operation is not Operation.ADDED:
+                # Names that bindings held may be free.
+                yield from self._waiting(key.cluster)
+        elif key.type != CRDS:
             if entry.operation is Operation.DELETED:
                 yield key.cluster, f"{key.type.resource}.{key.type.group}"
-        elif entry.operation is Operation.DELETED:
-            # Its names are free: whoever lost them before is judged anew.
-            for crd in self._loopback.each(Scope(CRDS, key.cluster)):
-                yield key.cluster, crd["metadata"]["name"]
-        else:
+        elif entry.operation is not Operation.DELETED:
             yield key.cluster, key.name
+        elif key.cluster != SYSTEM_BOUND_CRDS:
+            # Its names are free: whoever lost them before is judged anew.
+            yield from self._waiting(key.cluster)
+
+    def _waiting(self, cluster: str) -> list[tuple[str, str]]:
+        """Definitions of a cluster that did not get all their names."""
+        with self._loopback.store.snapshot() as snapshot:
+            return [(cluster, key.name) for key, known in self._others(snapshot, cluster, "") if known.waits]
 
     def all_keys(self) -> Iterable[Hashable]:
-        for crd in self._loopback.each(Scope(CRDS)):
-            yield crd["metadata"]["annotations"]["kcp.io/cluster"], crd["metadata"]["name"]
+        for key in self._loopback.keys(Scope(CRDS)):
+            yield key.cluster, key.name
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -65,37 +91,84 @@ class CustomResourceDefinitionController:
             return None
         if crd["metadata"].get("deletionTimestamp"):
             return await self._finalize(cluster, crd)
-        await self._judge_names(cluster, crd)
+        if cluster == SYSTEM_BOUND_CRDS:
+            # Their names are judged in each cluster that binds them.
+            return None
+        await self._judge_names(cluster, name)
         return None
 
     # --- names ---
 
-    async def _judge_names(self, cluster: str, crd: Object) -> None:
+    async def _judge_names(self, cluster: str, name: str) -> None:
+        """Write what names a definition gets. Raises what the last attempt met when others kept coming first."""
+        for attempt in range(ATTEMPTS):
+            batch = self._loopback.batch()
+            self._plan(batch, ObjectKey(CRDS, cluster, "", name))
+            try:
+                await batch.submit()
+            except (contract.Conflict, contract.Missing, contract.Refused):
+                if attempt + 1 == ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _plan(self, batch: Batch, key: ObjectKey) -> None:
+        record = batch.get(key)
+        crd = decode(record.value) if record is not None else None
+        if crd is None or crd["metadata"].get("deletionTimestamp"):
+            return
+        status, judged = crd.get("status") or {}, self._judged(batch, key.cluster, crd)
+        if judged == status:
+            return
+        if judged["acceptedNames"] != status.get("acceptedNames"):
+            self._hold(batch, key, crd["spec"]["group"], judged["acceptedNames"]["plural"])
+        # Nothing of what it defines changes, so that its rules need not be judged again.
+        target = replace(self._target(key.cluster, crd, "status"), kind=replace(self._kind, judge=None))
+        batch.update(target, {**crd, "status": judged})
+
+    def _judged(self, batch: Batch, cluster: str, crd: Object) -> Object:
         status = crd.get("status") or {}
         conditions = status.get("conditions") or []
-        accepted, conflict = self._accepted(cluster, crd)
+        accepted, conflict = self._accepted(batch, cluster, crd)
         now, generation = times.now(), crd["metadata"]["generation"]
         said = [*_name_conditions(conflict, is_true(conditions, "Established")), *_approval_conditions(crd)]
         for condition in said:
             conditions = set_status_condition(conditions, condition, now, generation)
         stored = [version["name"] for version in crd["spec"]["versions"] if version["storage"]]
-        changed = {
+        return {
             **status,
             "conditions": conditions,
             "acceptedNames": accepted,
             "observedGeneration": generation,
             "storedVersions": list(dict.fromkeys([*(status.get("storedVersions") or []), *stored])),
         }
-        if changed != status:
-            await self._write_status(cluster, crd, changed)
 
-    def _accepted(self, cluster: str, crd: Object) -> tuple[Object, tuple[str, str] | None]:
+    def _hold(self, batch: Batch, key: ObjectKey, group: str, plural: str) -> None:
+        """Take the lock of a definition's resource, and see to it that whoever was asked for names still says so.
+
+        Bindings do the same, so that of two who want one name at a time only one is written.
+        """
+        home = ObjectKey(LOGICAL_CLUSTERS, key.cluster, "", shapes.SINGLETON)
+        record = batch.get(home)
+        cluster = decode(record.value) if record is not None else None
+        locks = read_locks(cluster) if cluster is not None else None
+        name = f"{plural}.{group}" if group else plural
+        if cluster is not None and locks is not None and plural and locks.get(name) != _LOCK:
+            target = Target(self._clusters, key.cluster, "", shapes.SINGLETON)
+            batch.update(target, with_locks(cluster, {**locks, name: _LOCK}), whole=True)
+        else:
+            batch.guard(Stands(home, record.revision if record is not None else 0))
+        others = [each for each, known in self._others(batch, key.cluster, key.name) if known.group == group]
+        bindings = [each.key for each in each_record(batch, Scope(API_BINDINGS, key.cluster))]
+        batch.guard(*(Stands(each, batch.revision_of(each)) for each in (*others, *bindings)))
+
+    def _accepted(self, view: View, cluster: str, crd: Object) -> tuple[Object, tuple[str, str] | None]:
         """The names a CRD gets: each that no other kind of its group holds, and else the one it had.
 
         Also the conflict to tell, if any: (reason, message); of several the last, as Kubernetes tells them.
         """
         spec = crd["spec"]
-        resources, kinds = self._held_names(cluster, spec["group"], crd["metadata"]["name"])
+        resources, kinds = self._held_names(view, cluster, spec["group"], crd["metadata"]["name"])
         wanted, had = spec["names"], (crd.get("status") or {}).get("acceptedNames") or _NO_NAMES
         accepted: Object = {**_NO_NAMES, **had}
         conflict: tuple[str, str] | None = None
@@ -114,45 +187,28 @@ class CustomResourceDefinitionController:
         accepted["categories"] = wanted.get("categories") or []
         return {field: value for field, value in accepted.items() if value or field in _NO_NAMES}, conflict
 
-    def _held_names(self, cluster: str, group: str, own: str) -> tuple[set[str], set[str]]:
+    def _held_names(self, view: View, cluster: str, group: str, own: str) -> tuple[set[str], set[str]]:
         """Resource names and kinds that others of the group have been accepted with."""
         resources: set[str] = set()
         kinds: set[str] = set()
-        with self._loopback.store.snapshot() as snapshot:
-            for kind in self._loopback.core.catalogs.of(snapshot, cluster).kinds.values():
-                if kind.group == group and kind.identity != LOCAL:
-                    resources |= {kind.plural, kind.singular, *kind.short_names}
-                    kinds |= {kind.kind, kind.list_kind_name}
-        for of_group, names in self._others(cluster, own):
-            if of_group != group:
-                continue
-            resources |= {names.get("plural", ""), names.get("singular", ""), *(names.get("shortNames") or [])}
-            kinds |= {names.get("kind", ""), names.get("listKind", "")}
+        catalog = self._loopback.core.catalogs.of(view, cluster)
+        resources |= {plural for of_group, plural in catalog.unavailable if of_group == group}
+        for kind in catalog.kinds.values():
+            if kind.group == group and kind.identity != LOCAL:
+                resources |= {kind.plural, kind.singular, *kind.short_names}
+                kinds |= {kind.kind, kind.list_kind_name}
+        for _, known in self._others(view, cluster, own):
+            if known.group == group:
+                names = known.names
+                resources |= {names.get("plural", ""), names.get("singular", ""), *(names.get("shortNames") or [])}
+                kinds |= {names.get("kind", ""), names.get("listKind", "")}
         return resources - {""}, kinds - {""}
 
-    def _others(self, cluster: str, own: str) -> Iterator[tuple[str, Object]]:
-        """Group and accepted names of all definitions but one. What was not written since is not read again: it may
-        be hundreds of large ones."""
-        after: Position | None = None
-        while True:
-            with self._loopback.store.snapshot() as snapshot:
-                page = snapshot.revisions(Scope(CRDS, cluster), after, PAGE)
-                others = [self._names(snapshot, *each) for each in page if each[0].name != own]
-            yield from others
-            if len(page) < PAGE:
-                return
-            last = page[-1][0]
-            after = Position(last.cluster, last.namespace, last.name)
-
-    def _names(self, snapshot: Snapshot, key: ObjectKey, revision: int) -> tuple[str, Object]:
-        found = self._known.get(key)
-        if found is None or found[0] != revision:
-            record = snapshot.get(key)
-            assert record is not None, "listed in the same snapshot"
-            crd = decode(record.value)
-            found = revision, crd["spec"]["group"], (crd.get("status") or {}).get("acceptedNames") or {}
-            self._known.put(key, found)
-        return found[1], found[2]
+    def _others(self, view: View, cluster: str, own: str) -> Iterator[tuple[ObjectKey, _Known]]:
+        """All definitions but one. What was not written since is not read again: it may be hundreds of large ones."""
+        for key, revision in each_revision(view, Scope(CRDS, cluster)):
+            if key.name != own:
+                yield key, self._known.of(view, key, revision)
 
     # --- deletion ---
 
@@ -197,6 +253,7 @@ class CustomResourceDefinitionController:
             return
 
 
+_LOCK = Lock(c=True)
 _NO_NAMES: Object = {"plural": "", "kind": ""}
 #: Names in the order they are judged, and among which names of other kinds.
 _FIELDS = (
@@ -210,6 +267,12 @@ _APPROVAL_REASONS = {
     "approved": ("True", "ApprovedAnnotation"), "unapproved": ("False", "UnapprovedAnnotation"),
     "missing": ("False", "MissingAnnotation"), "invalid": ("False", "InvalidAnnotation"),
 }  # fmt: skip
+
+
+def _known(crd: Object) -> _Known:
+    status = crd.get("status") or {}
+    waits = not is_true(status.get("conditions") or [], "NamesAccepted")
+    return _Known(crd["spec"]["group"], status.get("acceptedNames") or {}, waits)
 
 
 def _name_conditions(conflict: tuple[str, str] | None, established: bool) -> list[Condition]:

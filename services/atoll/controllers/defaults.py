@@ -62,8 +62,8 @@ class NamespaceDefaults:
             yield key.cluster, key.namespace
 
     def all_keys(self) -> Iterable[Hashable]:
-        for namespace in self._loopback.each(Scope(NAMESPACES)):
-            yield namespace["metadata"]["annotations"]["kcp.io/cluster"], namespace["metadata"]["name"]
+        for key in self._loopback.keys(Scope(NAMESPACES)):
+            yield key.cluster, key.name
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key

@@ -7,7 +7,7 @@ a changed object is never found by memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
 
 T = TypeVar("T")
+_Cache: TypeAlias = LruCache[ObjectKey, tuple[tuple[int, int], T]]
 MAX_FACTS = 1024
 
 
@@ -45,8 +46,24 @@ class Identities(msgspec.Struct, frozen=True):
         return ResourceType("tenancy.kcp.io", "workspacetypes", self.tenancy)
 
     @property
+    def partitions(self) -> ResourceType:
+        return ResourceType("topology.kcp.io", "partitions", self.topology)
+
+    @property
+    def partition_sets(self) -> ResourceType:
+        return ResourceType("topology.kcp.io", "partitionsets", self.topology)
+
+    @property
     def shard_objects(self) -> ResourceType:
         return ResourceType("core.kcp.io", "shards", self.shards)
+
+
+class _Reading(NamedTuple, Generic[T]):
+    """How facts are read of the objects of a type, and of which other type's objects they speak too."""
+
+    type: ResourceType
+    read: Callable[[View, ObjectKey, Object], T]
+    of: ResourceType | None = None
 
 
 class Facts:
@@ -54,8 +71,8 @@ class Facts:
 
     def __init__(self, resolver: Resolver, identities: Identities) -> None:
         self._resolver, self.identities = resolver, identities
-        self._types: LruCache[ObjectKey, tuple[int, WorkspaceType]] = LruCache(MAX_FACTS)
-        self._exports: LruCache[ObjectKey, tuple[int, Export | None]] = LruCache(MAX_FACTS)
+        self._types: _Cache[WorkspaceType] = LruCache(MAX_FACTS)
+        self._exports: _Cache[Export] = LruCache(MAX_FACTS)
 
     def cluster_of(self, view: View, path: str) -> str | None:
         """The cluster behind a path or name; empty means root."""
@@ -63,28 +80,33 @@ class Facts:
 
     def workspace_type(self, view: View, path: str, name: str) -> WorkspaceType | None:
         """A WorkspaceType by workspace path or cluster name, and name."""
-        return self._found(view, path, name, self.identities.workspace_types, self._types, _read_type)
+        return self._found(view, path, name, self._types, _Reading(self.identities.workspace_types, _read_type))
 
     def export(self, view: View, path: str, name: str) -> Export | None:
         """An APIExport by workspace path or cluster name, with the schemas it serves."""
-        return self._found(view, path, name, API_EXPORTS, self._exports, _read_export)
+        return self._found(view, path, name, self._exports, _EXPORT)
 
     def _found(
-        self, view: View, path: str, name: str, type: ResourceType, cache: LruCache[ObjectKey, tuple[int, T]],
-        read: Callable[[View, ObjectKey, Object], T],
-    ) -> T | None:  # fmt: skip
+        self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]
+    ) -> T | None:
+        """What was read of an object; read again when it changed, or what it is made of in its cluster."""
+        type, of = reading.type, reading.of
         cluster = self.cluster_of(view, path)
         if cluster is None:
             return None
         key = ObjectKey(type, cluster, "", name)
+        revision = view.revision_of(key)
+        stamp = revision, view.last(of, cluster) if of is not None and revision else 0
+        known = cache.get(key)
+        if revision and known is not None and known[0] == stamp:
+            return known[1]
+        # A batch gives no revision to what it has not submitted.
         record = view.get(key)
         if record is None:
             return None
-        known = cache.get(key)
-        if known is not None and known[0] == record.revision:
-            return known[1]
-        value = read(view, key, decode(record.value))
-        cache.put(key, (record.revision, value))
+        value = reading.read(view, key, decode(record.value))
+        if revision:
+            cache.put(key, (stamp, value))
         return value
 
 
@@ -92,9 +114,12 @@ def _read_type(view: View, key: ObjectKey, obj: Object) -> WorkspaceType:
     return read_type(obj)
 
 
-def _read_export(view: View, key: ObjectKey, obj: Object) -> Export | None:
+def _read_export(view: View, key: ObjectKey, obj: Object) -> Export:
     def find_schema(name: str) -> Object | None:
         record = view.get(ObjectKey(API_RESOURCE_SCHEMAS, key.cluster, "", name))
         return decode(record.value) if record is not None else None
 
-    return read_export(obj, find_schema)
+    return read_export(key.cluster, obj, find_schema)
+
+
+_EXPORT = _Reading(API_EXPORTS, _read_export, API_RESOURCE_SCHEMAS)

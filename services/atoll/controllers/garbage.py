@@ -177,8 +177,8 @@ class GarbageCollector:
     def _owner(self, snapshot: Snapshot, key: ObjectKey, reference: Reference) -> Object | None:
         """The owner if it is there under the uid named.
 
-        A kind that is not served counts as there; so does a namespaced owner of a cluster-scoped object, which cannot
-        be found and, as in Kubernetes, must not cost the object its life.
+        A kind that is not served, or served by others, counts as there; so does a namespaced owner of a cluster-scoped
+        object, which cannot be found and, as in Kubernetes, must not cost the object its life.
         """
         owner_key = self._owner_key(snapshot, key, reference)
         if owner_key is None or (not key.namespace and self._is_namespaced(snapshot, owner_key)):
@@ -197,7 +197,7 @@ class GarbageCollector:
         """Where the owner would be: in the dependent's cluster, and in its namespace if it has one."""
         group, _, version = reference.apiVersion.rpartition("/")
         for kind in self._loopback.core.catalogs.of(snapshot, key.cluster).kinds.values():
-            if (kind.group, kind.version, kind.kind) == (group, version, reference.kind):
+            if (kind.group, kind.version, kind.kind) == (group, version, reference.kind) and kind.virtual is None:
                 return ObjectKey(kind.type, key.cluster, key.namespace if kind.namespaced else "", reference.name)
         return None
 

@@ -77,9 +77,8 @@ class LogicalClusterDeletion:
             return going and not snapshot.scan(Scope(key.type, key.cluster), limit=1)
 
     def all_keys(self) -> Iterable[Hashable]:
-        for obj in self._loopback.each(Scope(LOGICAL_CLUSTERS)):
-            if obj["metadata"].get("deletionTimestamp"):
-                yield obj["metadata"]["annotations"][shapes.CLUSTER]
+        for key in self._loopback.deleting(Scope(LOGICAL_CLUSTERS)):
+            yield key.cluster
 
     async def reconcile(self, cluster: str) -> float | None:
         obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
@@ -131,8 +130,7 @@ class LogicalClusterDeletion:
     async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> float | None:
         """Everything that is left, the LogicalCluster, and the hold on its Workspace, at once."""
         batch = self._loopback.batch()
-        bindings = self._loopback.core.catalogs.base.of_type(API_BINDINGS)
-        assert bindings is not None
+        bindings = self._loopback.core.catalogs.builtin(API_BINDINGS)
         try:
             for record in free:
                 if record.key.type == API_BINDINGS:
@@ -154,8 +152,11 @@ class LogicalClusterDeletion:
         """Delete what types hold in a cluster, as far as finalizers let it."""
         scopes = [Scope(type, cluster) for type in types]
         while scopes:
-            counts = await self._loopback.store.submit([DeletePrefix(scope, BATCH) for scope in scopes])
-            scopes = [scope for scope, count in zip(scopes, counts, strict=True) if count >= BATCH]
+            # A submit removes so many objects and no more, whatever they are of: others wait for it.
+            share = max(BATCH // len(scopes), 1)
+            counts = await self._loopback.store.submit([DeletePrefix(scope, share) for scope in scopes[:BATCH]])
+            done = {scope for scope, count in zip(scopes[:BATCH], counts, strict=True) if count < share}
+            scopes = [scope for scope in scopes if scope not in done]
         if API_BINDINGS in types:
             await self._unbind(cluster)
         remaining = Remaining()
@@ -173,8 +174,7 @@ class LogicalClusterDeletion:
 
     async def _unbind(self, cluster: str) -> None:
         """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""
-        kind = self._loopback.core.catalogs.base.of_type(API_BINDINGS)
-        assert kind is not None
+        kind = self._loopback.core.catalogs.builtin(API_BINDINGS)
         with self._loopback.store.snapshot() as snapshot:
             records = snapshot.scan(Scope(API_BINDINGS, cluster))
         for record in records:

@@ -50,9 +50,8 @@ class NamespaceController:
         return record is not None and bool(record.flags & Flag.DELETING)
 
     def all_keys(self) -> Iterable[Hashable]:
-        for namespace in self._loopback.each(Scope(NAMESPACES)):
-            if namespace["metadata"].get("deletionTimestamp"):
-                yield namespace["metadata"]["annotations"]["kcp.io/cluster"], namespace["metadata"]["name"]
+        for key in self._loopback.deleting(Scope(NAMESPACES)):
+            yield key.cluster, key.name
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from atoll.controllers.accounttokens import AccountTokens
+from atoll.controllers.apibindings import ApiBindings
+from atoll.controllers.apiexports import ExportController
 from atoll.controllers.bindings import BindingDeletion
+from atoll.controllers.boundcrds import BoundCrdCollector
+from atoll.controllers.cachedendpoints import CachedEndpoints
+from atoll.controllers.cachedresources import CachedResources
 from atoll.controllers.clusterroles import ClusterRoleAggregation
 from atoll.controllers.customresourcedefinitions import CustomResourceDefinitionController
+from atoll.controllers.defaultbindings import DefaultBindings
 from atoll.controllers.defaults import NamespaceDefaults
+from atoll.controllers.endpointslices import EndpointSliceController
+from atoll.controllers.endpointurls import EndpointUrlController
+from atoll.controllers.extraannotations import ExtraAnnotations
 from atoll.controllers.facts import Facts
 from atoll.controllers.garbage import GarbageCollector
 from atoll.controllers.lifecycle import LogicalClusterLifecycle
+from atoll.controllers.locks import Locks
 from atoll.controllers.logicalclusters import LogicalClusterDeletion
 from atoll.controllers.mounts import MountController
 from atoll.controllers.namespaces import NamespaceController
+from atoll.controllers.partitionsets import PartitionSetController
+from atoll.controllers.permissionclaims import PermissionClaimsController
 from atoll.controllers.workspaces import WorkspaceController
 from atoll.controllers.workspacetypes import WorkspaceTypeStatus
 from atoll.machinery.apiserver.authentication.issuing import TokenIssuer
 from atoll.machinery.apiserver.loopback import Loopback
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.workspace import Shard
-from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     CLUSTER_ROLES,
@@ -33,13 +43,15 @@ from atoll.machinery.meta.types import (
 )
 
 
-def controllers(loopback: Loopback, facts: Facts, shard: Shard, issuer: TokenIssuer) -> list[Controller]:
-    """Every controller, sharing one loopback identity with its own field manager each."""
+def controllers(
+    loopback: Loopback, facts: Facts, shard: Shard, issuer: TokenIssuer, *, deprecated_urls: bool = False
+) -> list[Controller]:
+    """Every controller, sharing one loopback identity with its own field manager each.
 
-    def kind(type: ResourceType) -> Kind:
-        found = loopback.core.catalogs.base.of_type(type)
-        assert found is not None, type
-        return found
+    `deprecated_urls`: APIExports list the URLs of their virtual workspaces in status, beside the endpoint slices.
+    """
+
+    kind = loopback.core.catalogs.builtin
 
     def acting_as(manager: str) -> Loopback:
         return Loopback(loopback.core, manager)
@@ -52,13 +64,29 @@ def controllers(loopback: Loopback, facts: Facts, shard: Shard, issuer: TokenIss
         LogicalClusterDeletion(
             acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS), facts.identities.workspaces
         ),
-        BindingDeletion(acting_as("kcp-apibinding-deletion"), kind(API_BINDINGS)),
+        ApiBindings(acting_as("kcp-apibinding"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)),
+        BindingDeletion(
+            acting_as("kcp-apibinding-deletion"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)
+        ),
+        Locks(acting_as("kcp-logicalcluster-cleanup"), kind(LOGICAL_CLUSTERS)),
+        BoundCrdCollector(acting_as("kcp-crdcleanup")),
+        ExportController(acting_as("kcp-apiexport"), facts.identities.shard_objects if deprecated_urls else None),
+        ExtraAnnotations(acting_as("kcp-extraannotationsync"), facts),
+        EndpointSliceController(acting_as("kcp-apiexportendpointslice"), facts),
+        PartitionSetController(acting_as("kcp-partitionset"), facts),
+        EndpointUrlController(acting_as("kcp-apiexportendpointslice-urls"), facts, shard.name),
+        DefaultBindings(acting_as("kcp-defaultapibindings"), facts, (kind(LOGICAL_CLUSTERS), kind(API_BINDINGS))),
+        PermissionClaimsController(acting_as("kcp-permissionclaims"), facts, kind(API_BINDINGS)),
+        CachedResources(acting_as("kcp-clustercachedresource")),
+        CachedEndpoints(acting_as("kcp-clustercachedresourceendpointslice"), facts, shard.name),
         NamespaceController(acting_as("namespace-controller"), kind(NAMESPACES)),
         NamespaceDefaults(
             acting_as("namespace-defaults"), kind(SERVICE_ACCOUNTS), kind(CONFIG_MAPS), shard.ca_bundle
         ),
         AccountTokens(acting_as("tokens-controller"), kind(SECRETS), issuer, shard.ca_bundle),
-        CustomResourceDefinitionController(acting_as("customresourcedefinition-controller"), kind(CRDS)),
+        CustomResourceDefinitionController(
+            acting_as("customresourcedefinition-controller"), kind(CRDS), kind(LOGICAL_CLUSTERS)
+        ),
         GarbageCollector(acting_as("garbage-collector")),
         ClusterRoleAggregation(acting_as("clusterrole-aggregation-controller"), kind(CLUSTER_ROLES)),
     ]

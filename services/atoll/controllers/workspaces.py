@@ -7,27 +7,27 @@ mirror of phase and conditions; on deletion the LogicalCluster first, the finali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 
 import msgspec
 import structlog
 
 from atoll.controllers import workspacedeletion
 from atoll.controllers.announce import Warned, warn
+from atoll.controllers.definitions import BoundCrds
 from atoll.controllers.facts import Facts
-from atoll.machinery.apiserver.catalog import Catalogs
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import shapes, workspace
+from atoll.machinery.kcp.bindings import Export
 from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, WorkspaceType, resolve
-from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import compile_label_selector
 from atoll.machinery.meta.status import Conflict, NotFound
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
@@ -50,7 +50,7 @@ class WorkspaceController:
 
     def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
-        self._type = facts.identities.workspaces
+        self._type, self._bound = facts.identities.workspaces, BoundCrds()
 
     # --- what to look at ---
 
@@ -74,8 +74,8 @@ class WorkspaceController:
                 yield obj["metadata"]["annotations"][shapes.CLUSTER], obj["metadata"]["name"]
 
     def all_keys(self) -> Iterable[Hashable]:
-        for obj in self._loopback.each(Scope(self._type)):
-            yield obj["metadata"]["annotations"][shapes.CLUSTER], obj["metadata"]["name"]
+        for key in self._loopback.keys(Scope(self._type)):
+            yield key.cluster, key.name
 
     # --- what to do ---
 
@@ -110,14 +110,20 @@ class WorkspaceController:
             self._fill(batch, parent, obj, plan)
             try:
                 await batch.submit()
-            except contract.Exists:
-                # The random name is taken: draw another.
+            except (contract.Exists, contract.Conflict, contract.Missing, contract.Refused):
+                if self._is_stale(parent, obj):
+                    # Its own entry brings it here again.
+                    return
+                # The random name is taken, or something that comes with its bindings was written meanwhile.
                 continue
-            except (contract.Conflict, contract.Missing, contract.Refused):
-                # The Workspace changed meanwhile: its own entry brings it here again.
-                return
             return
-        raise RuntimeError("no free cluster name was found")
+        raise RuntimeError("others kept coming first")
+
+    def _is_stale(self, parent: str, obj: Object) -> bool:
+        """Whether a Workspace is not what it was when it was read."""
+        with self._loopback.store.snapshot() as snapshot:
+            revision = snapshot.revision_of(ObjectKey(self._type, parent, "", obj["metadata"]["name"]))
+        return revision != int(obj["metadata"]["resourceVersion"])
 
     def _plan(self, batch: Batch, parent: str, obj: Object, host: Object) -> workspace.Plan:
         home = batch.get(ObjectKey(LOGICAL_CLUSTERS, parent, "", shapes.SINGLETON))
@@ -139,7 +145,7 @@ class WorkspaceController:
             cluster=hashes.random_cluster_name(),
             resolution=resolution,
             shard=msgspec.structs.replace(self._shard, labels=host.get("labels") or {}),
-            find_export=lambda path, name: self._facts.export(batch, path, name),
+            find_export=lambda path, name: export_for(batch, self._facts, path, name),
             now=times.now(),
             new_uid=new_uid,
             required_groups=(obj["metadata"].get("annotations") or {}).get(shapes.REQUIRED_GROUPS, ""),
@@ -148,11 +154,13 @@ class WorkspaceController:
     def _fill(self, batch: Batch, parent: str, obj: Object, plan: workspace.Plan) -> None:
         """Add the new cluster's objects, then the Workspace as it stands with them."""
         manifests = workspace.build(plan)
-        kinds = _kinds(self._loopback.core.catalogs)
+        kinds = self._loopback.core.catalogs.builtin
         for manifest in manifests:
             metadata = manifest.object["metadata"]
             target = Target(kinds(manifest.type), manifest.cluster, metadata.get("namespace", ""), metadata["name"])
             batch.create(target, manifest.object)
+            if manifest.type == API_BINDINGS:
+                self._bound.add(batch, manifest.object)
         settled = workspace.settle(obj, manifests[0].object, plan.shard, plan.now)
         batch.update(self._target(batch, parent, obj), settled, whole=True)
         revision = int(obj["metadata"]["resourceVersion"])
@@ -203,7 +211,7 @@ class WorkspaceController:
     async def _begin_deletion(self, parent: str, obj: Object) -> None:
         """Mark the LogicalCluster, and say so on the Workspace in the same submit."""
         batch = self._loopback.batch()
-        kind = _kinds(self._loopback.core.catalogs)(LOGICAL_CLUSTERS)
+        kind = self._loopback.core.catalogs.builtin(LOGICAL_CLUSTERS)
         try:
             workspacedeletion.begin(batch, self._target(batch, parent, obj), obj, kind)
             await batch.submit()
@@ -237,20 +245,21 @@ class WorkspaceController:
         return Target(kind, parent, "", obj["metadata"]["name"])
 
 
+def export_for(batch: Batch, facts: Facts, path: str, name: str) -> Export | None:
+    """An export that a new cluster binds; the batch guards that it still offers that when it lands.
+
+    Nobody looks at a binding that comes bound, and a change of the export is only told to the bindings there are.
+    """
+    found = facts.export(batch, path, name)
+    if found is not None:
+        key = ObjectKey(API_EXPORTS, found.cluster, "", name)
+        batch.guard(Stands(key, batch.revision_of(key)))
+    return found
+
+
 def _fits(host: Object, obj: Object) -> bool:
     """Whether a shard with this metadata takes new workspaces, and the one's selector selects it."""
     if UNSCHEDULABLE in (host.get("annotations") or {}):
         return False
     selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
     return selector is None or compile_label_selector(selector).matches(host.get("labels") or {})
-
-
-def _kinds(catalogs: Catalogs) -> Callable[[ResourceType], Kind]:
-    """Kinds that every cluster serves, by type."""
-
-    def find(type: ResourceType) -> Kind:
-        kind = catalogs.base.of_type(type)
-        assert kind is not None, type
-        return kind
-
-    return find

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kcp.bootstrap import lifecycle_urls
-from atoll.machinery.kcp.shapes import CLUSTER
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
@@ -36,8 +35,8 @@ class WorkspaceTypeStatus:
             yield entry.key.cluster, entry.key.name
 
     def all_keys(self) -> Iterable[Hashable]:
-        for obj in self._loopback.each(Scope(self._type)):
-            yield obj["metadata"]["annotations"][CLUSTER], obj["metadata"]["name"]
+        for key in self._loopback.keys(Scope(self._type)):
+            yield key.cluster, key.name
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key

@@ -8,7 +8,8 @@ under the loopback identity and through the same planning and admission as every
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from atoll.machinery.apiserver.authentication.keys import jwks, openid_configura
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalog import Catalogs
+from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
 from atoll.machinery.apiserver.core import Core
 from atoll.machinery.apiserver.documents import Documents, Fixed
@@ -39,11 +40,9 @@ from atoll.machinery.apiserver.reviews import Reviews
 from atoll.machinery.control.manager import ControllerMetrics, Manager, Positions
 from atoll.machinery.kcp import bootstrap as system
 from atoll.machinery.kcp import exports
-from atoll.machinery.kcp.lifecycle import INITIALIZATION, TERMINATION
 from atoll.machinery.kcp.shapes import TENANCY_GROUP
 from atoll.machinery.kcp.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
@@ -58,11 +57,15 @@ from atoll.shard.mounts import Mounts
 from atoll.shard.paths import PathIndex
 from atoll.shard.specials import specials
 from atoll.shard.version import version
-from atoll.virtualworkspaces.lifecycle import LifecycleView
+from atoll.shard.views import views
+from atoll.shard.virtualdiscovery import VirtualDiscovery
+from atoll.shard.virtualresources import ShardObject, VirtualResources
 
 log = structlog.get_logger()
 
 MANAGER = "atoll"
+#: kcp's gate for URLs in the status of APIExports; off unless asked for, as there.
+_DEPRECATED_URLS = "EnableDeprecatedAPIExportVirtualWorkspacesUrls"
 
 
 class ShardApp:
@@ -74,22 +77,26 @@ class ShardApp:
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
         self.live_checks: dict[str, Check] = {"ping": ping, "store": store_check(store)}
         self.ready_checks: dict[str, Check] = {**self.live_checks, "shutdown": lambda: None}
-        keys = bootstrap.identity_keys(store)
+        identities = bootstrap.identities(store)
         self.identities = Identities(
-            tenancy=exports.exported_type("workspaces.tenancy.kcp.io", keys).identity,
-            topology=exports.exported_type("partitions.topology.kcp.io", keys).identity,
-            shards=exports.exported_type("shards.core.kcp.io", keys).identity,
+            tenancy=exports.exported_type("workspaces.tenancy.kcp.io", identities).identity,
+            topology=exports.exported_type("partitions.topology.kcp.io", identities).identity,
+            shards=exports.exported_type("shards.core.kcp.io", identities).identity,
         )
-        self._system = self._bootstrap_options(keys)
+        self._system = self._bootstrap_options(identities)
         self.paths = PathIndex(self.identities.workspaces)
         self.facts = Facts(self.paths, self.identities)
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
         self.identity = assemble(config, credentials, self.authorizer, self._foreign())
-        admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer))
-        self.core = Core(store, Catalogs(system_kinds()), admission, Conversions(self.egress, self.registry))
+        catalogs = Catalogs(system_kinds())
+        admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs)
+        self.core = Core(store, catalogs, admission, self._conversions())
         self.loopback = Loopback(self.core, MANAGER)
         self.resources = Resources(self.core, specials(self.identity, self._reviews()), self._named())
+
+    def _conversions(self) -> Conversions:
+        return Conversions(self.egress, self.registry, self.config.transformation_timeout_s)
 
     def _foreign(self) -> Foreign:
         """Issuers beside ourselves."""
@@ -102,11 +109,10 @@ class ShardApp:
     def _is_on(self, gate: str) -> bool:
         return feature_gates(self.config.feature_gates).get(gate, True)
 
-    def _bootstrap_options(self, keys: object) -> system.Options:
-        assert isinstance(keys, dict)
+    def _bootstrap_options(self, identities: dict[str, exports.Identity]) -> system.Options:
         return system.Options(
             shard=self.config.shard_name, base_url=self.url, external_url=self.url, virtual_workspace_url=self.url,
-            identity_keys=keys, installation=self.store.identity.shard_uid,
+            identities=identities, installation=self.store.identity.shard_uid,
             ca_bundle=self.credentials.ca.certificate.decode(), now=times.now(),
             home_creators=self.config.home_creators,
         )  # fmt: skip
@@ -134,9 +140,12 @@ class ShardApp:
         fixed = Fixed(version(), issuer, jwks(keys))
         documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
         observer = Observing(RequestMetrics(self.registry), self.audit)
+        services = views(self.core, self.authorizer, self.facts)
+        elsewhere = self._virtual_resources(services)
+        self.resources.elsewhere, documents.elsewhere = elsewhere, VirtualDiscovery(self.store, elsewhere)
         return Pipeline(
             self.store, self.paths, self.identity.authenticator, self.authorizer, observer,
-            Doors(_routes(self.resources, documents), self._services(), self._mounts()),
+            Doors(_routes(self.resources, documents), services, self._mounts()),
         )  # fmt: skip
 
     def _named(self) -> dict[tuple[str, str, str], Special]:
@@ -151,22 +160,19 @@ class ShardApp:
     def _mounts(self) -> Mounts | None:
         if not self._is_on("WorkspaceMounts"):
             return None
-        config, pair = self.config, None
-        if config.mount_proxy_client_cert_file:
-            certificate, key = config.mount_proxy_client_cert_file, config.mount_proxy_client_key_file
-            pair = Pair(Path(certificate).read_bytes(), Path(key).read_bytes())
-        authorities = config.mount_proxy_ca_file
-        trust = client_context(Path(authorities).read_bytes(), pair) if authorities else public_context(pair)
-        return Mounts(self.paths, Forwarder(self.egress, trust), authenticates=pair is not None)
+        config = self.config
+        pair = _pair(config.mount_proxy_client_cert_file, config.mount_proxy_client_key_file)
+        forwarder = Forwarder(self.egress, _trust(config.mount_proxy_ca_file, pair))
+        return Mounts(self.paths, forwarder, authenticates=pair is not None)
 
-    def _services(self) -> dict[str, Service]:
-        """The virtual workspaces."""
-        kind = self.core.catalogs.base.of_type(LOGICAL_CLUSTERS)
-        assert kind is not None
-        find = self.facts.workspace_type
-        return {
-            each.service: LifecycleView(each, kind, self.authorizer, find) for each in (INITIALIZATION, TERMINATION)
-        }
+    def _virtual_resources(self, services: Mapping[str, Service]) -> VirtualResources:
+        """What stands behind kinds that others serve; without a certificate only our own views do."""
+        config = self.config
+        pair = _pair(config.shard_client_cert_file, config.shard_client_key_file)
+        trust = _trust(config.shard_virtual_workspace_ca_file, pair)
+        forwarder = Forwarder(self.egress, trust) if pair is not None else None
+        shard = ShardObject(self.identities.shard_objects, config.shard_name)
+        return VirtualResources(self.core.catalogs, shard, services, self.resources, forwarder)
 
     def _health(self) -> dict[str, dict[str, Check]]:
         return {"healthz": self.live_checks, "livez": self.live_checks, "readyz": self.ready_checks}
@@ -179,10 +185,21 @@ class ShardApp:
 
     def manager(self, positions: Positions) -> Manager:
         """The controllers of this shard, to be run in the writer's process."""
-        found = controllers(self.loopback, self.facts, self._shard(), self.identity.issuer)
+        found = controllers(
+            self.loopback, self.facts, self._shard(), self.identity.issuer,
+            deprecated_urls=feature_gates(self.config.feature_gates).get(_DEPRECATED_URLS, False),
+        )  # fmt: skip
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
         self.ready_checks["controllers"] = lambda: None if manager.listed else "controllers have not listed their keys"
         return manager
+
+
+def _pair(certificate: str, key: str) -> Pair | None:
+    return Pair(Path(certificate).read_bytes(), Path(key).read_bytes()) if certificate else None
+
+
+def _trust(authorities: str, pair: Pair | None) -> ssl.SSLContext:
+    return client_context(Path(authorities).read_bytes(), pair) if authorities else public_context(pair)
 
 
 def _egress_policy(config: ShardConfig, url: str) -> Policy:

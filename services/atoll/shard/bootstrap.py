@@ -7,32 +7,44 @@ any write, in batches; a start without news writes nothing.
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from atoll.controllers.definitions import target_of
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp import exports
+from atoll.machinery.kcp.apiexports import NoIdentity, SecretReference, identity_of
+from atoll.machinery.kcp.exports import Identity
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
 from atoll.machinery.kcp.reconcile import reconciled
 from atoll.machinery.kcp.shapes import Manifest
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.types import SECRETS
-from atoll.machinery.storage.contract import Store
+from atoll.machinery.meta.types import API_EXPORTS, CRDS, SECRETS
+from atoll.machinery.storage.contract import Snapshot, Store
 
 BATCH = 200
 
 
-def identity_keys(store: Store) -> Mapping[str, str]:
-    """The secret keys of root's exports: those that the store holds, fresh ones for exports that are new."""
-    keys = exports.new_identity_keys()
+def identities(store: Store) -> dict[str, Identity]:
+    """The identities of root's exports: what an export says it has, or what its Secret holds; new ones otherwise.
+
+    Under them the objects of every workspace are stored, so that nothing done to a Secret may change them.
+    """
     with store.snapshot() as snapshot:
-        for name in keys:
-            record = snapshot.get(ObjectKey(SECRETS, ROOT, KCP_SYSTEM, name))
-            if record is not None:
-                keys[name] = base64.b64decode(decode(record.value)["data"][exports.IDENTITY_KEY]).decode()
-    return keys
+        return {name: _identity(snapshot, name) for name in exports.root_exports()}
+
+
+def _identity(snapshot: Snapshot, name: str) -> Identity:
+    export = snapshot.get(ObjectKey(API_EXPORTS, ROOT, "", name))
+    if export is not None and (known := (decode(export.value).get("status") or {}).get("identityHash")):
+        return Identity(known)
+    reference = SecretReference(KCP_SYSTEM, name)
+    secret = snapshot.get(ObjectKey(SECRETS, ROOT, *reference))
+    try:
+        return Identity(identity_of(decode(secret.value) if secret is not None else None, reference))
+    except NoIdentity:
+        return exports.new_identity()
 
 
 async def apply(loopback: Loopback, manifests: Iterable[Manifest]) -> int:
@@ -61,6 +73,8 @@ def _add(loopback: Loopback, batch: Batch, manifest: Manifest) -> bool:
 
 def _target(loopback: Loopback, batch: Batch, manifest: Manifest) -> Target:
     """The kind by its type: the base catalogue's, or what the cluster's own bindings serve."""
+    if manifest.cluster == SYSTEM_BOUND_CRDS and manifest.type == CRDS:
+        return target_of(manifest.key.name)
     kind: Kind | None = loopback.core.catalogs.base.of_type(manifest.type)
     if kind is None:
         kind = loopback.core.catalogs.of(batch, manifest.cluster).of_type(manifest.type)

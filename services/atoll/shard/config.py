@@ -23,8 +23,11 @@ MAX_WORKERS = 64
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,128}")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
+_SHORT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s)")
 #: Bounds of the longest life of service account tokens, as Kubernetes has them.
 MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
+#: Nobody waits longer for a conversion, so no object may take longer.
+MAX_TRANSFORMATION_S = 30.0
 
 
 class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +53,11 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     mount_proxy_client_cert_file: str = ""
     mount_proxy_client_key_file: str = ""
     mount_proxy_ca_file: str = ""
+    shard_client_cert_file: str = ""
+    shard_client_key_file: str = ""
+    shard_virtual_workspace_ca_file: str = ""
     list_window: int = 300
+    conversion_cel_transformation_timeout: str = "1s"
     service_account_issuer: tuple[str, ...] = ()
     service_account_signing_key_file: str = ""
     service_account_key_file: tuple[str, ...] = ()
@@ -97,6 +104,11 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         "mount_proxy_client_cert_file": "PEM file; with it, mounts are told in X-Remote headers who asks",
         "mount_proxy_client_key_file": "PEM file with the key of that certificate",
         "mount_proxy_ca_file": "PEM file with the authorities of mounts, in place of the system's",
+        "conversion_cel_transformation_timeout": "what the CEL transformations of an APIConversion may take for one"
+        " object, as in 500ms or 1s",
+        "shard_client_cert_file": "PEM file; with it, virtual workspaces elsewhere are asked, and told who asks",
+        "shard_client_key_file": "PEM file with the key of that certificate",
+        "shard_virtual_workspace_ca_file": "PEM file with their authorities, in place of the system's",
         "list_window": "seconds that a list can be paged through and an earlier state be listed",
         "log_retention": "seconds that changes are kept for watches and history; not below list-window",
     }
@@ -105,6 +117,8 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what could only fail later. Raises ValueError with what is wrong."""
         self._check_headers()
         self._check_service_accounts()
+        if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
+            raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
         if not self.root_directory:
             raise ValueError("root-directory must not be empty")
         if not 0 <= self.secure_port <= 65535:
@@ -115,6 +129,8 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")
         if bool(self.mount_proxy_client_cert_file) != bool(self.mount_proxy_client_key_file):
             raise ValueError("mount-proxy-client-cert-file and mount-proxy-client-key-file go together")
+        if bool(self.shard_client_cert_file) != bool(self.shard_client_key_file):
+            raise ValueError("shard-client-cert-file and shard-client-key-file go together")
         if not _LABEL.fullmatch(self.shard_name):
             raise ValueError(f"shard-name {self.shard_name!r} is not a DNS label")
         if self.log_level not in LOG_LEVELS:
@@ -152,6 +168,15 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"service-account-max-token-expiration {text!r} is not a duration as in 24h or 1h30m0s")
         hours, minutes, seconds = (int(part or 0) for part in found.groups())
         return hours * 3600 + minutes * 60 + seconds
+
+    @property
+    def transformation_timeout_s(self) -> float:
+        """Seconds. Raises ValueError."""
+        text = self.conversion_cel_transformation_timeout
+        found = _SHORT.fullmatch(text)
+        if found is None:
+            raise ValueError(f"conversion-cel-transformation-timeout {text!r} is not a duration as in 500ms or 1s")
+        return float(found[1]) / (1000 if found[2] == "ms" else 1)
 
     def _check_headers(self) -> None:
         """Identity headers must be names, and one must name the user. Raises ValueError."""

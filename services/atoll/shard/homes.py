@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import suppress
 
+from atoll.controllers.definitions import BoundCrds
 from atoll.controllers.facts import Facts
+from atoll.controllers.workspaces import export_for
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.effective import in_scope, is_service_account
 from atoll.machinery.apiserver.call import Call, Reply, View
-from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.kcp import shapes, workspace
 from atoll.machinery.kcp.types import TypeReference, TypeRefused, forbidden, resolve
 from atoll.machinery.meta import hashes, paths, times
 from atoll.machinery.meta.names import ROOT, ObjectKey, is_path_segment
 from atoll.machinery.meta.objects import Object, decode, encode_json
-from atoll.machinery.meta.status import Details, TooManyRequests
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.status import AlreadyExists, Details, TooManyRequests
+from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage import contract
@@ -31,13 +33,15 @@ from atoll.shard.admission.workspaces import owner_annotation
 
 HOME, PARENT = "~", "user"
 TYPE = TypeReference("home", ROOT)
+#: How often a home is planned where others write first.
+ATTEMPTS = 4
 
 
 class Homes:
     """Answers for `~`. `shard` hosts the homes that are made."""
 
     def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
-        self._loopback, self._facts, self._shard = loopback, facts, shard
+        self._loopback, self._facts, self._shard, self._bound = loopback, facts, shard, BoundCrds()
 
     def serve(self, call: Call, snapshot: Snapshot) -> Reply | Awaitable[Reply]:
         """The caller's home, as a Workspace.
@@ -57,6 +61,19 @@ class Homes:
         return self._made(call)
 
     async def _made(self, call: Call) -> Reply:
+        for _ in range(ATTEMPTS):
+            # Where another request of the same user came first, what it made is the answer; where what comes with the
+            # home's bindings was written meanwhile, the home is made again.
+            with suppress(AlreadyExists, contract.Exists, contract.Conflict, contract.Missing, contract.Refused):
+                await self._planned(call).submit()
+            with self._loopback.store.snapshot() as snapshot:
+                made = _home_of(snapshot, call.user)
+            if made is not None:
+                return _shown(call, made)
+        raise errors.not_found(call.kind, HOME)
+
+    def _planned(self, call: Call) -> Batch:
+        """A batch with all of a home."""
         batch, add = self._loopback.batch(), self._loopback.core.catalogs.base.of_type
         try:
             manifests = workspace.build(self._plan(batch, call.user))
@@ -67,24 +84,19 @@ class Homes:
             assert kind is not None, manifest.type
             target = Target(kind, manifest.cluster, metadata.get("namespace", ""), metadata["name"])
             batch.create(target, manifest.object)
-        with suppress(contract.Exists):
-            # Where another request of the same user came first, what it made is the answer.
-            await batch.submit()
-        with self._loopback.store.snapshot() as snapshot:
-            made = _home_of(snapshot, call.user)
-        if made is None:
-            raise errors.not_found(call.kind, HOME)
-        return _shown(call, made)
+            if manifest.type == API_BINDINGS:
+                self._bound.add(batch, manifest.object)
+        return batch
 
-    def _plan(self, view: View, user: User) -> workspace.Plan:
+    def _plan(self, batch: Batch, user: User) -> workspace.Plan:
         return workspace.Plan(
             workspace={"metadata": {"name": HOME, "annotations": {shapes.OWNER: owner_annotation(user)}}},
             parent_cluster="",
             path=_path(user.name),
             cluster=hashes.home_cluster_name(user.name),
-            resolution=resolve(TYPE, {}, lambda path, name: self._facts.workspace_type(view, path, name)),
+            resolution=resolve(TYPE, {}, lambda path, name: self._facts.workspace_type(batch, path, name)),
             shard=self._shard,
-            find_export=lambda path, name: self._facts.export(view, path, name),
+            find_export=lambda path, name: export_for(batch, self._facts, path, name),
             now=times.now(),
             new_uid=new_uid,
         )

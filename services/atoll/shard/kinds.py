@@ -18,6 +18,7 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.resources import schema_path
 from atoll.machinery.schema.crd import validate_resource_schema
+from atoll.shard.versions import served_in_both
 
 #: CRDs of `system:system-crds`, served in every cluster and not overridable.
 SYSTEM_CRDS = (
@@ -35,24 +36,26 @@ def load_crd(name: str) -> Object:
 
 
 _RESOURCE_SCHEMAS = "apiresourceschemas.apis.kcp.io"
+_IN_BOTH_VERSIONS = ("apiexports.apis.kcp.io", "apibindings.apis.kcp.io")
 _ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}]}
 
 
 def system_kinds() -> tuple[Kind, ...]:
     """Every kind of the base catalogue, in discovery order.
 
-    Of a system CRD only the stored version is served: older ones differ in more than their apiVersion, and a CRD's own
-    conversion could not bring them over without loss.
+    Two of kcp's have an older version that differs in more than its apiVersion: a CRD's own conversion could not bring
+    it over without loss, ours does.
     """
-    return (*NATIVE, *(kind for name in SYSTEM_CRDS for kind in _stored_version(load_crd(name))))
+    return (*NATIVE, *(kind for name in SYSTEM_CRDS for kind in _served(load_crd(name))))
 
 
-def _stored_version(crd: Object) -> list[Kind]:
+def _served(crd: Object) -> list[Kind]:
     kinds = kinds_of_crd({**crd, "status": _ESTABLISHED}, CORE)
-    stored = [kind for kind in kinds if kind.version == kind.storage_version]
+    if crd["metadata"]["name"] in _IN_BOTH_VERSIONS:
+        return served_in_both(kinds)
     if crd["metadata"]["name"] == _RESOURCE_SCHEMAS:
-        return [_compiling(kind) for kind in stored]
-    return [_deletable(kind) if kind.type == LOGICAL_CLUSTERS else kind for kind in stored]
+        return [_compiling(kind) for kind in kinds]
+    return [_deletable(kind) if kind.type == LOGICAL_CLUSTERS else kind for kind in kinds]
 
 
 def _compiling(kind: Kind) -> Kind:

@@ -8,29 +8,22 @@ headers that came in never go out, and with our certificate nobody goes out who 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from urllib.parse import quote
+from collections.abc import Callable
 
-from atoll.machinery.apiserver.authentication.headers import canonical
-from atoll.machinery.apiserver.authorization.effective import SCOPES, global_name_of, is_service_account
-from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA, is_privileged
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.egress import EgressError
-from atoll.machinery.apiserver.egress.forward import Forwarder, end_to_end
-from atoll.machinery.apiserver.pipeline import Request, fail
+from atoll.machinery.apiserver.egress.forward import Forwarder
+from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.apiserver.requestinfo import inside
-from atoll.machinery.meta.status import ServiceUnavailable, Unauthorized
-from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.meta.status import ServiceUnavailable
+from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.shard.paths import PathIndex
+from atoll.shard.speaking import CREDENTIALS, IDENTITY, passed_on, spoken_for
 
 #: `clusters` and the path.
 _OWN_SEGMENTS = 2
 _NOT_AVAILABLE = b"Not available.\n"
-#: Never passed on, however they are spelled: they would say who asks.
-_IDENTITY = ("x-remote-", "x-forwarded-", "forwarded", "x-kcp-", "x-kubernetes-sharded-request")
-_CREDENTIALS = ("authorization", "cookie", "impersonate-")
-
 Identify = Callable[[], User]
 
 
@@ -55,9 +48,9 @@ class Mounts:
     def _headers(self, request: Request, identify: Identify) -> list[tuple[str, str]]:
         came = request.http.headers
         if not self._authenticates:
-            return _passed_on(came, _IDENTITY)
+            return passed_on(came, IDENTITY)
         request.user = identify()
-        return [*_passed_on(came, (*_IDENTITY, *_CREDENTIALS)), *_spoken_for(request.user)]
+        return [*passed_on(came, (*IDENTITY, *CREDENTIALS)), *spoken_for(request.user)]
 
     async def _forward(self, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
         rest = inside(request.http.target, _OWN_SEGMENTS)
@@ -71,27 +64,3 @@ class Mounts:
             raise
         else:
             request.done()
-
-
-def _passed_on(headers: Mapping[str, list[str]], dropped: tuple[str, ...]) -> list[tuple[str, str]]:
-    pairs = ((name, value) for name, values in headers.items() for value in values)
-    return end_to_end((name, value) for name, value in pairs if not canonical(name).startswith(dropped))
-
-
-def _spoken_for(user: User) -> list[tuple[str, str]]:
-    """The headers that say for whom we ask. Power that a name has here is not taken along. Raises Unauthorized."""
-    if AUTHENTICATED not in user.groups or SCOPES in user.extra:
-        # Whoever is somebody in some clusters only would be somebody everywhere over there.
-        raise Unauthorized
-    name = global_name_of(user) if is_service_account(user.name) else user.name
-    if name is None:
-        raise Unauthorized
-    groups = [group for group in user.groups if group == AUTHENTICATED or not is_privileged(group)]
-    found = [("X-Remote-User", name), *(("X-Remote-Group", group) for group in groups)]
-    for key, values in user.extra.items():
-        if RESERVED_EXTRA not in key:
-            found.extend((f"X-Remote-Extra-{quote(key, safe='')}", value) for value in values)
-    if not all(value == value.strip() and value.isprintable() for _, value in found):
-        # Over there it would be read without its spaces, and be somebody else's name or a group of power.
-        raise Unauthorized
-    return found

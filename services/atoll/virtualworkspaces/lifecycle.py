@@ -4,7 +4,7 @@
     clusters/<name>/apis/core.kcp.io/v1alpha1/logicalclusters     one of them: get; its status: get, update, patch
     clusters/<name>/...                                           the workspace's content, while it waits
 
-The pipeline enters here in place of authorization. Whoever holds the verb (`initialize`, `terminate`) on the
+`framework` brings requests here. Whoever holds the verb (`initialize`, `terminate`) on the
 WorkspaceType opens the view. Content is judged by the type's own rules where it has some, each request anew, and
 otherwise by what the workspace's owner may do. Invariant: once a cluster no longer waits, nothing in it is reached.
 """
@@ -12,7 +12,6 @@ otherwise by what the workspace's owner may do. Invariant: once a cluster no lon
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -27,21 +26,19 @@ from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_object
 from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.pipeline import Judge, Request
-from atoll.machinery.apiserver.requestinfo import RequestInfo, inside, parse
+from atoll.machinery.apiserver.request import Judge, Request
 from atoll.machinery.kcp import shapes
 from atoll.machinery.kcp.lifecycle import INITIALIZATION, Lifecycle
 from atoll.machinery.kcp.types import WorkspaceType
 from atoll.machinery.kinds.kind import Kind, Subresource
-from atoll.machinery.meta.names import ObjectKey, is_cluster_name
+from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ServiceUnavailable, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
 from atoll.machinery.storage.contract import Snapshot
+from atoll.virtualworkspaces.framework import Own, selected, shown
 
-#: `services`, the view, the initializer.
-_OWN_SEGMENTS = 3
 #: A WorkspaceType by the name of its logical cluster and its own.
 FindType = Callable[[View, str, str], WorkspaceType | None]
 
@@ -49,30 +46,18 @@ FindType = Callable[[View, str, str], WorkspaceType | None]
 class LifecycleView:
     """One of the two views. `kind` is that of LogicalClusters."""
 
+    #: The initializer.
+    own_segments = 1
+
     def __init__(self, lifecycle: Lifecycle, kind: Kind, authorizer: Authorizer, find_type: FindType) -> None:
         self._lifecycle, self._authorizer, self._find_type = lifecycle, authorizer, find_type
-        self._kind = _shown(kind)
+        status = Subresource("status", kind.kind, kind.group, kind.version, ("get", "patch", "update"))
+        self._kind = shown(kind, subresources=(status,))
         self._catalog = Catalog([self._kind])
 
-    def enter(self, request: Request, snapshot: Snapshot) -> None:
-        """Let in who may open the view. Raises Forbidden, NotFound; ServiceUnavailable where the type is gone."""
-        segments = request.info.path.split("/")[_OWN_SEGMENTS:]
-        name, caller = segments[0] if segments else "", request.user
-        if not self._opens(snapshot, caller, name):
-            raise forbidden(attributes_of(request.info, caller, ""))
-        if len(segments) < 3 or segments[1] != "clusters":
-            raise errors.not_served()
-        inner = parse(request.info.method, inside(request.http.target, _OWN_SEGMENTS))
-        if not inner.is_wildcard and not is_cluster_name(inner.workspace):
-            raise errors.not_served()
-        request.info, request.cluster = inner, "" if inner.is_wildcard else inner.workspace
-        if inner.is_wildcard or (inner.group, inner.resource) == (shapes.CORE_GROUP, self._kind.plural):
-            self._show(request, snapshot, name)
-        else:
-            self._work(request, snapshot, name)
-
-    def _opens(self, view: View, user: User, name: str) -> bool:
-        cluster, _, type = name.rpartition(":")
+    def opens(self, view: View, user: User, own: Own) -> bool:
+        """Who holds the view's verb on the WorkspaceType."""
+        cluster, _, type = own[0].rpartition(":")
         if not cluster or not type:
             # Nobody's view: masters alone hear that it is not there.
             nowhere = Attributes(user=user, verb=self._lifecycle.verb, path=f"/services/{self._lifecycle.service}")
@@ -83,14 +68,23 @@ class LifecycleView:
         )  # fmt: skip
         return self._authorizer.authorize(view, asked, deep=True).allowed
 
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+        """The LogicalClusters that wait, or the content of one. Raises Forbidden, NotFound; ServiceUnavailable where
+        the type is gone."""
+        info = request.info
+        if info.is_wildcard or (info.group, info.resource) == (shapes.CORE_GROUP, self._kind.plural):
+            self._show(request, snapshot, own[0])
+        else:
+            self._work(request, snapshot, own[0])
+
     # --- the LogicalClusters that wait ---
 
     def _show(self, request: Request, snapshot: Snapshot, name: str) -> None:
         caller = request.user
-        request.judge = lambda view, verb: Decision(self._opens(view, caller, name))
+        request.judge = lambda view, verb: Decision(self.opens(view, caller, (name,)))
         request.catalog = self._catalog
         if not request.info.name:
-            request.info = _selected(request.info, self._lifecycle.selector(name))
+            request.info = selected(request.info, self._lifecycle.selector(name))
         elif self._waiting(snapshot, request.cluster, name) is None:
             raise errors.not_found(self._kind, shapes.SINGLETON)
         request.check = lambda new, old: self._check(new, old, name)
@@ -128,7 +122,7 @@ class LifecycleView:
         """All of it is asked for each request, and again when a write is planned anew."""
 
         def judge(view: View, verb: str) -> Decision:
-            if self._waiting(view, request.cluster, name) is None or not self._opens(view, caller, name):
+            if self._waiting(view, request.cluster, name) is None or not self.opens(view, caller, (name,)):
                 return Decision(False)
             attributes = with_verb(attributes_of(request.info, request.user, request.cluster), verb)
             rules = self._rules(view, name)
@@ -147,19 +141,6 @@ class LifecycleView:
         spec = found.spec
         initializes = self._lifecycle is INITIALIZATION
         return rules_of_objects(spec.initializer_permissions if initializes else spec.terminator_permissions)
-
-
-def _shown(kind: Kind) -> Kind:
-    """LogicalClusters as a view has them: read, and their status written."""
-    status = Subresource("status", kind.kind, kind.group, kind.version, ("get", "patch", "update"))
-    return replace(kind, verbs=("get", "list", "watch"), subresources=(status,))
-
-
-def _selected(info: RequestInfo, selector: str) -> RequestInfo:
-    """A list or watch of those only that the view shows."""
-    asked = info.query.get("labelSelector", "")
-    query = {**info.query, "labelSelector": f"{selector},{asked}" if asked else selector}
-    return replace(info, query=MappingProxyType(query))
 
 
 def _allows(rule: Rule, attributes: Attributes) -> bool:

@@ -31,7 +31,7 @@ from harness.api import (
     eventually,
     workspace_under,
 )
-from harness.examples import IN_ROOT, SINGLETONS, collection, definitions, kinds, name_of, sample
+from harness.examples import IN_ROOT, SINGLETONS, collection, definitions, kinds, name_of, needed, sample
 from harness.shard import ShardProcess
 
 Object = dict[str, Any]
@@ -81,8 +81,11 @@ def api(kind: Kind, root: Api, workspace: Api) -> Api:
 
 
 @pytest.fixture
-def name(kind: Kind) -> str:
-    return name_of(kind, next(_numbers))
+def name(api: Api, kind: Kind) -> str:
+    found = name_of(kind, next(_numbers))
+    for there, obj in needed(kind, found):
+        api.post(there, obj)
+    return found
 
 
 @pytest.fixture

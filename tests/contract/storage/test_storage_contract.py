@@ -291,12 +291,15 @@ async def test_owners_and_system_labels_are_found_without_a_scan(store: Store) -
     [first] = await store.submit([put(key("owned"), metadata=owned)])
     [second] = await store.submit([put(key("claimed"), metadata=claimed)])
     await store.submit([put(key("replicated"), metadata=replicated)])
+    typed = {"annotations": {"internal.tenancy.kcp.io/type": "root:lab"}}
+    await store.submit([put(key("typed"), metadata=typed)])
     with store.snapshot() as snapshot:
         assert snapshot.owned("root", "u1") == snapshot.owned("root", "u2") == [key("owned")]
         assert snapshot.owned("other", "u1") == []
         assert snapshot.labelled("claimed.internal.apis.kcp.io/x", "y") == [key("claimed")]
         assert snapshot.labelled("app", "z") == []
         assert snapshot.labelled("internal.kcp.io/replicate", "") == [key("replicated")]
+        assert snapshot.labelled("internal.tenancy.kcp.io/type", "root:lab") == [key("typed")]
         record = snapshot.get(key("owned"))
         assert record is not None
         assert record.flags & Flag.OWNED
@@ -306,6 +309,23 @@ async def test_owners_and_system_labels_are_found_without_a_scan(store: Store) -
         assert snapshot.owned("root", "u1") == []
         assert snapshot.owned("root", "u2") == [key("owned")]
         assert snapshot.labelled("claimed.internal.apis.kcp.io/x", "y") == []
+
+
+async def test_of_what_is_labelled_one_type_and_so_many_can_be_asked_for(store: Store) -> None:
+    label, secret = ("claimed.internal.apis.kcp.io/x", "y"), ObjectKey(SECRETS, "root", "default", "s")
+    for each in (key("b"), key("a"), secret):
+        await store.submit([put(each, metadata={"labels": dict([label])})])
+    with store.snapshot() as snapshot:
+        assert set(snapshot.labelled(*label)) == {key("a"), key("b"), secret}
+        assert snapshot.labelled(*label, key("a").type) == [key("a"), key("b")]
+        assert snapshot.labelled(*label, key("a").type, 1) == [key("a")]
+        assert snapshot.labelled(*label, SECRETS) == [secret]
+        assert snapshot.labelled(*label, ResourceType("", "nothing")) == []
+        assert len(snapshot.labelled(*label, limit=2)) == 2
+        assert snapshot.labelled(*label, key("a").type, 5, key("a")) == [key("b")]
+        everything = snapshot.labelled(*label)
+        assert snapshot.labelled(*label, after=everything[0]) == everything[1:]
+        assert snapshot.labelled(*label, after=everything[-1]) == []
 
 
 async def test_sealed_objects_read_like_any_other(store: Store) -> None:

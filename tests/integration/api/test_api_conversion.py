@@ -21,6 +21,7 @@ from harness.api import (
     eventually,
     workspace_under,
 )
+from harness.exports import bind, cluster_of, make_export, schema_of
 from harness.shard import ShardProcess
 from harness.webhook import Odd, WebhookServer, converted
 
@@ -593,3 +594,25 @@ def test_the_shard_itself_is_never_called(api: Api, shard: ShardProcess, webhook
     client["url"] = f"{shard.url}/api"
     define_with_stored(api, definition)
     assert "127.0.0.1 is an address of this server" in api.get(f"{V1}/a", expect=500).message
+
+
+def test_a_bound_api_is_converted_by_the_webhook_of_its_schema(
+    admin: Api, api: Api, webhook: WebhookServer
+) -> None:
+    """The provider names the webhook, consumers neither see nor choose it."""
+    made = schema_of(points(webhook))
+    made["spec"]["conversion"] = points(webhook)["spec"]["conversion"]
+    consumer = admin.at(workspace_under(admin, type_="universal"))
+    make_export(api, "points", made)
+    bind(consumer, cluster_of(api), "points")
+    consumer.post(V1, point("a", at="3,4"))
+    there = consumer.get(f"{V2}/a").json
+    assert there["spec"] == {"x": 3, "y": 4, "size": 10}
+    consumer.patch(f"{V2}/a", {"spec": {"y": 9}})
+    assert [each["spec"]["at"] for each in consumer.get(V1).json["items"]] == ["3,9"]
+    with consumer.watch(f"{V1}?watch=1") as events:
+        assert events.until("ADDED").object["spec"]["at"] == "3,9"
+    webhook.answer = lambda review: Odd(500)
+    consumer.post(V2, point("b", "v2", x=1, y=2))
+    assert consumer.get(f"{V1}/b", expect=500).message.startswith(FAILED)
+    consumer.close()

@@ -263,7 +263,8 @@ def test_exported_kinds_are_listed_everywhere_by_their_identity(api: Api, master
     everywhere = master.at("*")
     found = everywhere.get(f"{WORKSPACES}:{identity}").json["items"]
     assert api.cluster.removeprefix("root:") in {item["metadata"]["name"] for item in found}
-    assert api.get(f"{WORKSPACES}:{identity}").json["kind"] == "WorkspaceList"
+    assert master.at(api.cluster).get(f"{WORKSPACES}:{identity}").json["kind"] == "WorkspaceList"
+    api.get(f"{WORKSPACES}:{identity}", expect=403)
     everywhere.get(f"{WORKSPACES}:{'0' * 64}", expect=404)
     assert "missing identity" in everywhere.get(f"{WORKSPACES}:", expect=500).message
     everywhere.get(WORKSPACES, expect=404)
@@ -339,14 +340,19 @@ def test_a_workspace_waits_for_a_child_that_somebody_else_holds(admin: Api, mast
     inner.patch(f"{WORKSPACES}/held", {"metadata": {"finalizers": ["core.kcp.io/logicalcluster", "example.com/hold"]}})
     admin.delete(f"{WORKSPACES}/{name}")
     for child in gone:
-        eventually(lambda child=child: master.at(child).get(CLUSTER, expect=0).code == 404, "its cluster goes all the same")
+        there = master.at(child)
+        eventually(lambda there=there: there.get(CLUSTER, expect=0).code == 404, "its cluster goes all the same")
     inside = admin.at(cluster)
-    eventually(lambda: [each["metadata"]["name"] for each in inside.get(WORKSPACES).json["items"]] == ["held"], "one left")
-    left = inside.get(f"{WORKSPACES}/held").json
-    assert (left["metadata"]["finalizers"], left["status"]["phase"]) == (["example.com/hold"], "Deleting")
+    eventually(lambda: names(inside.get(WORKSPACES).json) == ["held"], "one is left")
+    held = inside.get(f"{WORKSPACES}/held").json
+    assert (held["metadata"]["finalizers"], held["status"]["phase"]) == (["example.com/hold"], "Deleting")
     eventually(lambda: "workspaces.tenancy.kcp.io has" in remaining(admin, name), "the parent says what it waits for")
     inside.patch(f"{WORKSPACES}/held", {"metadata": {"finalizers": None}})
     eventually(lambda: admin.get(f"{WORKSPACES}/{name}", expect=0).code == 404, "the workspace is gone")
+
+
+def names(found: dict[str, Any]) -> list[str]:
+    return [each["metadata"]["name"] for each in found["items"]]
 
 
 def remaining(admin: Api, name: str) -> str:

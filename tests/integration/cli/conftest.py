@@ -1,4 +1,5 @@
-"""One shard for the tests of this folder, and a kubectl of each kind with a kubeconfig of its own."""
+"""One shard for the tests of this folder, with a user `bob` whom nothing is allowed; a kubectl of each kind with a
+kubeconfig of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from harness.shard import ShardProcess
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
-    with ShardProcess(tmp_path_factory.mktemp("shard")) as shard:
+    directory = tmp_path_factory.mktemp("shard")
+    (directory / "tokens.csv").write_text("bob-token,bob,u-bob\n")
+    with ShardProcess(directory, "--token-auth-file", str(directory / "tokens.csv")) as shard:
         yield shard
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from harness.api import Answer, Api, Object, eventually, workspace_under
+from harness.exports import accepted, binding, claim, make_export, phase, schema, wait
 from harness.shard import ShardProcess
 
 DISCOVERY = (
@@ -126,6 +127,61 @@ def test_bind_prefers_a_version_reads_the_export_and_posts_a_binding_of_its_name
     assert there.post(path, body, expect=409).json["reason"] == "AlreadyExists"
     missing = {**body, "metadata": {"name": "x"}, "spec": {"reference": {"export": {"path": "root", "name": "x"}}}}
     assert there.post(path, missing, expect=403).json["reason"] == "Forbidden"
+
+
+def offered(plugin: Api) -> Api:
+    """A provider's workspace with an export of boats that claims secrets and configmaps."""
+    provider = plugin.at(workspace_under(plugin, type_="universal"))
+    claims = [claim("secrets", "", "get", "list"), claim("configmaps")]
+    make_export(provider, "boats", schema("boats", "sea.example.com"), claims=claims)
+    return provider
+
+
+def test_bind_with_claims_reads_the_export_and_asks_until_bound(plugin: Api) -> None:
+    provider, there = offered(plugin), plugin.at(workspace_under(plugin, type_="universal"))
+    # The plug-in reads what is claimed in the older version, and writes in the preferred one.
+    found = provider.get("/apis/apis.kcp.io/v1alpha1/apiexports/boats").json
+    assert [each["resource"] for each in found["spec"]["permissionClaims"]] == ["secrets", "configmaps"]
+    answers = [accepted(claim("secrets", "", "get", "list"), "Accepted")]
+    there.post(BINDINGS, binding(provider.cluster, "boats", answers))
+    bound = wait(there, f"{BINDINGS}/boats", lambda found: phase(found) == "Bound")
+    assert bound["spec"]["permissionClaims"] == [{**answers[0], "identityHash": ""}]
+    made = {each["resource"] for each in bound["status"]["exportPermissionClaims"]}
+    assert made == {"secrets", "configmaps"}
+
+
+def test_claims_are_answered_by_an_update_of_the_whole_binding(plugin: Api) -> None:
+    provider, there = offered(plugin), plugin.at(workspace_under(plugin, type_="universal"))
+    there.post(BINDINGS, binding(provider.cluster, "boats"))
+
+    def answered(state: str) -> bool:
+        """Read, changed and sent back whole; a status written meanwhile is a conflict, and another turn."""
+        found = there.get(f"{BINDINGS}/boats").json
+        made = found["status"]["exportPermissionClaims"]
+        assert {each["resource"] for each in made} == {"secrets", "configmaps"}
+        found["spec"]["permissionClaims"] = [accepted(each, state) for each in made]
+        return there.put(f"{BINDINGS}/boats", found, expect=0).code == 200
+
+    wait(there, f"{BINDINGS}/boats", lambda found: bool(found.get("status", {}).get("exportPermissionClaims")))
+    for state in ("Accepted", "Rejected", "Accepted"):
+        eventually(lambda state=state: answered(state), f"claims {state}")
+        applied = {"secrets", "configmaps"} if state == "Accepted" else set()
+        wait(there, f"{BINDINGS}/boats", lambda found, applied=applied: applied == {
+            each["resource"] for each in found["status"].get("appliedPermissionClaims") or ()
+        })  # fmt: skip
+
+
+def test_an_older_plug_in_binds_and_answers_in_the_older_version(plugin: Api) -> None:
+    provider, there = offered(plugin), plugin.at(workspace_under(plugin, type_="universal"))
+    body = {**binding(provider.cluster, "boats"), "apiVersion": "apis.kcp.io/v1alpha1"}
+    body["spec"]["permissionClaims"] = [{"resource": "configmaps", "all": True, "state": "Accepted"}]
+    older = "/apis/apis.kcp.io/v1alpha1/apibindings"
+    there.post(older, body)
+    found = wait(there, f"{older}/boats", lambda found: bool(found.get("status", {}).get("appliedPermissionClaims")))
+    assert (found["apiVersion"], found["status"]["phase"]) == ("apis.kcp.io/v1alpha1", "Bound")
+    assert found["spec"]["permissionClaims"][0]["all"] is True
+    newer = there.get(f"{BINDINGS}/boats").json["spec"]["permissionClaims"][0]
+    assert (newer["verbs"], newer["selector"], newer["state"]) == (["*"], {"matchAll": True}, "Accepted")
 
 
 def test_claims_are_read_and_written_back_with_the_whole_binding(plugin: Api) -> None:

@@ -1,4 +1,4 @@
-"""The README's transcript, typed into a shell against a new shard, prints what the README shows."""
+"""Each transcript of the README, typed into a shell against a new shard, prints what the README shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from harness.kubectl import Kubectl
 from harness.shard import ShardProcess
 from harness.shell import REPOSITORY, Shell
 
-MARK = "<!-- transcript -->"
+#: What stands in front of a transcript.
+MARKS = ("<!-- transcript -->", "<!-- transcript: an API -->")
 TIMEOUT_S = 90
 _MASKS = (
     # Ages, times and the machine's own words stand for themselves.
@@ -25,11 +26,11 @@ _MASKS = (
 )
 
 
-def transcript() -> list[tuple[str, str]]:
-    """(command with its heredoc, expected output) of the README's console block, in order."""
-    _, _, behind = (REPOSITORY / "README.md").read_text().partition(f"{MARK}\n```console\n")
+def transcript(mark: str) -> list[tuple[str, str]]:
+    """(command with its heredoc, expected output) of one of the README's console blocks, in order."""
+    _, _, behind = (REPOSITORY / "README.md").read_text().partition(f"{mark}\n```console\n")
     block, fence, _ = behind.partition("\n```")
-    assert block, f"README.md has a console block behind {MARK}"
+    assert block, f"README.md has a console block behind {mark}"
     assert fence
     steps: list[tuple[str, str]] = []
     lines = iter(block.splitlines())
@@ -79,8 +80,9 @@ def fresh(tmp_path: Path) -> Iterator[ShardProcess]:
         yield shard
 
 
-def test_the_readmes_transcript_is_true(fresh: ShardProcess, kubectl: Kubectl, tmp_path: Path) -> None:
-    steps = transcript()
+@pytest.mark.parametrize("mark", MARKS)
+def test_the_readmes_transcript_is_true(mark: str, fresh: ShardProcess, kubectl: Kubectl, tmp_path: Path) -> None:
+    steps = transcript(mark)
     assert len(steps) >= 10
     shell = Shell(tmp_path / "shell", Kubectl(tmp_path, fresh.kubeconfig, kubectl.binary))
     found = typed([command for command, _ in steps], shell)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -70,7 +71,10 @@ class Echo:
                     "certificate": [value for part in certificate.get("subject", ()) for _, value in part],
                 }  # fmt: skip
                 body = json.dumps(found).encode()
-                self.send_response(418 if "/teapot" in self.path else 200)
+                location = unquote(self.path.partition("?to=")[2])
+                self.send_response(418 if "/teapot" in self.path else 307 if location else 200)
+                if location:
+                    self.send_header("Location", location)
                 for name, value in (("Content-Type", "application/json"), ("X-Own", "1"), ("Keep-Alive", "timeout=9")):
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body)))
@@ -213,6 +217,24 @@ def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
     assert found["certificate"] == []
     assert there.send("GET", "/teapot").code == 418
     assert there.send("HEAD", "/api").body == b""
+
+
+ELSEWHERE = ("https://elsewhere.example.com/", "//elsewhere.example.com/", "/clusters/root/api", "../api", "\\\\evil?x")
+
+
+@pytest.mark.parametrize("location", ELSEWHERE, ids=range(len(ELSEWHERE)))
+def test_nobody_is_sent_elsewhere_with_his_credentials(scene: Scene, location: str) -> None:
+    name = f"away-{ELSEWHERE.index(location)}"
+    scene.site(name, scene.echo.url)
+    answer = scene.mount(name, name).send("GET", f"/openapi/v3/api?to={quote(location, safe='')}")
+    assert (answer.code, answer.header("location")) == (503, "")
+    assert "attempted to redirect" in answer.json["message"]
+
+
+def test_a_document_of_another_hash_is_found_beside_the_one_that_was_asked_for(scene: Scene) -> None:
+    scene.site("beside", scene.echo.url)
+    answer = scene.mount("beside", "beside").send("GET", f"/openapi/v3/api?to={quote('v1?hash=AB', safe='')}")
+    assert (answer.code, answer.header("location")) == (307, "v1?hash=AB")
 
 
 def test_a_stream_arrives_as_it_is_sent_and_is_cut_where_it_is_cut(scene: Scene) -> None:

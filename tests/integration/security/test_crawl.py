@@ -10,7 +10,14 @@ from harness.api import Answer, Api
 
 OPEN = ("/healthz", "/livez", "/readyz")
 SERVICES = (
-    "/services", "/services/cache/shards/*/clusters/*/apis", "/services/apiexport/root/tenancy.kcp.io/clusters/*/api",
+    "/services", "/services/cache/shards/*/clusters/*/apis", "/services/apiexport", "/services/apiexport/root",
+    "/services/apiexport/root/tenancy.kcp.io/clusters", "/services/apiexport/root/unheard-of/clusters/*/api",
+    "/services/apiexport/root:x/tenancy.kcp.io/clusters/*/api",
+    "/services/apiexport/root/tenancy.kcp.io/clusters/root:x/api",
+    "/services/apiresourceschema", "/services/apiresourceschema/root/clusters/unheard-of/apis",
+    "/services/apiresourceschema/unheard-of/clusters/*/apis", "/services/apiresourceschema/unheard-of/apis",
+    "/services/replication", "/services/replication/root", "/services/replication/root/unheard-of/clusters/*/apis",
+    "/services/replication/root/unheard-of/clusters/root/apis",
     "/services/initializingworkspaces", "/services/initializingworkspaces/root:universal/clusters",
     "/services/terminatingworkspaces/root:universal/x/root/api", "/services/workspaces", "/services/nothing",
     "/services/initializingworkspaces/root:universal/clusters/root:x/api",
@@ -21,6 +28,20 @@ VIEWS = tuple(
     for view in ("initializing", "terminating") for cluster in ("*", "root", "unheard-of")
     for path in ("/api", "/apis", "/apis/core.kcp.io/v1alpha1/logicalclusters", "/api/v1/namespaces/default/configmaps",
                  "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "/openapi/v3", "/metrics")
+)  # fmt: skip
+_SCHEMAS = tuple(
+    f"/services/apiresourceschema/root{clusters}{path}"
+    for clusters in ("", "/clusters/*", "/clusters/root")
+    for path in ("/apis", "/openapi/v3", "/apis/apis.kcp.io/v1alpha1/apiresourceschemas", "/healthz", "/metrics",
+                 "/apis/apis.kcp.io/v1alpha1/apiresourceschemas/x", "/api/v1/secrets")
+)  # fmt: skip
+_EXPORT = "/services/apiexport/root/tenancy.kcp.io/clusters/{}/{}"
+EXPORTS = tuple(
+    _EXPORT.format(cluster, path)
+    for cluster in ("*", "root", "unheard-of")
+    for path in ("", "api", "apis", "version", "openapi/v2", "openapi/v3", "apis/tenancy.kcp.io/v1alpha1",
+                 "apis/tenancy.kcp.io/v1alpha1/workspaces", "apis/tenancy.kcp.io/v1alpha1/workspaces/x/status",
+                 "apis/apis.kcp.io/v1alpha2/apibindings", "api/v1/secrets", "healthz", "metrics")
 )  # fmt: skip
 OTHERS = (
     "/", "/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/openid/v1/jwks",
@@ -34,7 +55,7 @@ TO_THE_NAMED = ("/version", "/openapi/v", "/openid/v1/jwks", "/.well-known/openi
 
 def everything(root: Api) -> Iterator[str]:
     """Every path of the route list, as an administrator finds it."""
-    yield from (path for path in (*OTHERS, *SERVICES, *VIEWS) if not path.startswith("/clusters"))
+    yield from (path for path in (*OTHERS, *SERVICES, *VIEWS, *_SCHEMAS, *EXPORTS) if not path.startswith("/clusters"))
     yield from root.get("/").json["paths"]
     groups = [("/api/v1", root.get("/api/v1").json)]
     for group in root.get("/apis").json["groups"]:
@@ -76,7 +97,9 @@ def test_who_may_do_nothing_changes_nothing(root: Api, method: str) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     for prefix in ("", "/clusters/root", "/clusters/system:admin", "/clusters/*", "/clusters/nowhere"):
         for path in ("/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/configmaps/x", "/version",
-                     "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "/healthz", "/services/x"):  # fmt: skip
+                     "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "/healthz", "/services/x",
+                     "/services/apiexport/root/tenancy.kcp.io/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces",
+                     "/services/apiexport/root/tenancy.kcp.io/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"):
             answer = somebody.send(method, prefix + path, body)
             assert answer.code in {403, 405}, (method, prefix + path, answer.body)
             assert answer.code == 403 or path == "/healthz", (method, prefix + path, answer.body)

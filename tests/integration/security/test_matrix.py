@@ -28,6 +28,9 @@ CLOSED = ("", "/clusters/root", "/clusters/*", "/clusters/system:admin", "/clust
 #: Not even the health of the process is told here.
 SEALED = ("/clusters/root:unheard-of", "/services/initializingworkspaces/root:universal/clusters/*",
           "/services/terminatingworkspaces/root:universal/clusters/root", "/services/nothing",
+          "/services/apiexport/root/tenancy.kcp.io/clusters/*", "/services/apiexport/root/tenancy.kcp.io/clusters/root",
+          "/services/apiresourceschema/root/clusters/*", "/services/apiresourceschema/root/clusters/root",
+          "/services/apiresourceschema/root", "/services/replication/root/unheard-of/clusters/*",
           "/clusters/root/services/initializingworkspaces/root:universal/clusters/*")  # fmt: skip
 
 
@@ -101,7 +104,11 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name in {"03
 """,
     "the verb of the lifecycle views": """
 import atoll.virtualworkspaces.lifecycle as lifecycle
-lifecycle.LifecycleView._opens = lambda self, view, user, name: True
+lifecycle.LifecycleView.opens = lambda self, view, user, own: True
+""",
+    "the content of exports": """
+import atoll.virtualworkspaces.exportpassage as passage
+passage.Sources.may_reach_content = lambda self, view, user, export, verb: True
 """,
     "wildcards": """
 import atoll.machinery.apiserver.pipeline as pipeline

@@ -6,40 +6,27 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from atoll.cli import create_workspace, ws
+from atoll.cli import create_workspace, waiting, ws
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Forbidden, Unauthorized
 from harness.cannedapi import CannedApi, event, serving, watching
+from harness.terminal import PluginTerminal, Ran
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Terminal:
+class Terminal(PluginTerminal):
     """Runs the plug-ins as their console scripts do, on a kubeconfig for a canned server."""
 
-    def __init__(self, api: CannedApi, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.api, self.file, self._capsys = api, file, capsys
-
     async def ws(self, *arguments: str) -> Ran:
-        return self._told(await asyncio.to_thread(ws.dispatch, [*arguments, "--kubeconfig", str(self.file)]))
+        return await self.run(ws.dispatch, *arguments)
 
     async def create(self, *arguments: str) -> Ran:
-        flags = [*arguments, "--kubeconfig", str(self.file)]
-        return self._told(await asyncio.to_thread(create_workspace.dispatch, flags))
-
-    def _told(self, code: int) -> Ran:
-        return Ran(code, *self._capsys.readouterr())
+        return await self.run(create_workspace.dispatch, *arguments)
 
     @property
     def current(self) -> str:
@@ -174,6 +161,19 @@ async def test_a_tree_leaves_out_what_may_not_be_listed(terminal: Terminal) -> N
     assert await terminal.ws("tree") == (1, "", "Error: not yours\n")
 
 
+async def test_a_command_starts_from_another_workspace_if_told_to(terminal: Terminal) -> None:
+    terminal.open("root:a:b")
+    assert (await terminal.ws("use", "b", "-w", "a", "--short")).out == "root:a:b\n"
+    terminal.api.on(f"GET /clusters/root:c{WORKSPACES}", {"metadata": {}, "items": []})
+    assert (await terminal.ws("tree", "--workspace", ":root:c")).out == ".\n└── c\n"
+    assert (await terminal.ws("create-context", "-w", "..:x")).code == 0
+    assert terminal.current == "root:a:x"
+    terminal.api.on(f"POST /clusters/root:c{WORKSPACES}", workspace("w"))
+    assert (await terminal.create("w", "-w", ":root:c")).code == 0
+    refused = await terminal.ws("tree", "-w", "No")
+    assert refused.err == 'Error: "No" is not a workspace path: "No" is not a name\n'
+
+
 async def test_a_context_of_its_own(terminal: Terminal) -> None:
     refused = await terminal.ws("create-context")
     assert refused.err == 'Error: context "root" already exists in kubeconfig, use --overwrite to update it\n'
@@ -217,7 +217,7 @@ async def test_creating_waits_by_a_watch_on_the_one_object(terminal: Terminal) -
 
 
 async def test_who_may_not_watch_is_served_by_asking_again(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(create_workspace, "ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.001)
     terminal.api.on(f"POST /clusters/root{WORKSPACES}", workspace("w", ""))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}", Forbidden("no watch"))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}/w", workspace("w", "Initializing"), workspace("w"))
@@ -228,7 +228,7 @@ async def test_who_may_not_watch_is_served_by_asking_again(terminal: Terminal, m
 async def test_a_watch_that_ends_early_is_followed_by_a_look(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    monkeypatch.setattr(create_workspace, "ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.001)
     terminal.api.on(f"POST /clusters/root{WORKSPACES}", workspace("w", ""))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}", watching(then=then))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}/w", workspace("w"))
@@ -291,7 +291,8 @@ def test_help_is_for_everybody(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_the_plug_ins_load_no_part_of_a_server() -> None:
-    program = "import atoll.cli.ws, atoll.cli.create_workspace, sys; print(*sys.modules)"
+    plug_ins = ("ws", "create_workspace", "kcp", "bind", "claims", "snapshot", "atoll", "export", "complete_kcp")
+    program = f"import {', '.join(f'atoll.cli.{name}' for name in plug_ins)}, sys; print(*sys.modules)"
     services = Path(ws.__file__).parents[2]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, cwd=services, stdout=asyncio.subprocess.PIPE

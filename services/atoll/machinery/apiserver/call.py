@@ -11,11 +11,13 @@ from typing import Protocol
 
 import msgspec
 
+from atoll.machinery.apiserver.lens.choice import Shown
 from atoll.machinery.apiserver.negotiation import JSON, PLAIN, Form
 from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Gate, Guard, Mutation, Position, Record, Scope
 
@@ -41,7 +43,9 @@ class View(Protocol):
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
         """Revisions of the objects that `scan` gives; 0 for what a batch has not submitted yet."""
 
-    def labelled(self, label: str, value: str) -> list[ObjectKey]: ...
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]: ...
 
 
 #: Refuses a write by the object and the one before, either of which may be None. Raises ApiError.
@@ -50,6 +54,17 @@ Check = Callable[[Object | None, Object | None], None]
 
 def no_check(obj: Object | None, old: Object | None) -> None:
     """Whoever comes through the front door is asked no more than admission asks."""
+
+
+#: Asked of every write by the door it came through, before admission, in the view it is planned in: by the object,
+#: which it may change, and the one before, either of which may be None. Gives what must still hold when it is done.
+#: Raises ApiError.
+Door = Callable[[View, Object | None, Object | None], Sequence[Guard]]
+
+
+def front_door(view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
+    """What comes through the front door is written as it is."""
+    return ()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +90,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     may: Callable[[str], bool] = lambda verb: True
     #: What the door it came through asks of a write, beside admission.
     check: Check = no_check
+    door: Door = front_door
+    #: Labels without which an object is not there for this request, be it read or written; None: all are.
+    shown: LabelSelector | None = None
+    #: The rows it reads where a view computes them; None: the store's.
+    rows: Shown | None = None
 
     @property
     def scope(self) -> Scope:
@@ -83,6 +103,25 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     def key(self, name: str) -> ObjectKey:
         namespace = self.info.namespace if self.kind.namespaced else ""
         return ObjectKey(self.kind.type, self.cluster, namespace, name)
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] = {}
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Metadata
+
+
+_labelled = msgspec.json.Decoder(_Labelled)
+
+
+def look_up(call: Call, view: View, name: str) -> Record | None:
+    """The stored object of a name, as far as it is there for the request: the one look-up of reads and writes."""
+    record = view.get(call.key(name)) if call.rows is None else call.rows.get(view, call.key(name))
+    if record is None or call.shown is None:
+        return record
+    return record if call.shown.matches(_labelled.decode(record.value).metadata.labels) else None
 
 
 class Reply(msgspec.Struct, frozen=True):

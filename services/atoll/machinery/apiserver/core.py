@@ -14,7 +14,7 @@ import msgspec
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.call import Call, Plan, Reply, View
-from atoll.machinery.apiserver.catalog import Catalogs
+from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions, Known
 from atoll.machinery.apiserver.judging import Slow
 from atoll.machinery.apiserver.options import WriteOptions, write_options

@@ -7,19 +7,20 @@ written down to exist.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from atoll.machinery.apiserver import discovery, errors, health
 from atoll.machinery.apiserver.call import Reply
-from atoll.machinery.apiserver.catalog import Catalog, Catalogs
+from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.apiserver.discovery import Document
 from atoll.machinery.apiserver.health import Check
 from atoll.machinery.apiserver.negotiation import JSON, choose
 from atoll.machinery.apiserver.openapi.serving import OpenApi
-from atoll.machinery.apiserver.pipeline import Request
-from atoll.machinery.apiserver.resources import method_not_allowed
+from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest.present import document
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode, encode_json
@@ -34,6 +35,8 @@ _PATHS = (
     "/.well-known/openid-configuration", "/api", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks",
     "/version",
 )  # fmt: skip
+#: Documents that tell of kinds.
+_OF_KINDS = ("api", "apis", "openapi")
 _CACHED_FOR_AN_HOUR = (("cache-control", "public, max-age=3600"),)
 
 
@@ -45,6 +48,13 @@ class Fixed(msgspec.Struct, frozen=True):
     jwks: Object
 
 
+class Elsewhere(Protocol):
+    """Virtual resources: what can be done with them is for those to say who serve them."""
+
+    async def settle(self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]) -> None:
+        """Set the request's `catalog` to one with the verbs that endpoints allow, and have it served."""
+
+
 class Documents:
     """Answers everything that is not a resource. `checks` are run in order by the health endpoints."""
 
@@ -54,12 +64,19 @@ class Documents:
         self._catalogs, self._fixed, self._checks, self._registry = catalogs, fixed, checks, registry
         self._discovery: LruCache[tuple[bytes, str], Document] = LruCache(MAX_BYTES, lambda made: len(made.body))
         self._openapi = OpenApi()
+        #: Who knows of virtual resources; None: they are shown as their schemas have them.
+        self.elsewhere: Elsewhere | None = None
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer by the first path segment. Raises NotFound for what is not listed."""
         if request.info.method not in {"GET", "HEAD"}:
-            raise method_not_allowed()
+            raise errors.method_not_allowed()
         segments = request.info.path.strip("/").split("/")
+        if self.elsewhere is not None and request.catalog is None and segments[0] in _OF_KINDS and request.cluster:
+            catalog = self._catalogs.of(snapshot, request.cluster)
+            if catalog.virtual:
+                request.exchange.spawn(self.elsewhere.settle(request, catalog, self.serve))
+                return
         if segments[0] == "openapi":
             self._openapi.serve(request, self._catalog(request, snapshot), segments)
             return

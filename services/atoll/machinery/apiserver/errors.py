@@ -15,6 +15,7 @@ from atoll.machinery.meta.status import (
     Forbidden,
     InsufficientStorage,
     InternalError,
+    MethodNotAllowed,
     NotFound,
     ServiceUnavailable,
     Timeout,
@@ -35,6 +36,15 @@ def details(kind: Kind, name: str, uid: str = "") -> Details:
 def not_served() -> NotFound:
     """404 for a path or a resource that is not there."""
     return NotFound("the server could not find the requested resource")
+
+
+def method_not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("the server does not allow this method on the requested resource")
+
+
+def unavailable(group: str, resource: str) -> ServiceUnavailable:
+    """503 for what a binding has bound and whose definition is not there."""
+    return ServiceUnavailable(f"{resource}.{group or 'core'} is currently unavailable")
 
 
 def not_found(kind: Kind, name: str) -> NotFound:

@@ -12,6 +12,8 @@ from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.storage.contract import Gate, GateState
 
 _GROUP, _PLURAL = "core.kcp.io", "logicalclusters"
+#: Where controllers make nothing of their own accord: it would outlive a cluster that goes, or be lost where it moves.
+NOTHING_NEW = frozenset({GateState.CLOSED, GateState.DELETING, GateState.MOVING})
 #: Acts on clusters that move between shards.
 _MOVER = "system:kcp:external-logical-cluster-admin"
 

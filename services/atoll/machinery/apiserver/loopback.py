@@ -6,12 +6,13 @@ and submits them together, its reads overlaid with what it holds, so that a work
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 
 import msgspec
 
-from atoll.machinery.apiserver.call import Call, Plan
+from atoll.machinery.apiserver.call import Call, Plan, Reply
 from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.core import Core
@@ -20,18 +21,21 @@ from atoll.machinery.apiserver.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.delete import plan_delete
+from atoll.machinery.apiserver.rest.patch import APPLY, plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import Writing
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode, splice
+from atoll.machinery.meta.objects import Object, decode, encode_json, splice
 from atoll.machinery.meta.status import NotFound
-from atoll.machinery.meta.types import NAMESPACES
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
 from atoll.machinery.meta.user import MASTERS, User
+from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import (
     Delete,
     DeletePrefix,
+    Flag,
     Gate,
     Guard,
     Mutation,
@@ -42,10 +46,12 @@ from atoll.machinery.storage.contract import (
     Scope,
     Store,
 )
+from atoll.machinery.storage.pages import PAGE, behind
 
 LOOPBACK_USER = User("system:apiserver", (MASTERS,))
 MAX_BATCH = 500
-PAGE = 500
+#: What a batch raises where somebody wrote first what it goes by.
+LOST = (contract.Conflict, contract.Exists, contract.Missing, contract.Refused)
 _EMPTY: MappingProxyType[str, str] = MappingProxyType({})
 
 
@@ -91,16 +97,35 @@ class Loopback:
 
     def each(self, scope: Scope) -> Iterator[Object]:
         """Every object of a scope, page by page, each page in a snapshot of its own."""
+        for record in self.records(scope):
+            yield decode(record.value)
+
+    def records(self, scope: Scope) -> Iterator[Record]:
+        """Every object of a scope as it is stored; its flags say much without decoding it."""
         after: Position | None = None
         while True:
             with self.core.store.snapshot() as snapshot:
                 records = snapshot.scan(scope, after, PAGE)
-            for record in records:
-                yield decode(record.value)
+            yield from records
             if len(records) < PAGE:
                 return
-            last = records[-1].key
-            after = Position(last.cluster, last.namespace, last.name)
+            after = behind(records[-1].key)
+
+    def deleting(self, scope: Scope) -> Iterator[ObjectKey]:
+        """Keys of those objects of a scope whose deletion began."""
+        return (record.key for record in self.records(scope) if record.flags & Flag.DELETING)
+
+    def keys(self, scope: Scope) -> Iterator[ObjectKey]:
+        """Keys of every object of a scope; the objects are not read."""
+        after: Position | None = None
+        while True:
+            with self.core.store.snapshot() as snapshot:
+                page = snapshot.revisions(scope, after, PAGE)
+            for key, _ in page:
+                yield key
+            if len(page) < PAGE:
+                return
+            after = behind(page[-1][0])
 
     async def create(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
         """Create an object. Raises AlreadyExists and whatever admission refuses."""
@@ -113,6 +138,18 @@ class Loopback:
         `whole` writes status together with the rest.
         """
         return await self._write(make_call(target, "update", obj, self.manager, whole=whole), plan_update)
+
+    async def apply(self, target: Target, patch: Object, manager: str) -> Object:
+        """Server-side apply of a document, by force, as a field manager of its own; fields that `manager` applied
+        before and that are not in the document go. Raises NotFound for a subresource of what is not there.
+        """
+        call = make_call(target, "patch", None, manager)
+        query = MappingProxyType({"fieldManager": manager, "force": "true"})
+        info = msgspec.structs.replace(call.info, query=query)
+        call = msgspec.structs.replace(call, info=info, body=encode_json(patch), content_type=APPLY)
+        options = WriteOptions(False, manager, "Ignore", force=True)
+        reply = await self.core.commit(call, lambda call, view: plan_patch(self.core.writing(call, view, options)))
+        return _decoded(reply)
 
     async def delete(self, target: Target, options: DeleteOptions) -> None:
         """Delete an object; one that is gone already is fine."""
@@ -129,12 +166,15 @@ class Loopback:
 
     async def _write(self, call: Call, plan: Callable[[Writing], Plan]) -> Object:
         reply = await self.core.commit(call, lambda call, view: plan(self.core.writing(call, view, self._options)))
-        body = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
-        return decode(body)
+        return _decoded(reply)
 
     def batch(self) -> Batch:
         """A new batch at the latest state. Use within one loop turn, then await `submit`."""
         return Batch(self.core, self.manager)
+
+
+def _decoded(reply: Reply) -> Object:
+    return decode(reply.body if isinstance(reply.body, bytes) else b"".join(reply.body))
 
 
 class Batch:
@@ -150,6 +190,10 @@ class Batch:
         self._mutations: list[Mutation] = []
         self._guards: list[Guard] = []
         self._overlay: dict[ObjectKey, Record | None] = {}
+        #: How often each type of each cluster was written, and the clusters that this batch makes: the store has
+        #: nothing of those, and if it had, their LogicalCluster could not be created.
+        self._written: Counter[tuple[ResourceType, str]] = Counter()
+        self._made: set[str] = set()
 
     def __len__(self) -> int:
         """How many writes it holds."""
@@ -165,6 +209,8 @@ class Batch:
     def get(self, key: ObjectKey) -> Record | None:
         if key in self._overlay:
             return self._overlay[key]
+        if key.cluster in self._made:
+            return None
         with self._core.store.snapshot() as snapshot:
             return snapshot.get(key)
 
@@ -173,15 +219,18 @@ class Batch:
         if key in self._overlay:
             record = self._overlay[key]
             return record.revision if record is not None else 0
+        if key.cluster in self._made:
+            return 0
         with self._core.store.snapshot() as snapshot:
             return snapshot.revision_of(key)
 
     def last(self, type: ResourceType, cluster: str) -> int:
         """Revision of the type's last change; one that no cache knows once the batch itself wrote the type."""
+        own = self._written[type, cluster]
+        if cluster in self._made:
+            return own
         with self._core.store.snapshot() as snapshot:
-            found = snapshot.last(type, cluster)
-        own = sum(1 for key in self._overlay if key.type == type and key.cluster == cluster)
-        return found + own
+            return snapshot.last(type, cluster) + own
 
     def gate(self, cluster: str) -> Gate:
         with self._core.store.snapshot() as snapshot:
@@ -192,14 +241,18 @@ class Batch:
         return self._core.catalogs.of(self, cluster)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
-        with self._core.store.snapshot() as snapshot:
-            records = {record.key: record for record in snapshot.scan(scope, after, limit)}
-        for key, record in self._overlay.items():
-            if key.type == scope.type and key.cluster == scope.cluster and scope.namespace in {"", key.namespace}:
-                records.pop(key, None)
-                if record is not None:
-                    records[key] = record
-        return sorted(records.values(), key=lambda record: record.key)
+        own: dict[ObjectKey, Record | None] = {}
+        if self._written[scope.type, scope.cluster]:
+            own = {key: record for key, record in self._overlay.items() if _is_behind(key, scope, after)}
+        found: list[Record] = []
+        if scope.cluster not in self._made:
+            with self._core.store.snapshot() as snapshot:
+                # As many more as the batch may have deleted: fewer than `limit` says that there are no others.
+                found = snapshot.scan(scope, after, limit + len(own))
+        if not own:
+            return found
+        merged = {record.key: record for record in found} | own
+        return sorted((record for record in merged.values() if record is not None), key=_key)[:limit]
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
         return [
@@ -207,10 +260,12 @@ class Batch:
             for record in self.scan(scope, after, limit)
         ]
 
-    def labelled(self, label: str, value: str) -> list[ObjectKey]:
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
         """As stored: the batch's own writes are not in it."""
         with self._core.store.snapshot() as snapshot:
-            return snapshot.labelled(label, value)
+            return snapshot.labelled(label, value, type, limit, after)
 
     # --- writes ---
 
@@ -252,9 +307,15 @@ class Batch:
         self._guards.extend(guard for guard in plan.guards if not self._holds(guard))
         if isinstance(mutation, Put):
             value = splice(mutation.value, mutation.hole, mutation.expected)
-            self._overlay[mutation.key] = Record(mutation.key, mutation.expected, value)
+            self._note(mutation.key, Record(mutation.key, mutation.expected, value))
+            if mutation.key.type == LOGICAL_CLUSTERS and not mutation.expected:
+                self._made.add(mutation.key.cluster)
         elif isinstance(mutation, Delete):
-            self._overlay[mutation.key] = None
+            self._note(mutation.key, None)
+
+    def _note(self, key: ObjectKey, record: Record | None) -> None:
+        self._overlay[key] = record
+        self._written[key.type, key.cluster] += 1
 
     def _holds(self, guard: Guard) -> bool:
         """Whether a guard is there already, or speaks of a namespace that this very batch creates."""
@@ -269,3 +330,13 @@ class Batch:
         if not self._mutations:
             return ()
         return await self._core.store.submit(self._mutations, self._guards)
+
+
+def _key(record: Record) -> ObjectKey:
+    return record.key
+
+
+def _is_behind(key: ObjectKey, scope: Scope, after: Position | None) -> bool:
+    """Whether an object belongs to a page of a scope that begins behind a position."""
+    inside = key.type == scope.type and key.cluster == scope.cluster and scope.namespace in {"", key.namespace}
+    return inside and (after is None or behind(key) > after)

@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from atoll.machinery.apiserver.audit import COMPLETE, STARTED, Audited, AuditLog, event_of
-from atoll.machinery.apiserver.pipeline import Request
+from atoll.machinery.apiserver.request import Request
 
 log = structlog.get_logger()
 

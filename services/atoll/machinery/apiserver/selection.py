@@ -92,9 +92,12 @@ class Selection:
         return values
 
 
-def selection(kind: Kind, options: ListOptions) -> Selection:
-    """Compile a request's selectors. Raises BadRequest for bad syntax or an unknown field label."""
+def selection(kind: Kind, options: ListOptions, shown: LabelSelector | None = None) -> Selection:
+    """Compile a request's selectors, and what is shown to it at all. Raises BadRequest for bad syntax or an unknown
+    field label."""
     labels = parse_label_selector(options.label_selector) if options.label_selector else None
+    if shown is not None:
+        labels = LabelSelector((*shown.requirements, *labels.requirements)) if labels is not None else shown
     if not options.field_selector:
         return Selection(kind, labels, None)
     fields = parse_field_selector(options.field_selector)

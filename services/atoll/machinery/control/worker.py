@@ -18,6 +18,8 @@ from atoll.machinery.control.queue import WorkQueue
 log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
+#: How long a worker goes on through keys that have nothing to wait for before others have their turn.
+SLICE_S = 0.0005
 #: Brings what a key stands for closer to what it should be; gives seconds until another look, or None.
 Reconcile = Callable[[K], Awaitable[float | None]]
 
@@ -37,6 +39,7 @@ async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe:
 
     An exception of `reconcile` is logged and means another turn, later and later. `name` stands in the log.
     """
+    turn = time.monotonic()
     while True:
         key, _ = await queue.take()
         started = time.monotonic()
@@ -55,6 +58,10 @@ async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe:
             raise
         else:
             queue.done(key, again_s)
-        observe(time.monotonic() - started, failed=failed)
-        # A reconcile that found nothing to do never waited; others have their turn before the next key.
-        await asyncio.sleep(0)
+        ended = time.monotonic()
+        observe(ended - started, failed=failed)
+        # Reconciles that found nothing to do never waited: a turn of the loop for each would leave the queue to grow
+        # while others write, and none at all would keep the others waiting.
+        if ended - turn > SLICE_S:
+            await asyncio.sleep(0)
+            turn = time.monotonic()

@@ -14,15 +14,14 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from atoll.machinery.kcp import exports
-from atoll.machinery.kcp.bindings import Bindings, Wanted, bind
 from atoll.machinery.kcp.files import bootstrap_file
 from atoll.machinery.kcp.logicalcluster import BINDINGS_INITIALIZED, Facts, logical_cluster
 from atoll.machinery.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
+from atoll.machinery.kcp.newbindings import Bindings, Wanted, bind
 from atoll.machinery.kcp.policy import policy
 from atoll.machinery.kcp.shapes import REPLICATE, Manifest, Stamp
-from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import TRUE, Condition
-from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_CRDS, SYSTEM_SHARD
+from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_BOUND_CRDS, SYSTEM_CRDS, SYSTEM_SHARD
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.meta.user import AUTHENTICATED
@@ -39,15 +38,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What bootstrap is told. URLs have no trailing slash.
 
     `installation` is a UUID drawn with the store; uids are derived from it, so that they are the same at
-    each start. `identity_keys` are the secret keys of root's exports (exports.new_identity_keys at the
-    first start, what the secrets hold later). `ca_bundle` is PEM. `now` is an RFC 3339 text.
+    each start. `identities` are those of root's exports: new ones at the first start, later what the exports
+    say, whatever became of their secrets. `ca_bundle` is PEM. `now` is an RFC 3339 text.
     """
 
     shard: str
     base_url: str
     external_url: str
     virtual_workspace_url: str
-    identity_keys: Mapping[str, str]
+    identities: Mapping[str, exports.Identity]
     installation: str
     ca_bundle: str
     now: str
@@ -60,6 +59,7 @@ def bootstrap(options: Options) -> Iterator[Manifest]:
     """All manifests, in the order in which they can be written."""
     yield from _system_crds(options)
     yield from _system_admin(options)
+    yield from _system_bound_crds(options)
     yield from _root(options)
     yield from _system_shard(options)
 
@@ -74,6 +74,13 @@ def _system_crds(options: Options) -> Iterator[Manifest]:
     stamp = stamp_of(options, SYSTEM_CRDS)
     yield _system_cluster(stamp, options)
     yield from exports.definitions(stamp)
+
+
+def _system_bound_crds(options: Options) -> Iterator[Manifest]:
+    """Before root, whose bindings are served from here; uids of root's schemas are known before they are written."""
+    stamp = stamp_of(options, SYSTEM_BOUND_CRDS)
+    yield _system_cluster(stamp, options)
+    yield from exports.bound(stamp_of(options, ROOT), stamp)
 
 
 def _system_admin(options: Options) -> Iterator[Manifest]:
@@ -106,7 +113,7 @@ def _root(options: Options) -> Iterator[Manifest]:
     yield logical_cluster(stamp, facts)
     yield from namespaces(stamp, (DEFAULT, KCP_SYSTEM), options.ca_bundle)
     yield from exports.schemas(stamp)
-    yield from exports.exports(stamp, options.identity_keys)
+    yield from exports.exports(stamp, options.identities)
     yield from _kept(bindings)
     yield from policy(stamp, options.home_creators)
     yield _shard(stamp, options)
@@ -118,7 +125,7 @@ def _system_cluster(stamp: Stamp, options: Options, locks: str = "{}") -> Manife
 
 
 def _bindings(stamp: Stamp, options: Options) -> Bindings:
-    offered = exports.bindable(stamp_of(options, ROOT), options.identity_keys)
+    offered = exports.bindable(stamp_of(options, ROOT), options.identities)
     names = bootstrap_file("exports")["bindings"][stamp.cluster]
     return bind(stamp, [Wanted(name, ROOT, name, offered[name]) for name in names])
 
@@ -128,7 +135,7 @@ def _kept(bindings: Bindings) -> Iterator[Manifest]:
 
 
 def _identity_cache(stamp: Stamp, options: Options) -> Manifest:
-    hashed = {name: hashes.identity_hash(key.encode()) for name, key in options.identity_keys.items()}
+    hashed = {name: identity.hash for name, identity in options.identities.items()}
     config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -152,12 +159,12 @@ def _shard(stamp: Stamp, options: Options) -> Manifest:
             "virtualWorkspaceURL": options.virtual_workspace_url,
         },
     }
-    stored_as = exports.exported_type("shards.core.kcp.io", options.identity_keys)
+    stored_as = exports.exported_type("shards.core.kcp.io", options.identities)
     return Manifest(stamp.cluster, shard, stored_as, reconciled=True)
 
 
 def _workspace_types(stamp: Stamp, options: Options) -> Iterator[Manifest]:
-    stored_as = exports.exported_type("workspacetypes.tenancy.kcp.io", options.identity_keys)
+    stored_as = exports.exported_type("workspacetypes.tenancy.kcp.io", options.identities)
     for name, spec in bootstrap_file("workspacetypes").items():
         obj = {
             "apiVersion": "tenancy.kcp.io/v1alpha1",

@@ -10,7 +10,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from atoll.machinery.kcp.bindings import BoundResource, Export
+from atoll.machinery.kcp.boundcrds import bound_crd, established
+from atoll.machinery.kcp.conflicts import names_of
 from atoll.machinery.kcp.files import bootstrap_file, definition
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
 from atoll.machinery.kcp.shapes import Manifest, Stamp
@@ -28,12 +32,20 @@ def root_exports() -> tuple[str, ...]:
     return tuple(bootstrap_file("exports")["exports"])
 
 
-def new_identity_keys() -> dict[str, str]:
-    """A fresh key for each of root's exports, for the very first start."""
-    return {name: hashes.new_identity_key() for name in root_exports()}
+class Identity(msgspec.Struct, frozen=True):
+    """An export's identity: its hash, and its key where that has yet to be written into a Secret."""
+
+    hash: str
+    key: str = ""
 
 
-def exported_type(name: str, keys: Mapping[str, str]) -> ResourceType:
+def new_identity(key: str = "") -> Identity:
+    """An identity that nobody had before, or that of a key which no Secret holds yet."""
+    key = key or hashes.new_identity_key()
+    return Identity(hashes.identity_hash(key.encode()), key)
+
+
+def exported_type(name: str, identities: Mapping[str, Identity]) -> ResourceType:
     """Under which type objects of a root export's kind are stored; name is `<plural>.<group>`.
 
     Raises KeyError for a kind that root does not export.
@@ -41,7 +53,7 @@ def exported_type(name: str, keys: Mapping[str, str]) -> ResourceType:
     resource, _, group = name.partition(".")
     for export, offer in bootstrap_file("exports")["exports"].items():
         if name in offer["resources"]:
-            return ResourceType(group, resource, hashes.identity_hash(keys[export].encode()))
+            return ResourceType(group, resource, identities[export].hash)
     raise KeyError(name)
 
 
@@ -51,24 +63,37 @@ def schemas(stamp: Stamp) -> Iterator[Manifest]:
         yield Manifest(stamp.cluster, _schema(stamp, name, prefix), API_RESOURCE_SCHEMAS, reconciled=True)
 
 
-def exports(stamp: Stamp, keys: Mapping[str, str]) -> Iterator[Manifest]:
-    """For each export its identity secret, then the APIExport. `keys` are the secret keys by export name."""
+def exports(stamp: Stamp, identities: Mapping[str, Identity]) -> Iterator[Manifest]:
+    """For each export its identity secret, if that is to be written, then the APIExport."""
     for name, offer in bootstrap_file("exports")["exports"].items():
-        yield Manifest(stamp.cluster, _secret(stamp, name, keys[name]), SECRETS)
-        yield Manifest(stamp.cluster, _export(stamp, name, offer, keys[name]), API_EXPORTS, reconciled=True)
+        identity = identities[name]
+        if identity.key:
+            yield Manifest(stamp.cluster, _secret(stamp, name, identity.key), SECRETS)
+        yield Manifest(stamp.cluster, _export(stamp, name, offer, identity), API_EXPORTS, reconciled=True)
 
 
-def bindable(root: Stamp, keys: Mapping[str, str]) -> dict[str, Export]:
+def bindable(root: Stamp, identities: Mapping[str, Identity]) -> dict[str, Export]:
     """Root's exports by name, as bindings need them. `root` is the stamp with which `schemas` were made."""
     return {
         name: Export(
             cluster=ROOT,
             name=name,
-            identity=hashes.identity_hash(keys[name].encode()),
+            identity=identities[name].hash,
             resources=tuple(_bound_resource(root, resource) for resource in offer["resources"]),
         )
         for name, offer in bootstrap_file("exports")["exports"].items()
     }
+
+
+def bound(root: Stamp, stamp: Stamp) -> Iterator[Manifest]:
+    """The bound CRDs of what root exports. `stamp` is that of their own cluster."""
+    for export, offer in bootstrap_file("exports")["exports"].items():
+        for name in offer["resources"]:
+            schema = _schema(root, name, bootstrap_file("exports")["schemas"][name])
+            crd = bound_crd(schema, root.cluster, export, stamp.now)
+            metadata = crd["metadata"]
+            stamped = stamp.metadata("customresourcedefinitions", metadata["name"], annotations=metadata["annotations"])
+            yield Manifest(stamp.cluster, {**crd, "metadata": stamped}, CRDS, reconciled=True)
 
 
 def definitions(stamp: Stamp) -> Iterator[Manifest]:
@@ -82,7 +107,7 @@ def definitions(stamp: Stamp) -> Iterator[Manifest]:
             "spec": {**source["spec"], "conversion": {"strategy": "None"}},
             "status": {
                 "acceptedNames": source["spec"]["names"],
-                "conditions": _established(stamp.now),
+                "conditions": established(stamp.now),
                 "storedVersions": [_storage_version(source)],
             },
         }
@@ -128,7 +153,7 @@ def _secret(stamp: Stamp, name: str, key: str) -> Object:
     }
 
 
-def _export(stamp: Stamp, name: str, offer: Object, key: str) -> Object:
+def _export(stamp: Stamp, name: str, offer: Object, identity: Identity) -> Object:
     spec: Object = {
         "identity": {"secretRef": {"name": name, "namespace": KCP_SYSTEM}},
         "resources": [_offered(resource) for resource in offer["resources"]],
@@ -140,9 +165,10 @@ def _export(stamp: Stamp, name: str, offer: Object, key: str) -> Object:
         "kind": "APIExport",
         "metadata": stamp.pathed_metadata("apiexports", name),
         "spec": spec,
+        # Of a Secret that is there already the export controller says whether it is the right one.
         "status": {
-            "identityHash": hashes.identity_hash(key.encode()),
-            "conditions": stamp.holds(("IdentityValid",)),
+            "identityHash": identity.hash,
+            **({"conditions": stamp.holds(("IdentityValid",))} if identity.key else {}),
         },
     }
 
@@ -156,28 +182,10 @@ def _bound_resource(stamp: Stamp, name: str) -> BoundResource:
     resource, _, group = name.partition(".")
     schema = schema_name(name)
     uid = stamp.uid_of("apiresourceschemas", schema)
-    return BoundResource(group, resource, schema, uid, _storage_version(definition(name)))
+    source = definition(name)
+    return BoundResource(group, resource, schema, uid, _storage_version(source), names_of(source["spec"]["names"]))
 
 
 def _storage_version(source: Object) -> str:
     name: str = next(version["name"] for version in source["spec"]["versions"] if version["storage"])
     return name
-
-
-def _established(now: str) -> list[Object]:
-    return [
-        {
-            "type": "NamesAccepted",
-            "status": "True",
-            "reason": "NoConflicts",
-            "message": "no conflicts found",
-            "lastTransitionTime": now,
-        },
-        {
-            "type": "Established",
-            "status": "True",
-            "reason": "InitialNamesAccepted",
-            "message": "the initial names have been accepted",
-            "lastTransitionTime": now,
-        },
-    ]

@@ -19,6 +19,9 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Details, Forbidden
 
+#: An older form of spec.defaultAPIBindingLifecycle; what the spec says comes first.
+LIFECYCLE_ANNOTATION = "experimental.tenancy.kcp.io/default-api-binding-lifecycle"
+MAINTAIN = "Maintain"
 #: Done when every default binding is bound; the system runs it, for every type that has default bindings.
 BINDINGS_INITIALIZER = "system:apibindings"
 #: kcp bounds neither; a type may not make each new workspace walk further than this.
@@ -76,6 +79,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     limit_allowed_children: Limit = Limit()
     limit_allowed_parents: Limit = Limit()
     default_bindings: tuple[DefaultBinding, ...] = msgspec.field(default=(), name="defaultAPIBindings")
+    default_binding_lifecycle: str = msgspec.field(default="", name="defaultAPIBindingLifecycle")
     authentication_configurations: tuple[NamedReference, ...] = ()
     initializer_permissions: tuple[Object, ...] = ()
     terminator_permissions: tuple[Object, ...] = ()
@@ -88,6 +92,13 @@ class WorkspaceType(msgspec.Struct, frozen=True, dict=True):
     path: str
     name: str
     spec: _Spec = _Spec()
+    #: Of its default bindings: InitializeOnly (also where it is empty) or Maintain.
+    lifecycle: str = ""
+
+    @property
+    def maintains(self) -> bool:
+        """Whether its workspaces keep its default bindings, and get those that it gains."""
+        return self.lifecycle == MAINTAIN and bool(self.spec.default_bindings)
 
     @cached_property
     def qualified(self) -> str:
@@ -127,12 +138,21 @@ class Resolution(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def default_bindings(self) -> tuple[DefaultBinding, ...]:
         """Each export once, with its path filled in."""
-        found = (
-            DefaultBinding(binding.export, binding.path or alias.cluster)
-            for alias in self.aliases
-            for binding in alias.spec.default_bindings
-        )
-        return tuple(dict.fromkeys(found))
+        return _default_bindings(self.aliases)
+
+    @cached_property
+    def maintained_bindings(self) -> tuple[DefaultBinding, ...]:
+        """Those of the types that keep them up in workspaces which are there."""
+        return _default_bindings([alias for alias in self.aliases if alias.maintains])
+
+
+def _default_bindings(aliases: Sequence[WorkspaceType]) -> tuple[DefaultBinding, ...]:
+    found = (
+        DefaultBinding(binding.export, binding.path or alias.cluster)
+        for alias in aliases
+        for binding in alias.spec.default_bindings
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def read_type(obj: Object) -> WorkspaceType:
@@ -141,7 +161,8 @@ def read_type(obj: Object) -> WorkspaceType:
     annotations = metadata.get("annotations") or {}
     cluster = annotations.get(CLUSTER, "")
     spec = msgspec.convert(obj.get("spec") or {}, _Spec)
-    return WorkspaceType(cluster, annotations.get(PATH) or cluster, metadata["name"], spec)
+    lifecycle = spec.default_binding_lifecycle or annotations.get(LIFECYCLE_ANNOTATION, "")
+    return WorkspaceType(cluster, annotations.get(PATH) or cluster, metadata["name"], spec, lifecycle)
 
 
 def resolve(requested: TypeReference | None, parent: Object, lookup: Lookup) -> Resolution:
@@ -154,6 +175,22 @@ def resolve(requested: TypeReference | None, parent: Object, lookup: Lookup) -> 
     found = lookup(reference.path, reference.name) if reference.path else _nearest(parent, reference, lookup)
     if found is None:
         raise TypeRefused(f'workspace type "{reference}" cannot be resolved')
+    return Resolution(tuple(_with_bases(found, lookup)))
+
+
+def resolve_present(cluster: Object, lookup: Lookup) -> Resolution | None:
+    """The type of a LogicalCluster that is there; None for one that has none. Raises TypeRefused."""
+    if TYPE not in (cluster["metadata"].get("annotations") or {}):
+        return None
+    path, name = _annotated_type(cluster)
+    found = lookup(path, name)
+    if found is None:
+        raise TypeRefused(f'workspace type "{paths.join(path, name)}" cannot be resolved')
+    return with_bases(found, lookup)
+
+
+def with_bases(found: WorkspaceType, lookup: Lookup) -> Resolution:
+    """A type with everything it extends. Raises TypeRefused."""
     return Resolution(tuple(_with_bases(found, lookup)))
 
 

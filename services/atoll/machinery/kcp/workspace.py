@@ -8,15 +8,15 @@ logical cluster Initializing. The objects are those that kcp's controllers would
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
 
 from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.bindings import Bindings, Export, Wanted, bind
+from atoll.machinery.kcp.bindings import Export
+from atoll.machinery.kcp.defaultbindings import INITIALIZED, RECONCILED, no_export, required, verdict
 from atoll.machinery.kcp.logicalcluster import (
-    BINDINGS_INITIALIZED,
     READY,
     Facts,
     Life,
@@ -24,10 +24,11 @@ from atoll.machinery.kcp.logicalcluster import (
     logical_cluster,
 )
 from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
+from atoll.machinery.kcp.newbindings import Bindings, Wanted, bind
 from atoll.machinery.kcp.shapes import Manifest, Stamp
-from atoll.machinery.kcp.types import BINDINGS_INITIALIZER, DefaultBinding, Resolution
+from atoll.machinery.kcp.types import BINDINGS_INITIALIZER, Resolution
 from atoll.machinery.meta import hashes
-from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
+from atoll.machinery.meta.conditions import TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS
 
@@ -82,15 +83,17 @@ class Plan(msgspec.Struct, frozen=True):
 def build(plan: Plan) -> tuple[Manifest, ...]:
     """Everything inside the new logical cluster; the LogicalCluster, which opens the gate, comes first."""
     stamp = Stamp(plan.cluster, plan.path, plan.now, partial(_fresh, plan.new_uid))
-    bindings = bind(stamp, [_wanted(plan, binding) for binding in plan.resolution.default_bindings])
-    life = _life(plan, bindings)
-    manifests = [_logical_cluster(plan, stamp, bindings, life)]
+    bindings, missing = _bindings(plan, stamp)
+    life = _life(plan, bindings, missing)
+    # Bindings come next, so that what they claim of the rest is labelled in this very submit.
+    conditions = _verdicts(plan.resolution, bindings, missing)
+    manifests = [_logical_cluster(plan, stamp, bindings, (life, conditions)), *bindings.manifests]
     owner = owner_of(plan.workspace)
     if owner is not None:
         manifests.append(_admin_binding(stamp, owner.username))
     if NAMESPACE_INITIALIZER in life.initializers:
         manifests.extend(namespaces(stamp, (DEFAULT, KUBE_SYSTEM), plan.shard.ca_bundle))
-    return (*manifests, *bindings.manifests)
+    return tuple(manifests)
 
 
 def settle(workspace: Object, cluster: Object, shard: Shard, now: str) -> Object:
@@ -140,20 +143,35 @@ def _fresh(new_uid: Callable[[], str], _: str) -> str:
     return new_uid()
 
 
-def _wanted(plan: Plan, binding: DefaultBinding) -> Wanted:
-    name = hashes.default_binding_name(plan.cluster, binding.path, binding.export)
-    return Wanted(name, binding.path, binding.export, plan.find_export(binding.path, binding.export))
+def _bindings(plan: Plan, stamp: Stamp) -> tuple[Bindings, tuple[str, ...]]:
+    """The default bindings, and the exports that are not there: a binding waits for its export to be made."""
+    wanted, missing = [], []
+    for each in required(plan.cluster, plan.resolution.default_bindings):
+        export = plan.find_export(each.path, each.export)
+        if export is None:
+            missing.append(no_export(each))
+        else:
+            wanted.append(Wanted(each.name, each.path, each.export, export))
+    return bind(stamp, wanted), tuple(missing)
 
 
-def _life(plan: Plan, bindings: Bindings) -> Life:
+def _life(plan: Plan, bindings: Bindings, missing: Sequence[str]) -> Life:
     initializers = plan.resolution.initializers
-    passed = {NAMESPACE_INITIALIZER, *([BINDINGS_INITIALIZER] if bindings.all_bound else [])}
+    passed = {NAMESPACE_INITIALIZER, *([BINDINGS_INITIALIZER] if bindings.all_bound and not missing else [])}
     left = tuple(name for name in initializers if name not in passed)
     return Life(initializers, plan.resolution.terminators, left)
 
 
-def _logical_cluster(plan: Plan, stamp: Stamp, bindings: Bindings, life: Life) -> Manifest:
-    metadata = plan.workspace["metadata"]
+def _verdicts(resolution: Resolution, bindings: Bindings, missing: Sequence[str]) -> tuple[Condition, ...]:
+    types = [INITIALIZED] if resolution.default_bindings else []
+    types += [RECONCILED] if resolution.maintained_bindings else []
+    return tuple(verdict(type, bindings.waiting, missing) for type in types)
+
+
+def _logical_cluster(
+    plan: Plan, stamp: Stamp, bindings: Bindings, state: tuple[Life, tuple[Condition, ...]]
+) -> Manifest:
+    (life, conditions), metadata = state, plan.workspace["metadata"]
     spec: Object = {}
     annotations: dict[str, str] = {}
     if plan.parent_cluster:
@@ -178,23 +196,9 @@ def _logical_cluster(plan: Plan, stamp: Stamp, bindings: Bindings, life: Life) -
         life=life,
         spec=spec,
         annotations=annotations,
-        conditions=_binding_conditions(bindings),
+        conditions=conditions,
     )
     return logical_cluster(stamp, facts)
-
-
-def _binding_conditions(bindings: Bindings) -> tuple[Condition, ...]:
-    if not bindings.manifests:
-        return ()
-    if bindings.all_bound:
-        return (Condition(BINDINGS_INITIALIZED, TRUE),)
-    names = " ".join(m.object["metadata"]["name"] for m in bindings.manifests if not _is_bound(m.object))
-    message = f"APIBinding(s) not yet bound: [{names}]"
-    return (Condition(BINDINGS_INITIALIZED, FALSE, "WaitingOnAPIBindings", message, INFO),)
-
-
-def _is_bound(binding: Object) -> bool:
-    return bool(binding.get("status", {}).get("phase") == "Bound")
 
 
 def _admin_binding(stamp: Stamp, username: str) -> Manifest:

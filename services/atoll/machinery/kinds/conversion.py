@@ -1,9 +1,9 @@
 """How objects of one definition get from version to version, as a value that kinds carry.
 
 `custom` makes it from a definition's spec; the API server's conversion package acts on it. Strategy None is done here
-and at once: another apiVersion, then pruned and defaulted by that version's schema. Strategy Webhook needs I/O, so its
-hooks only say what is missing (`Unconverted`), and whoever may wait fetches it. Invariant: an object that has to be
-converted by a webhook is never served, compared or stored unconverted.
+and at once: another apiVersion, then pruned and defaulted by that version's schema. Strategy Webhook needs I/O, and the
+rules of an APIConversion need time, so their hooks only say what is missing (`Unconverted`), and whoever may wait
+fetches it. Invariant: an object that has to be converted is never served, compared or stored unconverted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NoReturn, TypeAlias
 
 import msgspec
 
+from atoll.machinery.kinds.apiconversion import Converter
 from atoll.machinery.kinds.checks import mapping, strings, text
 from atoll.machinery.meta.objects import Object, decode, encode_json
 
@@ -36,9 +37,9 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """Conversion by a webhook, of all versions of one definition. `mark` tells contents of definitions apart."""
+    """Conversion by a webhook or by rules, of all versions of one definition. `mark` tells contents of both apart."""
 
-    webhook: Webhook
+    by: Webhook | Converter
     mark: str
     kind: str
     #: apiVersion that objects are written in.
@@ -79,10 +80,10 @@ def none(finish: Mapping[str, Finish]) -> Convert:
 
 
 def missing(obj: Object, api_version: str) -> NoReturn:
-    """Conversion of strategy Webhook where nothing was fetched yet. Raises Unconverted."""
+    """Conversion that takes its time where nothing was fetched yet. Raises Unconverted."""
     raise Unconverted(encode_json(obj), api_version)
 
 
 def from_stored(api_version: str, finish: Finish, convert: Convert) -> Callable[[Object], Object]:
-    """The stored form to a version under strategy Webhook: what is in it already needs no webhook."""
+    """The stored form to a version where conversion takes its time: what is in it already needs none."""
     return lambda obj: finish(obj) if obj.get("apiVersion") == api_version else convert(obj, api_version)

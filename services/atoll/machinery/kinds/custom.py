@@ -15,8 +15,9 @@ from functools import cached_property
 from threading import Lock
 
 from atoll.machinery.kinds import conversion
+from atoll.machinery.kinds.apiconversion import Converter
 from atoll.machinery.kinds.checks import mapping, objects, strings, text
-from atoll.machinery.kinds.conversion import Conversion, Finish
+from atoll.machinery.kinds.conversion import Conversion, Finish, Webhook
 from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource
 from atoll.machinery.kinds.rules.judge import rules_of
 from atoll.machinery.meta.jsonpath import first
@@ -28,6 +29,9 @@ from atoll.machinery.schema.openapi import component_name
 #: Definitions whose kinds are kept.
 CACHE_SIZE = 1024
 
+#: Annotation on bound CRDs; nobody else may set it.
+_VALIDATE_NAME = "internal.kcp.io/validate-name"
+
 _AGE = Column(
     "Age",
     "date",
@@ -38,10 +42,11 @@ _ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": T
 _VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?\Z")
 
 
-def kinds_of_crd(crd: Object, identity: str = LOCAL) -> list[Kind]:
+def kinds_of_crd(crd: Object, identity: str = LOCAL, rules: Object | None = None) -> list[Kind]:
     """A kind for each served version of an established CRD, the most stable version first; else none.
 
-    `identity` is LOCAL, or CORE for the definitions that the system brings. Names are those that were accepted.
+    `identity` is LOCAL, CORE for the definitions that the system brings, or the identity hash of the export that a
+    bound one comes from; `rules` is then the spec of its APIConversion. Names are those that were accepted.
     """
     conditions = objects(crd, "status", "conditions")
     if not any(each.get("type") == "Established" and each.get("status") == "True" for _, each in conditions):
@@ -51,16 +56,23 @@ def kinds_of_crd(crd: Object, identity: str = LOCAL) -> list[Kind]:
     # Objects written under an earlier spec are pruned and defaulted on the way out; a new spec raises the generation,
     # and so does the beginning of a deletion, which changes nothing of what is served.
     metadata = mapping(crd, "metadata")
+    if text(metadata, "annotations", _VALIDATE_NAME) == "path-segment":
+        spec = {**spec, "nameValidation": "PathSegmentName"}
     revised = metadata.get("generation", 1) - bool(metadata.get("deletionTimestamp")) != 1
-    return _kinds({**spec, "names": names}, identity, ("schema", "openAPIV3Schema"), revised)
+    return _kinds({**spec, "names": names}, identity, ("schema", "openAPIV3Schema"), revised, rules)
 
 
-def kinds_of_resource_schema(schema: Object, identity: str) -> list[Kind]:
+def kinds_of_resource_schema(schema: Object, identity: str, rules: Object | None = None) -> list[Kind]:
     """A kind for each served version of an APIResourceSchema, the most stable version first.
 
-    `identity` is the identity hash of the export that offers it.
+    `identity` is the identity hash of the export that offers it, `rules` the spec of its APIConversion.
     """
-    return _kinds(mapping(schema, "spec"), identity, ("schema",))
+    return _kinds(mapping(schema, "spec"), identity, ("schema",), rules=rules)
+
+
+def has_versions(definition: Object) -> bool:
+    """Whether a definition, of either form, has several versions, so that an APIConversion means something."""
+    return len(objects(definition, "spec", "versions")) > 1
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
@@ -76,8 +88,10 @@ _cache: OrderedDict[tuple[str, tuple[str, ...], bool], list[Kind]] = OrderedDict
 _cache_lock = Lock()
 
 
-def _kinds(spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool = False) -> list[Kind]:
-    content = hashlib.sha256(encode_json([identity, spec])).hexdigest()
+def _kinds(
+    spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool = False, rules: Object | None = None
+) -> list[Kind]:
+    content = hashlib.sha256(encode_json([identity, spec, *([rules] if rules else [])])).hexdigest()
     mark = content, schema_path, revised
     with _cache_lock:
         known = _cache.get(mark)
@@ -85,6 +99,7 @@ def _kinds(spec: Object, identity: str, schema_path: tuple[str, ...], revised: b
             _cache.move_to_end(mark)
             return list(known)
     definition = _Definition(spec, identity, schema_path, revised, content)
+    definition.convert_by(rules)
     made = [definition.kind(version) for version in definition.served()]
     with _cache_lock:
         _cache[mark] = made
@@ -110,7 +125,15 @@ class _Definition:
         self._stored = next((each for each in self.versions if each.get("storage") is True), {})
         self._schemas: dict[str, StructuralSchema] = {}
         self.mark = mark
-        self.webhook = conversion.webhook_of(spec)
+        #: Who converts, where that takes time.
+        self.converter: Webhook | Converter | None = conversion.webhook_of(spec)
+
+    def convert_by(self, rules: Object | None) -> None:
+        """Let the rules of an APIConversion, if there are some, convert between versions, whatever else was to."""
+        if rules is None or len(self.versions) < 2:
+            return
+        sources = {text(each, "name"): mapping(each, *self._schema_path) or _ANYTHING for each in self.versions}
+        self.converter = Converter(rules, sources, text(self._stored, "name"))
 
     def served(self) -> list[Object]:
         """Versions that are served; an APIResourceSchema's are unless they say no."""
@@ -125,9 +148,9 @@ class _Definition:
         status = "status" in mapping(version, "subresources")
         converts = name != storage
         own, finish = self._api_version(name), self._finish
-        convert = conversion.missing if self.webhook is not None else conversion.none(finish)
+        convert = conversion.missing if self.converter is not None else conversion.none(finish)
         from_stored = finish[own] if converts or self._revised else None
-        if self.webhook is not None:
+        if self.converter is not None:
             from_stored = conversion.from_stored(own, finish[own], convert)
         return Kind(
             group=self.group,
@@ -154,7 +177,7 @@ class _Definition:
             field_labels=_field_labels(version),
             deprecation=self._deprecation(version),
             from_stored=from_stored,
-            to_stored=finish[self._api_version(storage)] if converts and self.webhook is None else None,
+            to_stored=finish[self._api_version(storage)] if converts and self.converter is None else None,
             mark=self.mark,
             versions={self._api_version(text(each, "name")): self._schema(each) for each in self.versions},
             replicas={
@@ -174,11 +197,11 @@ class _Definition:
         return found
 
     def _conversion(self, storage: str) -> Conversion | None:
-        if self.webhook is None:
+        if self.converter is None:
             return None
         kind = text(self.names, "kind")
         return Conversion(
-            self.webhook, self.mark, kind, self._api_version(storage), self._revised, self._finish
+            self.converter, self.mark, kind, self._api_version(storage), self._revised, self._finish
         )
 
     def _api_version(self, version: str) -> str:

@@ -54,6 +54,13 @@ class Scale(msgspec.Struct, frozen=True):
     label_selector: str = ""
 
 
+class Virtual(msgspec.Struct, frozen=True):
+    """Of a kind that a virtual workspace serves, not the store: cluster and name of the export that says which."""
+
+    cluster: str
+    export: str
+
+
 class Schema(Protocol):
     """What a kind needs of its schema; `machinery.schema` gives it."""
 
@@ -150,6 +157,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     subresources: tuple[Subresource, ...] = ()
     scale: Scale | None = None
     identity: str = CORE
+    #: Set where nothing is stored under it: requests go on to the endpoint that its export names.
+    virtual: Virtual | None = None
     #: group and plural under which it is stored, if another kind's (events.k8s.io events live with core events).
     stored_as: tuple[str, str] | None = None
     storage_version: str = ""

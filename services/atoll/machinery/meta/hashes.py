@@ -17,6 +17,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 INITIALIZER_LABEL_PREFIX = "initializer.internal.kcp.io/"
 ROOT_PATH_LABEL = "paths.internal.atoll.dev/root"
+AWAITED_PATH_LABEL = "paths.internal.atoll.dev/awaited"
 TERMINATOR_LABEL_PREFIX = "terminator.internal.kcp.io/"
 CLAIM_LABEL_PREFIX = "claimed.internal.apis.kcp.io/"
 #: On APIBindings: which export they bind (`export_hash`).
@@ -102,6 +103,11 @@ def root_path_label(path: str) -> tuple[str, str]:
     return ROOT_PATH_LABEL, hashlib.sha224(path.encode()).hexdigest()
 
 
+def awaited_path_label(path: str) -> tuple[str, str]:
+    """Label key and value on an APIBinding to an export below a path that leads nowhere yet."""
+    return AWAITED_PATH_LABEL, hashlib.sha224(path.encode()).hexdigest()
+
+
 @lru_cache(maxsize=1024)
 def export_hash(cluster: str, name: str) -> str:
     """Hash of an APIExport by its logical cluster (never its path) and name; value of EXPORT_LABEL."""
@@ -114,20 +120,26 @@ def claim_label(cluster: str, export: str, group: str, resource: str, identity: 
     `identity` is the claim's identity hash, empty for built-in resources. The value covers the claim without
     verbs and selector, in the field order of kcp's JSON.
     """
+    return CLAIM_LABEL_PREFIX + export_hash(cluster, export), claim_value(group, resource, identity)
+
+
+@lru_cache(maxsize=1024)
+def claim_value(group: str, resource: str, identity: str = "") -> str:
+    """The value of a claim's label, the same for every export that makes this claim."""
     claim: dict[str, str | None] = {"group": group} if group else {}
     claim |= {"resource": resource, "verbs": None}
     if identity:
         claim["identityHash"] = identity
-    text = json.dumps(claim, separators=(",", ":"))
-    return CLAIM_LABEL_PREFIX + export_hash(cluster, export), b62(sha224(text))
+    return b62(sha224(json.dumps(claim, separators=(",", ":"))))
 
 
 def reflexive_claim_label(cluster: str, export: str) -> tuple[str, str]:
     """Label key and value on an APIBinding to this export which has accepted no claim on APIBindings."""
-    return CLAIM_LABEL_PREFIX + export_hash(cluster, export), _REFLEXIVE_VALUE
+    return CLAIM_LABEL_PREFIX + export_hash(cluster, export), REFLEXIVE_VALUE
 
 
-_REFLEXIVE_VALUE = b62(bytes([*range(10), *range(10), *range(8)]))
+#: On APIBindings that an export's provider sees because they bind it.
+REFLEXIVE_VALUE = b62(bytes([*range(10), *range(10), *range(8)]))
 
 
 def default_binding_name(cluster: str, export_path: str, export: str) -> str:

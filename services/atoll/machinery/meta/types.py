@@ -26,4 +26,10 @@ ROLE_BINDINGS = ResourceType(_RBAC, "rolebindings")
 LOGICAL_CLUSTERS = ResourceType(_KCP_CORE, "logicalclusters")
 API_BINDINGS = ResourceType(_KCP_APIS, "apibindings")
 API_EXPORTS = ResourceType(_KCP_APIS, "apiexports")
+API_EXPORT_ENDPOINT_SLICES = ResourceType(_KCP_APIS, "apiexportendpointslices")
 API_RESOURCE_SCHEMAS = ResourceType(_KCP_APIS, "apiresourceschemas")
+API_CONVERSIONS = ResourceType(_KCP_APIS, "apiconversions")
+
+_KCP_CACHE = "cache.kcp.io"
+CACHED_RESOURCES = ResourceType(_KCP_CACHE, "clustercachedresources")
+CACHED_RESOURCE_ENDPOINT_SLICES = ResourceType(_KCP_CACHE, "clustercachedresourceendpointslices")

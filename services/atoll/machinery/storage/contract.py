@@ -56,9 +56,6 @@ class Gate(msgspec.Struct, frozen=True):
     generation: int = 0
 
 
-# --- mutations -------------------------------------------------------------------------------------------
-
-
 class Put(msgspec.Struct, frozen=True, tag=True):
     """Write an object. `value` is `meta.objects.encode`'s bytes with the hole at `hole` zeroed.
 
@@ -141,9 +138,6 @@ class Interest(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Interest()
-
-
-# --- what comes back -------------------------------------------------------------------------------------
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -293,9 +287,6 @@ class CorruptRecord(Exception):
         self.key, self.reason = key, reason
 
 
-# --- the seam --------------------------------------------------------------------------------------------
-
-
 class Snapshot(Protocol):
     """One read transaction. Short: never held across an await."""
 
@@ -329,8 +320,15 @@ class Snapshot(Protocol):
     def owning(self) -> Iterator[ObjectKey]:
         """Every object that has an owner, in all clusters; once for each of its owners."""
 
-    def labelled(self, label: str, value: str) -> list[ObjectKey]:
-        """Objects that carry an indexed system label pair."""
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
+        """Objects that carry an indexed system label pair, of one type if that is given, at most `limit` unless 0.
+
+        They come in an order of their own, which goes on behind `after`.
+
+        Anybody may put any label on objects that admission leaves alone, so that only a type makes sure what they are.
+        """
 
 
 class Cursor(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.storage.contract import Flag, GateState
-from atoll.machinery.storage.options import REPLICATE_ANNOTATION
+from atoll.machinery.storage.options import REPLICATE_ANNOTATION, TYPE_ANNOTATION
 
 
 class _Owner(msgspec.Struct, gc=False):
@@ -19,6 +19,7 @@ class _Owner(msgspec.Struct, gc=False):
 
 class _Annotations(msgspec.Struct, gc=False):
     replicate: str | None = msgspec.field(default=None, name=REPLICATE_ANNOTATION)
+    workspace_type: str | None = msgspec.field(default=None, name=TYPE_ANNOTATION)
     inactive: str = msgspec.field(default="", name="core.kcp.io/inactive")
     inactive_internal: str = msgspec.field(default="", name="internal.kcp.io/inactive")
     migrating: str = msgspec.field(default="", name="internal.kcp.io/migrating")
@@ -84,6 +85,8 @@ def _system_labels(metadata: _Metadata, prefixes: tuple[str, ...]) -> tuple[tupl
         pairs = [pair for pair in metadata.labels.items() if pair[0].startswith(prefixes)]
     if metadata.annotations is not None and metadata.annotations.replicate:
         pairs.append((REPLICATE_ANNOTATION, ""))
+    if metadata.annotations is not None and metadata.annotations.workspace_type:
+        pairs.append((TYPE_ANNOTATION, metadata.annotations.workspace_type))
     return tuple(pairs)
 
 

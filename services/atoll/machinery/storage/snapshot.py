@@ -7,6 +7,7 @@ transaction. Invariant: everything read through one snapshot is of one revision.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -133,8 +134,19 @@ class LmdbSnapshot:
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         return self._indexed(self._environment.owners, keys.owner_prefix(cluster, uid))
 
-    def labelled(self, label: str, value: str) -> list[ObjectKey]:
-        return self._indexed(self._environment.labels, keys.label_prefix(label, value))
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
+        prefix, of_type = keys.label_prefix(label, value), b""
+        if type is not None:
+            number = self._environment.type_table.number(self._txn, type)
+            if number == NO_TYPE:
+                return []
+            of_type = keys.scope_prefix(number, Scope(type))
+        start = self._key(after) if after is not None else None
+        behind = prefix + start if start is not None else b""
+        rows = _row_keys(self._txn, self._environment.labels, prefix + of_type, behind)
+        return [self._named(row[len(prefix) :]) for row in islice(rows, limit or None)]
 
     def owning(self) -> Iterator[ObjectKey]:
         for row, _ in _rows(self._txn, self._environment.owners, b""):

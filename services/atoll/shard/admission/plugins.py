@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
 from atoll.machinery.apiserver.admission.certificates import Certificates
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.admission.definitions import DefinitionLifecycle
 from atoll.machinery.apiserver.admission.namespaces import NamespaceLifecycle
 from atoll.machinery.apiserver.admission.rbac import EscalationCheck, RoleEscalation
-from atoll.shard.admission.apis import ApiBindings, ApiResourceSchemas
+from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.shard.admission.apibindings import ApiBindings
+from atoll.shard.admission.apiconversions import ApiConversions
+from atoll.shard.admission.apiexports import ApiExports
+from atoll.shard.admission.apischemas import ApiResourceSchemas
+from atoll.shard.admission.cachedresources import CachedEndpointSlices, CachedResourceReferences
+from atoll.shard.admission.claims import PermissionClaims
+from atoll.shard.admission.endpoints import EndpointSlices
 from atoll.shard.admission.gate import Gate
+from atoll.shard.admission.identities import ExportIdentities
 from atoll.shard.admission.logicalclusters import LogicalClusters
 from atoll.shard.admission.reserved import PathAnnotation, ReservedDefinitions, ReservedNames
+from atoll.shard.admission.shards import Shards
+from atoll.shard.admission.topology import Partitions
 from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
 
 
-def plugins(facts: Facts, may: May, may_here: May, escalation: EscalationCheck) -> Admission:
+def plugins(
+    facts: Facts, may: May, may_here: May, escalation: EscalationCheck, catalogs: Catalogs
+) -> Admission:
     """Namespaces first, as nothing else matters where nothing may be; then kcp's own."""
     return Admission([
         Gate(),
         NamespaceLifecycle(),
         DefinitionLifecycle(),
+        BoundLifecycle(catalogs),
         RoleEscalation(escalation),
         Certificates(may_here),
         ReservedNames(),
@@ -30,5 +44,14 @@ def plugins(facts: Facts, may: May, may_here: May, escalation: EscalationCheck) 
         WorkspaceTypes(facts, may),
         Workspaces(facts, may),
         ApiResourceSchemas(),
+        ApiConversions(),
+        ApiExports(),
         ApiBindings(facts, may),
+        Partitions(),
+        ExportIdentities(may_here),
+        EndpointSlices(facts, may),
+        Shards(facts),
+        CachedResourceReferences(catalogs, may_here),
+        CachedEndpointSlices(facts, may),
+        PermissionClaims(),
     ])  # fmt: skip

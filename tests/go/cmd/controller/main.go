@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"atoll.dev/tests/internal/checks"
+	"atoll.dev/tests/internal/sea"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -47,7 +48,7 @@ func main() {
 
 func connect(target checks.Target) (fleet, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, addBuoys} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, sea.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return fleet{}, err
 		}
@@ -65,7 +66,7 @@ func connect(target checks.Target) (fleet, error) {
 
 // defineBuoys creates the definition by a typed client and waits until it is established.
 func defineBuoys(ctx context.Context, f fleet) (any, error) {
-	if err := f.direct.Create(ctx, buoyDefinition()); err != nil {
+	if err := f.direct.Create(ctx, sea.Definition()); err != nil {
 		return nil, err
 	}
 	return nil, checks.Until(ctx, "buoys established", func() (bool, error) {
@@ -84,7 +85,7 @@ func defineBuoys(ctx context.Context, f fleet) (any, error) {
 
 // startManager starts the manager, which first becomes the leader; its caches sync by watch-lists.
 func startManager(ctx context.Context, f fleet) (any, error) {
-	err := ctrl.NewControllerManagedBy(f.manager).For(&Buoy{}).Owns(&corev1.ConfigMap{}).
+	err := ctrl.NewControllerManagedBy(f.manager).For(&sea.Buoy{}).Owns(&corev1.ConfigMap{}).
 		Complete(&reconciler{Client: f.manager.GetClient()})
 	if err != nil {
 		return nil, err
@@ -104,8 +105,8 @@ func startManager(ctx context.Context, f fleet) (any, error) {
 	return nil, nil
 }
 
-func (f fleet) buoy(ctx context.Context) (*Buoy, error) {
-	found := &Buoy{}
+func (f fleet) buoy(ctx context.Context) (*sea.Buoy, error) {
+	found := &sea.Buoy{}
 	return found, f.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "east"}, found)
 }
 
@@ -131,9 +132,9 @@ func (f fleet) shines(ctx context.Context, colour string) error {
 }
 
 func reconciles(ctx context.Context, f fleet) (any, error) {
-	made := &Buoy{
+	made := &sea.Buoy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "east"},
-		Spec:       BuoySpec{Colour: "white", Flashes: 2},
+		Spec:       sea.BuoySpec{Colour: "white", Flashes: 2},
 	}
 	if err := f.direct.Create(ctx, made); err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func updates(ctx context.Context, f fleet) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	changed := buoy.DeepCopyObject().(*Buoy)
+	changed := buoy.DeepCopyObject().(*sea.Buoy)
 	changed.Spec.Colour = "red"
 	changed.Status.Turns = 1000
 	if err := f.direct.Patch(ctx, changed, client.MergeFromWithOptions(buoy, client.MergeFromWithOptimisticLock{})); err != nil {

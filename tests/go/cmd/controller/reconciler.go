@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"atoll.dev/tests/internal/checks"
+	"atoll.dev/tests/internal/sea"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,7 +26,7 @@ type reconciler struct {
 
 // Reconcile brings one buoy and its child to what its spec says.
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	buoy := &Buoy{}
+	buoy := &sea.Buoy{}
 	if err := r.Get(ctx, request.NamespacedName, buoy); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -41,16 +42,16 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.report(ctx, buoy)
 }
 
-func (r *reconciler) applyLight(ctx context.Context, buoy *Buoy) error {
-	owner := applymetav1.OwnerReference().WithAPIVersion(group.String()).WithKind("Buoy").WithName(buoy.Name).
+func (r *reconciler) applyLight(ctx context.Context, buoy *sea.Buoy) error {
+	owner := applymetav1.OwnerReference().WithAPIVersion(sea.Group.String()).WithKind("Buoy").WithName(buoy.Name).
 		WithUID(buoy.UID).WithController(true).WithBlockOwnerDeletion(true)
 	light := applycorev1.ConfigMap(buoy.Name+"-light", buoy.Namespace).WithOwnerReferences(owner).
 		WithData(map[string]string{"colour": buoy.Spec.Colour})
 	return r.Apply(ctx, light, client.FieldOwner("buoys"), client.ForceOwnership)
 }
 
-func (r *reconciler) report(ctx context.Context, buoy *Buoy) error {
-	before := buoy.DeepCopyObject().(*Buoy)
+func (r *reconciler) report(ctx context.Context, buoy *sea.Buoy) error {
+	before := buoy.DeepCopyObject().(*sea.Buoy)
 	buoy.Status.ObservedGeneration = buoy.Generation
 	meta.SetStatusCondition(&buoy.Status.Conditions, metav1.Condition{
 		Type: "Ready", Status: metav1.ConditionTrue, Reason: "Shining", ObservedGeneration: buoy.Generation,
@@ -62,7 +63,7 @@ func (r *reconciler) report(ctx context.Context, buoy *Buoy) error {
 }
 
 // letGo removes the child and then the finalizer.
-func (r *reconciler) letGo(ctx context.Context, buoy *Buoy) error {
+func (r *reconciler) letGo(ctx context.Context, buoy *sea.Buoy) error {
 	light := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: buoy.Namespace, Name: buoy.Name + "-light"}}
 	if err := r.Delete(ctx, light); client.IgnoreNotFound(err) != nil {
 		return err

@@ -110,9 +110,10 @@ async def test_reconciles_that_never_wait_leave_others_their_turn() -> None:
         nonlocal finished
         finished += 1
 
-    for key in range(1000):
+    for key in range(100_000):
         queue.add(key)
     async with working(work("test", queue, reconcile)):
-        for _ in range(5):
+        for _ in range(3):
             await asyncio.sleep(0)
-        assert 0 < finished < 1000
+        # Some went in one turn of the loop, so that a queue is drained while others write; not all of them.
+        assert 3 < finished < 100_000

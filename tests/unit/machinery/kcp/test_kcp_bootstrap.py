@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 
+import msgspec
+
 from atoll.machinery.kcp import exports
 from atoll.machinery.kcp.bootstrap import bootstrap
 from atoll.machinery.kcp.reconcile import reconciled
@@ -14,7 +16,7 @@ from harness.kcpobjects import EXPORTS, NOW, bootstrapped, find, options
 
 MANIFESTS = bootstrapped()
 IDENTITIES = {name: hashes.identity_hash(f"key of {name}".encode()) for name in EXPORTS}
-CLUSTERS = ["system:system-crds", "system:admin", "root", "system:shard"]
+CLUSTERS = ["system:system-crds", "system:admin", "system:bound-crds", "root", "system:shard"]
 
 
 def names(cluster: str, resource: str) -> list[str]:
@@ -232,6 +234,13 @@ def test_a_second_start_changes_nothing() -> None:
     assert changed == []
 
 
+def test_what_a_controller_noted_in_conditions_is_left_to_it() -> None:
+    wanted = find(MANIFESTS, "system:system-crds", "customresourcedefinitions", "apibindings.apis.kcp.io")
+    noted = [{**each, "observedGeneration": 1} for each in wanted["status"]["conditions"]]
+    stored = {**wanted, "status": {**wanted["status"], "observedGeneration": 1, "conditions": noted}}
+    assert reconciled(stored, wanted) is None
+
+
 def test_reconciling_brings_back_rules_and_keeps_additions() -> None:
     wanted = find(MANIFESTS, "system:admin", "clusterroles", "system:basic-user")
     extra = {"apiGroups": ["x"], "resources": ["y"], "verbs": ["get"]}
@@ -267,7 +276,12 @@ def test_reconciling_restores_a_spec_and_keeps_the_times_of_conditions() -> None
     assert result["status"] == wanted["status"]
 
 
-def test_fresh_keys_are_drawn_for_every_export() -> None:
-    keys = exports.new_identity_keys()
-    assert set(keys) == set(EXPORTS) == set(exports.root_exports())
-    assert len(set(keys.values())) == len(EXPORTS)
+def test_a_fresh_identity_is_nobodys_and_its_key_is_written_once() -> None:
+    first, second = exports.new_identity(), exports.new_identity()
+    assert first.hash != second.hash
+    assert first.hash == hashes.identity_hash(first.key.encode())
+    known = msgspec.structs.replace(options(), identities={name: exports.Identity("f" * 64) for name in EXPORTS})
+    later = list(bootstrap(known))
+    assert not [each for each in later if each.type.resource == "secrets"]
+    found = find(later, "root", "apiexports", "tenancy.kcp.io")
+    assert found["status"] == {"identityHash": "f" * 64}

@@ -181,7 +181,6 @@ RULES = {
     (EXPORT, "v1alpha2", "spec.resources.[].storage"): ["Exactly one of crd or virtual must be set"],
     (EXPORT, "v1alpha1", "spec.permissionClaims.[]"): ['either "all" or "resourceSelector" must be set'],
     (BINDING, "v1alpha2", "spec.reference"): ["APIExport reference must not be changed"],
-    (BINDING, "v1alpha2", "spec.permissionClaims.[].selector"): ["Permission claim selector is immutable"],
     (BINDING, "v1alpha1", "spec.reference"): ["APIExport reference must not be changed"],
     (BINDING, "v1alpha1", "spec.permissionClaims.[]"): ['either "all" or "resourceSelector" must be set'],
 }

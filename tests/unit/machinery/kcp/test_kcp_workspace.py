@@ -51,6 +51,8 @@ def test_a_universal_workspace_is_ready_with_all_that_belongs_to_it() -> None:
     manifests = build(plan())
     assert [(m.type.resource, m.key.namespace, m.key.name) for m in manifests] == [
         ("logicalclusters", "", "cluster"),
+        ("apibindings", "", TENANCY),
+        ("apibindings", "", TOPOLOGY),
         ("clusterrolebindings", "", "workspace-admin"),
         ("namespaces", "", "default"),
         ("serviceaccounts", "default", "default"),
@@ -58,8 +60,6 @@ def test_a_universal_workspace_is_ready_with_all_that_belongs_to_it() -> None:
         ("namespaces", "", "kube-system"),
         ("serviceaccounts", "kube-system", "default"),
         ("configmaps", "kube-system", "kube-root-ca.crt"),
-        ("apibindings", "", TENANCY),
-        ("apibindings", "", TOPOLOGY),
     ]
     assert all(m.cluster == CLUSTER for m in manifests)
     assert len({m.object["metadata"]["uid"] for m in manifests}) == len(manifests)
@@ -194,17 +194,14 @@ def test_terminators_are_kept_with_label_and_finalizer() -> None:
     assert obj["spec"]["terminators"] == obj["status"]["terminators"] == ["c1:lab"]
 
 
-def test_an_unknown_export_leaves_its_binding_to_the_controllers() -> None:
+def test_an_unknown_export_is_waited_for_without_a_binding() -> None:
     manifests = build(plan(None, "lab", custom(defaultAPIBindings=[{"export": "widgets"}])))
-    name = hashes.default_binding_name(CLUSTER, "c1", "widgets")
-    binding = find(manifests, CLUSTER, "apibindings", name)
-    assert "status" not in binding
-    assert binding["spec"] == {"reference": {"export": {"path": "c1", "name": "widgets"}}}
+    assert {m.key.name for m in manifests if m.type.resource == "apibindings"} == {TENANCY, TOPOLOGY}
     obj = cluster_of(manifests)
     assert obj["status"]["initializers"] == ["system:apibindings"]
     waiting = obj["status"]["conditions"][0]
-    assert (waiting["type"], waiting["reason"]) == ("APIBindingsInitialized", "WaitingOnAPIBindings")
-    assert name in waiting["message"]
+    assert (waiting["type"], waiting["reason"]) == ("APIBindingsInitialized", "APIBindingErrors")
+    assert "c1|widgets not found" in waiting["message"]
 
 
 WIDGET = BoundResource("example.io", "widgets", "v1.widgets.example.io", "schema-uid", "v1")
@@ -215,7 +212,7 @@ def offering(*exports: Export):  # type: ignore[no-untyped-def]
     return lambda path, name: known.get(name) or root_exports()(path, name)
 
 
-def test_claims_are_accepted_and_left_to_the_controllers() -> None:
+def test_claims_are_accepted_and_applied_at_once() -> None:
     claim = {"group": "", "resource": "configmaps", "verbs": ["get"]}
     limited = {
         "group": "",
@@ -227,12 +224,26 @@ def test_claims_are_accepted_and_left_to_the_controllers() -> None:
     lab = custom(defaultAPIBindings=[{"export": "widgets"}])
     manifests = build(plan(None, "lab", lab, find_export=offering(export)))
     binding = find(manifests, CLUSTER, "apibindings", hashes.default_binding_name(CLUSTER, "c1", "widgets"))
-    assert binding["spec"]["permissionClaims"] == [
-        {**claim, "selector": {"matchAll": True}, "state": "Accepted"},
-        {**limited, "selector": {"matchLabels": {"a": "b"}}, "state": "Accepted"},
-    ]
-    assert "status" not in binding
-    assert cluster_of(manifests)["status"]["phase"] == "Initializing"
+    chosen = [{**claim, "selector": {"matchAll": True}}, {**limited, "selector": {"matchLabels": {"a": "b"}}}]
+    assert binding["spec"]["permissionClaims"] == [{**each, "state": "Accepted"} for each in chosen]
+    assert binding["status"]["exportPermissionClaims"] == [claim, limited]
+    assert binding["status"]["appliedPermissionClaims"] == chosen
+    conditions = {each["type"]: each["status"] for each in binding["status"]["conditions"]}
+    assert conditions["PermissionClaimsApplied"] == conditions["PermissionClaimsValid"] == "True"
+    assert cluster_of(manifests)["status"]["phase"] == "Ready"
+
+
+@pytest.mark.parametrize(("group", "resource"), [("apis.kcp.io", "apibindings"), ("core.kcp.io", "logicalclusters")])
+def test_claims_on_what_stands_before_the_binding_are_left_to_the_controllers(group: str, resource: str) -> None:
+    claim = {"group": group, "resource": resource, "verbs": ["get"]}
+    export = Export("c1", "widgets", "f" * 64, (WIDGET,), (claim,))
+    lab = custom(defaultAPIBindings=[{"export": "widgets"}])
+    manifests = build(plan(None, "lab", lab, find_export=offering(export)))
+    name = hashes.default_binding_name(CLUSTER, "c1", "widgets")
+    assert "status" not in find(manifests, CLUSTER, "apibindings", name)
+    (waiting, *_) = cluster_of(manifests)["status"]["conditions"]
+    assert (waiting["type"], waiting["reason"]) == ("APIBindingsInitialized", "WaitingOnAPIBindings")
+    assert name in waiting["message"] and cluster_of(manifests)["status"]["phase"] == "Initializing"
 
 
 def test_two_exports_of_one_kind_conflict() -> None:
@@ -244,9 +255,13 @@ def test_two_exports_of_one_kind_conflict() -> None:
     assert find(manifests, CLUSTER, "apibindings", one)["status"]["phase"] == "Bound"
     status = find(manifests, CLUSTER, "apibindings", two)["status"]
     assert status["phase"] == "Binding"
-    ready, _, initial = status["conditions"]
-    assert (ready["type"], ready["reason"]) == ("Ready", "NamingConflicts")
-    assert (initial["type"], initial["status"]) == ("InitialBindingCompleted", "False")
+    conditions = {each["type"]: each for each in status["conditions"]}
+    assert status["conditions"][0]["type"] == "Ready"
+    assert {conditions[type]["reason"] for type in ("Ready", "InitialBindingCompleted", "BindingUpToDate")} == {
+        "NamingConflicts"
+    }
+    assert conditions["APIExportValid"]["status"] == "True"
+    assert f'naming conflict with APIBinding "{one}" bound to' in conditions["Ready"]["message"]
     locks = json.loads(
         cluster_of(manifests)["metadata"]["annotations"]["internal.apis.kcp.io/resource-bindings"]
     )

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from atoll.machinery.apiserver.call import Call, View
+from atoll.machinery.kinds.kind import Judge
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Guard
 
@@ -19,7 +20,8 @@ from atoll.machinery.storage.contract import Guard
 class Review(msgspec.Struct, kw_only=True):
     """One write under review. `obj` is None for deletions, `old` for creations.
 
-    `operation` is create, update or delete. Plug-ins may change `obj` in place (mutate only) and append guards.
+    `operation` is create, update or delete. Plug-ins may change `obj` in place (mutate only), append guards, and append
+    judges (mutate only): checks that may take long, which run with the kind's own before anything is validated here.
     """
 
     call: Call
@@ -30,6 +32,7 @@ class Review(msgspec.Struct, kw_only=True):
     subresource: str = ""
     dry_run: bool = False
     guards: list[Guard] = []
+    judges: list[Judge] = []
     #: Every plug-in asks for it.
     group_resource: tuple[str, str] = ("", "")
 
@@ -52,6 +55,7 @@ class Admission:
         self._plugins = tuple(plugins)
 
     def mutate(self, review: Review) -> None:
+        review.guards.extend(review.call.door(review.view, review.obj, review.old))
         for plugin in self._plugins:
             plugin.mutate(review)
 

@@ -64,11 +64,17 @@ class Outcome(enum.Enum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step's word, kept for audit. `reason` is never shown to the caller."""
+    """One step's word, kept for audit. `reason` is never shown to the caller. A step of a virtual workspace has a
+    `domain` of its own for its annotations."""
 
     name: str
     outcome: Outcome
     reason: str
+    domain: str = ""
+
+    def key(self, domain: str, what: str) -> str:
+        """The annotation that tells `what` of it."""
+        return f"{self.domain}/{what}" if self.domain else f"{domain}/{self.name}-{what}"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -99,8 +105,8 @@ class Decision(msgspec.Struct, frozen=True):
             word, reason = step.outcome.word, step.reason
             if step.outcome is Outcome.NEXT and reason:
                 word, reason = self.word, f"delegating due to {reason}"
-            found[f"{domain}/{step.name}-decision"] = word
-            found[f"{domain}/{step.name}-reason"] = reason
+            found[step.key(domain, "decision")] = word
+            found[step.key(domain, "reason")] = reason
         return found
 
 

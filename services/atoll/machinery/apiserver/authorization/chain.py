@@ -256,6 +256,17 @@ class Authorizer:
             self._decisions.put(key, _Cached(decision, tuple(question.stamps.items())))
         return decision
 
+    def permits(self, snapshot: View, attributes: Attributes, cluster: str, export: str) -> bool:
+        """Whether the maximal permission policy of an export, in its own cluster, lets a request be.
+
+        One without a policy, and one that is not there, forbid nothing.
+        """
+        question = Question(self, snapshot, attributes, True)
+        if export not in question.state(cluster).bound.policed:
+            return True
+        identities = for_policy(attributes.user, attributes.cluster, names.POLICY_PREFIX)
+        return question.granted_anywhere(cluster, identities, attributes)
+
     def _holds(self, snapshot: View, cached: _Cached) -> bool:
         of = self.stamps.of
         for cluster, stamp in cached.stamps:  # noqa: SIM110  (the hot path: no generator)

@@ -29,12 +29,12 @@ from atoll.machinery.meta.types import (
     ROLE_BINDINGS,
     ROLES,
 )
-from atoll.machinery.storage.contract import Position, Record, Scope
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.pages import each_record
 
 #: Rules, grants and bound resources held at once, over all clusters.
 MAX_WEIGHT = 400_000
 REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
-_PAGE = 500
 #: An entry's own cost, in the same unit: so there are at most some thousand of them, however empty.
 _ENTRY_WEIGHT = 64
 
@@ -198,15 +198,7 @@ def _all(snapshot: View, type_: ResourceType, cluster: str, decoder: msgspec.jso
     """Every object of a type in a cluster. An absent cluster is no wildcard: "" gives nothing."""
     if not cluster or not snapshot.last(type_, cluster):
         return ()
-    found: list[T] = []
-    after: Position | None = None
-    while True:
-        page: list[Record] = snapshot.scan(Scope(type_, cluster), after, _PAGE)
-        found.extend(decoder.decode(record.value) for record in page)
-        if len(page) < _PAGE:
-            return tuple(found)
-        key = page[-1].key
-        after = Position(key.cluster, key.namespace, key.name)
+    return tuple(decoder.decode(record.value) for record in each_record(snapshot, Scope(type_, cluster)))
 
 
 def _logical_cluster(snapshot: View, cluster: str) -> _LogicalCluster | None:

@@ -1,4 +1,4 @@
-"""Objects in the version a request asks for, by webhook where it takes one.
+"""Objects in the version a request asks for, by webhook or by rules where it takes one.
 
 Reads hand over stored bytes and get bytes in their version; writes hand over what they planned. Answers are kept by
 content (which holds uid and revision), version and definition, for a minute and within a bound of bytes, and a
@@ -20,8 +20,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from atoll.machinery.apiserver.call import Pending, Plan
 from atoll.machinery.apiserver.conversion import review
 from atoll.machinery.apiserver.conversion.review import CALL, ReviewError
+from atoll.machinery.apiserver.conversion.ruled import OBJECT_TIMEOUT_S, Ruled
 from atoll.machinery.apiserver.egress.guard import Egress, EgressError, Outbound
-from atoll.machinery.kinds.conversion import Conversion
+from atoll.machinery.kinds.apiconversion import ConversionError, Converter
+from atoll.machinery.kinds.conversion import Conversion, Webhook
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode, encode_json
@@ -50,9 +52,11 @@ def bare(kind: Kind) -> Kind:
 
 
 class Conversions:
-    """All conversions by webhooks of one process."""
+    """All conversions of one process that take time: by webhooks, and by the rules of APIConversions."""
 
-    def __init__(self, egress: Egress, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, egress: Egress, registry: CollectorRegistry | None = None, rules_timeout_s: float = OBJECT_TIMEOUT_S
+    ) -> None:
         self._egress = egress
         self._cache: LruCache[_Key, _Kept] = LruCache(CACHE_BYTES, lambda kept: len(kept.value))
         self._running: dict[_Key, asyncio.Future[bytes]] = {}
@@ -64,11 +68,12 @@ class Conversions:
         self._times = Histogram(
             "apiserver_conversion_webhook_duration_seconds", "Time they took.", labels, registry=registry
         )
+        self._ruled = Ruled(rules_timeout_s, registry)
 
     async def served(self, kind: Kind, values: Sequence[bytes]) -> list[bytes]:
         """Stored objects in the kind's version, in order, ready to be sent with `bare(kind)`.
 
-        Raises ApiError (500) if the webhook fails on any of them.
+        Raises ApiError (500) if the conversion of any of them fails.
         """
         return await self.convert(kind, values, kind.api_version)
 
@@ -115,7 +120,11 @@ class Conversions:
         """Ask for everything, chunk by chunk, and settle every future whatever happens."""
         try:
             for chunk in _chunks(asked):
-                converted = await self._ask(kind, conversion, [asked[key] for key in chunk], api_version)
+                values = [asked[key] for key in chunk]
+                if isinstance(conversion.by, Converter):
+                    converted = await self._compute(kind, conversion, conversion.by, values, api_version)
+                else:
+                    converted = await self._ask(kind, conversion, values, api_version)
                 until_s = time.monotonic() + KEEP_S
                 for key, value in zip(chunk, converted, strict=True):
                     self._cache.put(key, _Kept(value, until_s))
@@ -128,6 +137,18 @@ class Conversions:
                     future.set_exception(told)
             if not isinstance(error, ApiError):
                 raise
+
+    async def _compute(
+        self, kind: Kind, conversion: Conversion, converter: Converter, values: Sequence[bytes], api_version: str
+    ) -> list[bytes]:
+        """Conversion by rules. Raises ApiError."""
+        lead = f"conversion for {kind.api_version}, Kind={kind.kind} failed:"
+        try:
+            return await self._ruled.convert(converter, conversion, values, api_version, TIMEOUT_S)
+        except ConversionError as error:
+            raise ApiError(f"{lead} {error}", code=500, reason="") from error
+        except TimeoutError as error:
+            raise ApiError(f"{lead} it took longer than {TIMEOUT_S:.0f}s", code=500, reason="") from error
 
     async def _ask(
         self, kind: Kind, conversion: Conversion, values: Sequence[bytes], api_version: str
@@ -148,7 +169,8 @@ class Conversions:
         return converted
 
     async def _answer(self, conversion: Conversion, values: Sequence[bytes], api_version: str) -> list[bytes]:
-        webhook, uid = conversion.webhook, new_uid()
+        webhook, uid = conversion.by, new_uid()
+        assert isinstance(webhook, Webhook)
         if not webhook.url:
             text = "service references cannot be resolved here, set spec.conversion.webhook.clientConfig.url"
             raise ReviewError(CALL, f"failed: {text}")

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.negotiation import clauses
 from atoll.machinery.apiserver.openapi import forms, publisher
 from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.publisher import Published, Publisher
-from atoll.machinery.apiserver.pipeline import Request, fail
+from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.wire.compress import MIN_BYTES, PACKED
 

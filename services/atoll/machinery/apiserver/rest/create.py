@@ -7,7 +7,8 @@ import secrets
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
-from atoll.machinery.apiserver.rest.write import Writing, finish_create, stamp_new, wipe_system_fields
+from atoll.machinery.apiserver.rest.metadata import stamp_new, wipe_system_fields
+from atoll.machinery.apiserver.rest.write import Writing, finish_create
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, BadRequest, Details, FieldError, invalid
 

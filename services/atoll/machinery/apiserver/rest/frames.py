@@ -116,3 +116,15 @@ class FrameCache:
             _, dropped = self._frames.popitem(last=False)
             self._bytes -= len(dropped)
         return found
+
+
+class Unshared(FrameCache):
+    """For watches whose changes are their own, many at one revision: finds none, keeps none."""
+
+    def find(self, revision: int, type: str, number: int) -> bytes | None:
+        """Nothing."""
+        return None
+
+    def add(self, revision: int, type: str, number: int, body: bytes) -> bytes:
+        """The frame."""
+        return line(type, body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Call, Reply
+from atoll.machinery.apiserver.call import Call, Reply, look_up
 from atoll.machinery.apiserver.options import resource_version
 from atoll.machinery.apiserver.rest.present import single
 from atoll.machinery.storage.contract import Snapshot
@@ -14,7 +14,7 @@ def get(call: Call, snapshot: Snapshot) -> Reply:
 
     A resourceVersion asks for a state at least that new; the caller waited for it already.
     """
-    record = snapshot.get(call.key(call.info.name))
+    record = look_up(call, snapshot, call.info.name)
     if record is None:
         raise errors.not_found(call.kind, call.info.name)
     return single(call, record.value)

@@ -17,13 +17,14 @@ import yaml
 
 from atoll.machinery.apiserver import continuation, errors, tables
 from atoll.machinery.apiserver.call import Call, Reply
+from atoll.machinery.apiserver.lens.choice import Rows
 from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.options import ListOptions, list_options
 from atoll.machinery.apiserver.rest.present import as_object, in_version
 from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import Expired, NotAcceptable
-from atoll.machinery.storage.contract import Compacted, Page, Position, Scope, Store
+from atoll.machinery.storage.contract import Compacted, Page, Position, Scope
 
 SLICE_BYTES = 1 << 20
 
@@ -50,7 +51,7 @@ class Listing:
     """A list under way: gives slices of encoded items, then knows its metadata."""
 
     def __init__(
-        self, store: Store, request: Request, item: Callable[[bytes], bytes], convert: Convert | None = None
+        self, store: Rows, request: Request, item: Callable[[bytes], bytes], convert: Convert | None = None
     ) -> None:
         self._store, self._request, self._item, self._convert = store, request, item, convert
         self._after, self._left = request.after, request.options.limit
@@ -139,7 +140,7 @@ def _position(value: bytes) -> Position:
 def checked(call: Call, window_s: int) -> Request:
     """Read and check a list's options; continue tokens live for `window_s`. Raises BadRequest, Invalid, Expired."""
     options = list_options(call.info.query, watch=False)
-    chosen = selection(call.kind, options)
+    chosen = selection(call.kind, options, call.shown)
     mark = continuation.fingerprint(call.scope, chosen.canonical)
     at, moment, after, remaining = 0, 0, None, -1
     if options.continue_token:
@@ -186,7 +187,7 @@ def foot(call: Call, metadata: Object) -> bytes:
     return b'],"kind":%b,"metadata":%b}\n' % (encode_json(kind), encode_json(metadata))
 
 
-def start(call: Call, store: Store) -> tuple[Listing, bytes]:
+def start(call: Call, store: Rows) -> tuple[Listing, bytes]:
     """Read the first slice. Gives the listing and the bytes so far. Raises Expired for a state that is gone."""
     request = checked(call, store.list_window_s)
     listing = Listing(store, request, item_encoder(call))
@@ -197,7 +198,7 @@ def start(call: Call, store: Store) -> tuple[Listing, bytes]:
     return listing, head(call) + b",".join(items)
 
 
-async def start_converted(call: Call, store: Store, convert: Convert) -> tuple[Listing, bytes]:
+async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Listing, bytes]:
     """`start` for a kind that a webhook converts; the call's kind is the bare one. Raises Expired, ApiError."""
     request = checked(call, store.list_window_s)
     listing = Listing(store, request, item_encoder(call), convert)

@@ -18,8 +18,9 @@ from atoll.machinery.apiserver.rest.body import (
     unsupported,
 )
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
+from atoll.machinery.apiserver.rest.metadata import strip_claims, strip_cluster
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
-from atoll.machinery.apiserver.rest.write import Stored, Writing, stored, strip_cluster
+from atoll.machinery.apiserver.rest.write import Stored, Writing, stored
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
 from atoll.machinery.patch.apply import apply_patch
@@ -144,10 +145,13 @@ def plan_apply(writing: Writing) -> Plan:
     """Plan a server-side apply; creates what is missing, given permission."""
     call, kind = writing.call, writing.call.kind
     patch = applied_document(writing)
+    strip_claims(patch)
     old = stored(call, writing.view, call.info.name)
     if old is None:
         if call.info.subresource:
             raise errors.not_found(kind, call.info.name)
+        if "create" not in kind.verbs:
+            raise errors.method_not_allowed()
         if not call.may("create"):
             raise errors.forbidden(kind, call.info.name, f'User "{call.user.name}" cannot create it by an apply')
         if patch["metadata"].get("uid"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Call, Plan, Reply
+from atoll.machinery.apiserver.call import Call, Plan, Reply, look_up
 from atoll.machinery.apiserver.judging import Slow
 from atoll.machinery.apiserver.negotiation import Form
 from atoll.machinery.apiserver.rest import present
@@ -74,7 +74,7 @@ def _lenient(kind: Kind, obj: Object) -> Object:
 
 def get_scale(call: Call, snapshot: Snapshot) -> Reply:
     """GET of the scale."""
-    record = snapshot.get(call.key(call.info.name))
+    record = look_up(call, snapshot, call.info.name)
     if record is None:
         raise errors.not_found(call.kind, call.info.name)
     return reply(call, record.value)

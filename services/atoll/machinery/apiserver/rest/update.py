@@ -6,7 +6,8 @@ from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
-from atoll.machinery.apiserver.rest.write import Stored, Writing, finish_update, keep_system_fields, stored
+from atoll.machinery.apiserver.rest.metadata import keep_system_fields
+from atoll.machinery.apiserver.rest.write import Stored, Writing, finish_update, stored
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, FieldError, NotFound, invalid
 

@@ -14,6 +14,7 @@ import msgspec
 
 from atoll.machinery.apiserver import errors, tables
 from atoll.machinery.apiserver.call import Call
+from atoll.machinery.apiserver.lens.choice import Rows
 from atoll.machinery.apiserver.negotiation import JSON
 from atoll.machinery.apiserver.options import ListOptions, list_options
 from atoll.machinery.apiserver.rest import frames
@@ -21,7 +22,7 @@ from atoll.machinery.apiserver.rest.list import Convert
 from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, NotAcceptable
-from atoll.machinery.storage.contract import Change, Compacted, Cursor, Interest, Operation, Scope, Store
+from atoll.machinery.storage.contract import Change, Compacted, Cursor, Interest, Operation, Scope
 from atoll.machinery.wire.exchange import Exchange, Headers
 
 BOOKMARK_INTERVAL_S = 60.0
@@ -59,7 +60,7 @@ def checked(call: Call) -> WatchRequest:
     legacy = options.initial_events is None and options.resource_version <= 0
     initial = legacy or bool(options.initial_events)
     return WatchRequest(
-        call.scope, options, selection(call.kind, options), initial, initial and options.bookmarks
+        call.scope, options, selection(call.kind, options, call.shown), initial, initial and options.bookmarks
     )
 
 
@@ -67,7 +68,7 @@ class Watch:
     """One watch being served. `run` ends when the client goes, the time is up, or the history is lost."""
 
     def __init__(
-        self, call: Call, store: Store, request: WatchRequest, cache: frames.FrameCache,
+        self, call: Call, store: Rows, request: WatchRequest, cache: frames.FrameCache,
         convert: Convert | None = None,
     ) -> None:  # fmt: skip
         """`convert`: brings stored objects into the call's version where a webhook does that; the kind is then bare."""
@@ -158,6 +159,9 @@ class Watch:
                     continue
                 if ending:
                     return
+                if self._ended:
+                    # Told while this was writing, when there was no wait to nudge.
+                    continue
                 if loop.time() >= due:
                     if loop.time() >= deadline:
                         return

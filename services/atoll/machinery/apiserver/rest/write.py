@@ -13,13 +13,20 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission, Review
-from atoll.machinery.apiserver.call import Call, Pending, Plan, Reply, View
+from atoll.machinery.apiserver.call import Call, Pending, Plan, Reply, View, look_up
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.judging import Pause, Work, judged
 from atoll.machinery.apiserver.options import WriteOptions
 from atoll.machinery.apiserver.ownership import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import cannot_be_handled
+from atoll.machinery.apiserver.rest.metadata import (
+    bump_generation,
+    stamp_cluster,
+    strip_claims,
+    strip_cluster,
+    tidy_metadata,
+)
 from atoll.machinery.kinds.kind import Kind, Verdict
 from atoll.machinery.kinds.metadata import (
     dedupe_owner_references,
@@ -29,7 +36,6 @@ from atoll.machinery.kinds.metadata import (
 )
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
-from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import TrackOptions
 from atoll.machinery.patch.update import keep_timestamps, track_update
@@ -43,12 +49,6 @@ from atoll.machinery.storage.contract import (
     Put,
     Record,
 )
-
-CLUSTER_ANNOTATION = "kcp.io/cluster"
-_KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
-#: Not managedFields: an empty list of them is a client's wish to forget all owners.
-_OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -73,82 +73,8 @@ class Writing(msgspec.Struct, frozen=True):
 
 def stored(call: Call, view: View, name: str) -> Stored | None:
     """The stored object by name, or None."""
-    record = view.get(call.key(name))
+    record = look_up(call, view, name)
     return Stored(record, present.as_object(call.kind, record.value)) if record is not None else None
-
-
-def strip_cluster(obj: Object) -> None:
-    """Remove the cluster annotation, which storage adds to every object and no client owns."""
-    annotations = obj["metadata"].get("annotations")
-    if isinstance(annotations, dict) and CLUSTER_ANNOTATION in annotations:
-        rest = {name: value for name, value in annotations.items() if name != CLUSTER_ANNOTATION}
-        if rest:
-            obj["metadata"]["annotations"] = rest
-        else:
-            del obj["metadata"]["annotations"]
-
-
-def stamp_cluster(obj: Object, cluster: str) -> None:
-    """Add the annotation that tells objects of different clusters apart."""
-    annotations = obj["metadata"].get("annotations") or {}
-    obj["metadata"]["annotations"] = {**annotations, CLUSTER_ANNOTATION: cluster}
-
-
-def tidy_metadata(obj: Object) -> None:
-    """Leave out what is empty, as Kubernetes' own encoding of metadata does, so that empty and absent are one."""
-    metadata = obj["metadata"]
-    for name in [name for name in _OMITTED_EMPTY if name in metadata and not metadata[name]]:
-        del metadata[name]
-
-
-def wipe_system_fields(obj: Object) -> None:
-    """Remove what only the server sets."""
-    for name in _SYSTEM_FIELDS:
-        obj["metadata"].pop(name, None)
-
-
-def stamp_new(call: Call, obj: Object) -> None:
-    """Give a new object its uid, creation time, namespace and first generation."""
-    metadata = obj["metadata"]
-    if "uid" not in metadata:
-        metadata["uid"] = new_uid()
-    metadata.setdefault("creationTimestamp", call.now)
-    if call.kind.namespaced:
-        metadata["namespace"] = call.info.namespace
-    else:
-        metadata.pop("namespace", None)
-    if call.kind.generation:
-        metadata["generation"] = 1
-    else:
-        metadata.pop("generation", None)
-
-
-def keep_system_fields(obj: Object, old: Object) -> None:
-    """Carry over from the stored object what an update cannot change."""
-    metadata, before = obj["metadata"], old["metadata"]
-    for name in _KEPT_FIELDS:
-        if name in before:
-            metadata[name] = before[name]
-        else:
-            metadata.pop(name, None)
-    metadata.pop("selfLink", None)
-    if "namespace" in before:
-        metadata["namespace"] = before["namespace"]
-    else:
-        metadata.pop("namespace", None)
-
-
-def bump_generation(kind: Kind, obj: Object, old: Object) -> None:
-    """Raise metadata.generation when anything outside metadata (and status) changed."""
-    if not kind.generation:
-        return
-    if _content(kind, obj) != _content(kind, old):
-        obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-
-
-def _content(kind: Kind, obj: Object) -> Object:
-    skipped = {"metadata", "apiVersion", "kind"} | ({"status"} if kind.has_status else set())
-    return {name: value for name, value in obj.items() if name not in skipped}
 
 
 def own_fields(writing: Writing, obj: Object, live: Object | None, subresource: str = "") -> None:
@@ -164,6 +90,7 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
     """Plan the creation of a prepared object. `tracked`: an apply already wrote its managed fields."""
     call, kind = writing.call, writing.call.kind
     strip_cluster(obj)
+    strip_claims(obj)
     tidy_metadata(obj)
     if kind.schema is not None:
         kind.schema.prune(obj)
@@ -188,7 +115,7 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
 
         return outgoing(kind, obj, complete)
 
-    return judged(_work(kind, obj, None, errors), finish, writing.view)
+    return judged(_work(review, obj, errors), finish, writing.view)
 
 
 def finish_update(
@@ -197,6 +124,7 @@ def finish_update(
     """Plan the change of a stored object to `obj`; deletes it when that removes what held it."""
     call, kind = writing.call, writing.call.kind
     strip_cluster(obj)
+    strip_claims(obj)
     tidy_metadata(obj)
     before = dict(old.obj, metadata=dict(old.obj["metadata"]))
     strip_cluster(before)
@@ -236,18 +164,22 @@ def finish_update(
 
         return outgoing(kind, obj, complete)
 
-    return judged(_work(kind, obj, before, errors), finish, writing.view)
+    return judged(_work(review, obj, errors), finish, writing.view)
 
 
-def _work(kind: Kind, obj: Object, old: Object | None, errors: list[FieldError]) -> Work | Verdict:
+def _work(review: Review, obj: Object, errors: list[FieldError]) -> Work | Verdict:
     """What is still to be judged, or the verdict of the checks so far where nothing is."""
-    judge = kind.judge
-    if judge is None:
+    own = review.call.kind.judge
+    judges = [*([own] if own is not None else ()), *review.judges]
+    if not judges:
         return Verdict(errors, [])
 
     def work(pause: Pause) -> Verdict:
-        found = judge(obj, old, errors, pause)
-        return Verdict([*errors, *found.errors], found.warnings)
+        found = [judge(obj, review.old, errors, pause) for judge in judges]
+        return Verdict(
+            [*errors, *(error for each in found for error in each.errors)],
+            [warning for each in found for warning in each.warnings],
+        )
 
     return work
 

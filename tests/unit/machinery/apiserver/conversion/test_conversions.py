@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.apiserver import core
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.call import Call, Plan, View
-from atoll.machinery.apiserver.catalog import Catalogs
+from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions, Known, conversions
 from atoll.machinery.apiserver.egress import Egress, policy
 from atoll.machinery.apiserver.loopback import Target, make_call

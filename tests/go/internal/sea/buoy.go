@@ -1,4 +1,5 @@
-package main
+// Package sea is an API as a project's generated types look: a group, a version, and buoys in it.
+package sea
 
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -7,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-var group = schema.GroupVersion{Group: "sea.example.com", Version: "v1"}
+// Group is the group and version of the API.
+var Group = schema.GroupVersion{Group: "sea.example.com", Version: "v1"}
 
 // Buoy is the custom resource, as a project's generated types look.
 type Buoy struct {
@@ -59,13 +61,15 @@ func (l *BuoyList) DeepCopyObject() runtime.Object {
 	return &copied
 }
 
-func addBuoys(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(group, &Buoy{}, &BuoyList{})
-	metav1.AddToGroupVersion(scheme, group)
+// AddToScheme makes a scheme know the types.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(Group, &Buoy{}, &BuoyList{})
+	metav1.AddToGroupVersion(scheme, Group)
 	return nil
 }
 
-func buoyDefinition() *apiextensionsv1.CustomResourceDefinition {
+// Definition is the CustomResourceDefinition of buoys.
+func Definition() *apiextensionsv1.CustomResourceDefinition {
 	text := func(values ...string) apiextensionsv1.JSONSchemaProps {
 		schema := apiextensionsv1.JSONSchemaProps{Type: "string"}
 		for _, value := range values {
@@ -95,7 +99,7 @@ func buoyDefinition() *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "buoys.sea.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: group.Group, Scope: apiextensionsv1.NamespaceScoped,
+			Group: Group.Group, Scope: apiextensionsv1.NamespaceScoped,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "buoys", Singular: "buoy", Kind: "Buoy", ListKind: "BuoyList"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: "v1", Served: true, Storage: true,

@@ -1,0 +1,304 @@
+"""APIBindings: bound to what their export offers, and again whenever that changes.
+
+Watches: APIBindings, APIExports and APIResourceSchemas (what is offered), LogicalClusters, CustomResourceDefinitions
+and bound CRDs (what was in the way, or is lost). Writes: in one submit the binding's status, the locks in the
+LogicalCluster and the bound CRDs that were not there. Converges because `kcp.bindings.settle` judges from what stands
+each time, and whatever may let a waiting binding go on has an entry in the log that brings it here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from atoll.controllers.definitions import BoundCrds
+from atoll.controllers.facts import Facts
+from atoll.controllers.heldnames import HeldNames
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
+from atoll.machinery.kcp import bindings, boundcrds, shapes
+from atoll.machinery.kcp.apiexports import export_of
+from atoll.machinery.kcp.bindings import Around, Export
+from atoll.machinery.kcp.locks import read_locks, with_locks
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import hashes, times
+from atoll.machinery.meta.conditions import Condition
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import (
+    Conflict,
+    Exists,
+    GateState,
+    LogEntry,
+    Missing,
+    Operation,
+    Refused,
+    Scope,
+    Stands,
+)
+from atoll.machinery.storage.pages import each_record
+
+#: How often a binding is planned at once, when another came first, before it waits for its next turn.
+ATTEMPTS = 4
+#: Bindings of one export that are looked at together; their writes share commits.
+AT_A_TIME = 32
+#: Exports whose offers are remembered.
+MAX_EXPORTS = 4096
+#: What the record of a binding that waits for nothing has, and has not.
+_BOUND, _CONFLICT = b'"phase":"Bound"', b'"NamingConflicts"'
+
+
+class BindingKey(msgspec.Struct, frozen=True, tag=True):
+    """One binding."""
+
+    cluster: str
+    name: str
+
+
+class WaitingKey(msgspec.Struct, frozen=True, tag=True):
+    """The bindings of a cluster that could not be bound as they should."""
+
+    cluster: str
+
+
+class ExportKey(msgspec.Struct, frozen=True, tag=True):
+    """The bindings of an export."""
+
+    cluster: str
+    name: str
+
+
+class SchemaKey(msgspec.Struct, frozen=True, tag=True):
+    """The bindings of all exports of a cluster that name a schema."""
+
+    cluster: str
+    name: str
+
+
+class LostKey(msgspec.Struct, frozen=True, tag=True):
+    """The bindings of some exports of a cluster, one of whose bound CRDs somebody removed."""
+
+    cluster: str
+    exports: tuple[str, ...]
+
+
+Key = BindingKey | WaitingKey | ExportKey | SchemaKey | LostKey
+
+
+class ApiBindings:
+    """Key: a binding, the waiting ones of a cluster, or those of an export, of a schema or of a lost definition."""
+
+    name = "apibinding"
+    workers = 16
+    #: People wait for APIs: what failed is tried again within seconds, however often it failed.
+    max_delay_s = 10.0
+
+    def __init__(self, loopback: Loopback, facts: Facts, kind: Kind, clusters: Kind) -> None:
+        self._loopback, self._facts = loopback, facts
+        self._kind, self._clusters = kind, clusters
+        self._bound = BoundCrds()
+        self._held = HeldNames(self._bound)
+        self._offered: LruCache[ExportKey, Export] = LruCache(MAX_EXPORTS)
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS, CRDS}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key, added = entry.key, entry.operation is Operation.ADDED
+        if key.type == API_BINDINGS:
+            yield from self._of_binding(entry)
+        elif key.type == API_EXPORTS:
+            export = ExportKey(key.cluster, key.name)
+            if entry.operation is Operation.DELETED:
+                # Bindings may have been told that it is away, however soon it comes back as it was.
+                self._offered.drop(export)
+            yield export
+        elif key.type == API_RESOURCE_SCHEMAS:
+            if added:
+                yield SchemaKey(key.cluster, key.name)
+        elif key.cluster == SYSTEM_BOUND_CRDS:
+            yield from _losers(entry)
+        elif not added:
+            yield WaitingKey(key.cluster)
+        elif key.type == LOGICAL_CLUSTERS:
+            yield from self._awaiting(entry)
+
+    def _of_binding(self, entry: LogEntry) -> Iterator[Hashable]:
+        key = entry.key
+        if entry.operation is not Operation.ADDED:
+            # Names that it held may be free: it is gone, or bound to another schema.
+            yield WaitingKey(key.cluster)
+        elif _is_settled(entry.value):
+            # The batch that makes a workspace brings its bindings bound.
+            return
+        if entry.operation is not Operation.DELETED:
+            yield BindingKey(key.cluster, key.name)
+
+    def _awaiting(self, entry: LogEntry) -> Iterator[Hashable]:
+        """Bindings that refer to a path which leads somewhere now."""
+        annotations = decode(entry.value)["metadata"].get("annotations") or {}
+        with self._loopback.store.snapshot() as snapshot:
+            found = snapshot.labelled(*hashes.awaited_path_label(annotations.get(shapes.PATH, "")), API_BINDINGS)
+        yield from (BindingKey(key.cluster, key.name) for key in found)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(API_BINDINGS)):
+            yield BindingKey(key.cluster, key.name)
+
+    # --- what to do ---
+
+    async def reconcile(self, key: Key) -> float | None:
+        match key:
+            case BindingKey():
+                await self._settle(key)
+            case WaitingKey(cluster):
+                # They write the same LogicalCluster.
+                await self._each(self._waiting(cluster), at_once=1)
+            case ExportKey():
+                await self._offer(key)
+            case SchemaKey():
+                for export in self._offering(key):
+                    await self._settle_all(export)
+            case LostKey(cluster, exports):
+                for name in exports:
+                    await self._settle_all(ExportKey(cluster, name))
+        return None
+
+    def _waiting(self, cluster: str) -> list[BindingKey]:
+        """Bindings of a cluster that are not as they should be, told by their records without decoding them."""
+        with self._loopback.store.snapshot() as snapshot:
+            found = each_record(snapshot, Scope(API_BINDINGS, cluster))
+            return [BindingKey(cluster, each.key.name) for each in found if not _is_settled(each.value)]
+
+    # --- all bindings of an export ---
+
+    async def _offer(self, key: ExportKey) -> None:
+        """Look at an export's bindings if it offers something else than when they were looked at last."""
+        with self._loopback.store.snapshot() as snapshot:
+            export = self._facts.export(snapshot, key.cluster, key.name)
+        if export is None:
+            self._offered.drop(key)
+        elif self._offered.get(key) == export:
+            return
+        else:
+            # Before the bindings are looked at: what is deleted meanwhile is to be forgotten.
+            self._offered.put(key, export)
+        try:
+            await self._settle_all(key)
+        except BaseException:
+            self._offered.drop(key)
+            raise
+
+    def _offering(self, key: SchemaKey) -> list[ExportKey]:
+        name = key.name.encode()
+        with self._loopback.store.snapshot() as snapshot:
+            found = each_record(snapshot, Scope(API_EXPORTS, key.cluster))
+            return [ExportKey(key.cluster, each.key.name) for each in found if name in each.value]
+
+    async def _settle_all(self, export: ExportKey) -> None:
+        with self._loopback.store.snapshot() as snapshot:
+            label = hashes.EXPORT_LABEL, hashes.export_hash(export.cluster, export.name)
+            keys = [BindingKey(key.cluster, key.name) for key in snapshot.labelled(*label, API_BINDINGS)]
+        await self._each(keys)
+
+    async def _each(self, keys: Sequence[BindingKey], at_once: int = AT_A_TIME) -> None:
+        """Look at bindings, some at a time. One that fails keeps none waiting; what it raised is raised in the end."""
+        failures: list[BaseException] = []
+        for at in range(0, len(keys), at_once):
+            some = (self._settle(key) for key in keys[at : at + at_once])
+            done = await asyncio.gather(*some, return_exceptions=True)
+            failures.extend(each for each in done if each is not None)
+        if failures:
+            raise failures[0]
+
+    # --- one binding ---
+
+    async def _settle(self, key: BindingKey) -> None:
+        """Bring a binding up to date. Raises what the last attempt met when others kept coming first."""
+        for attempt in range(ATTEMPTS):
+            batch = self._loopback.batch()
+            self._plan(batch, key)
+            try:
+                await batch.submit()
+            except (Conflict, Exists, Missing, Refused):
+                if attempt + 1 == ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _plan(self, batch: Batch, key: BindingKey) -> None:
+        """Add what has to be written; nothing where the binding is right."""
+        record = batch.get(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
+        binding = decode(record.value) if record is not None else None
+        if binding is None or binding["metadata"].get("deletionTimestamp"):
+            return
+        settled = self._settled(batch, key.cluster, binding)
+        if settled != binding or self._bound.lacks(batch, binding):
+            self._bound.add(batch, settled, binding)
+            batch.update(Target(self._kind, key.cluster, "", key.name), settled, whole=True)
+
+    def _settled(self, batch: Batch, cluster: str, binding: Object) -> Object:
+        """The binding as it should be. Adds the locks that come with it, and what must still hold, to the batch."""
+        now, home = times.now(), ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
+        record = batch.get(home)
+        if record is None:
+            return {**binding, "status": bindings.without_cluster(binding, now)}
+        if batch.gate(cluster).state is GateState.DELETING:
+            return binding
+        logical = decode(record.value)
+        locks = read_locks(logical)
+        if locks is None:
+            # The lock controller writes them, and the entry of that brings waiting bindings back.
+            return binding
+        name = binding["metadata"]["name"]
+        around = Around(
+            locks=locks,
+            holders=lambda groups: self._held.beside(batch, cluster, name, groups),
+            stands=lambda uid: self._bound.get(batch, uid) is not None,
+        )
+        export, labels = self._export(batch, cluster, binding)
+        settled = bindings.settle(binding, export, around, now)
+        if settled.locks != locks:
+            target = Target(self._clusters, cluster, "", shapes.SINGLETON)
+            batch.update(target, with_locks(logical, settled.locks), whole=True)
+        else:
+            batch.guard(Stands(home, record.revision))
+        return {**binding, "metadata": {**binding["metadata"], "labels": labels}, "status": settled.status}
+
+    def _export(self, view: View, cluster: str, binding: Object) -> tuple[Export | Condition, dict[str, str]]:
+        """The export that a binding refers to, and the labels by which the binding is found when that changes."""
+        _, path, name = export_of(binding, cluster)
+        labels = dict(binding["metadata"].get("labels") or {})
+        awaited, value = hashes.awaited_path_label(path)
+        labels.pop(awaited, None)
+        home = self._facts.cluster_of(view, path)
+        if home is None:
+            labels[awaited] = value
+            return bindings.not_found(path, name), labels
+        labels[hashes.EXPORT_LABEL] = hashes.export_hash(home, name)
+        found = self._facts.export(view, home, name)
+        if found is None:
+            # The path may lead to another cluster when it comes: a workspace that goes loses its content first.
+            labels[awaited] = value
+            return bindings.not_found(path, name), labels
+        return found, labels
+
+
+def _is_settled(record: bytes) -> bool:
+    """Whether a binding is as it should be, for all that its record says."""
+    return _BOUND in record and _CONFLICT not in record
+
+
+def _losers(entry: LogEntry) -> Iterator[Hashable]:
+    """Who is bound to a bound CRD that is gone."""
+    if entry.key.type == CRDS and entry.operation is Operation.DELETED:
+        crd = decode(entry.value)
+        cluster = (crd["metadata"].get("annotations") or {}).get(boundcrds.SCHEMA_CLUSTER)
+        if cluster:
+            yield LostKey(cluster, tuple(boundcrds.exports_of(crd)))

@@ -1,0 +1,190 @@
+"""APIExports: their identity, its Secret, and the default endpoint slice.
+
+Watches: APIExports, the Secrets that they name, endpoint slices that go, and the namespace of generated Secrets.
+Writes: for an export that names no Secret one in `kcp-system`, the reference to it and the identity's hash together in
+one submit; afterwards what the Secret says, in status. Converges because each look compares the Secret with the hash;
+the hash itself is written once. What a Secret holds is read here and goes nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.gate import NOTHING_NEW
+from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.kcp import apiexports
+from atoll.machinery.kcp.apiexports import SecretReference
+from atoll.machinery.kcp.endpointslices import endpoint_url
+from atoll.machinery.kcp.namespaces import KCP_SYSTEM
+from atoll.machinery.meta import times
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
+from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, NAMESPACES, SECRETS
+from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Stands
+
+#: Clusters whose exports' Secrets are known by name, so that other Secrets cost a look-up.
+MAX_CLUSTERS = 1024
+#: After a race for an object that more than one may make.
+AGAIN_S = 0.01
+
+
+class ExportController:
+    """Key: (cluster, export name)."""
+
+    name = "apiexport"
+    workers = 4
+    #: People wait for identities.
+    max_delay_s = 10.0
+
+    def __init__(self, loopback: Loopback, shards: ResourceType | None = None) -> None:
+        """`shards` is the type of Shards where exports still list the URLs of their virtual workspaces in status."""
+        self._loopback, self._shards = loopback, shards
+        types = (API_EXPORTS, API_EXPORT_ENDPOINT_SLICES, SECRETS, NAMESPACES)
+        self._kinds = {type: loopback.core.catalogs.builtin(type) for type in types}
+        #: Where the exports of a cluster have their identities, by export: listed once, then kept by the log.
+        self._named: LruCache[str, dict[str, SecretReference]] = LruCache(MAX_CLUSTERS)
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {API_EXPORTS, SECRETS, API_EXPORT_ENDPOINT_SLICES, NAMESPACES, self._shards}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key, gone = entry.key, entry.operation is Operation.DELETED
+        if key.type == API_EXPORTS:
+            self._keep(entry)
+            if not gone:
+                yield key.cluster, key.name
+        elif key.type == SECRETS:
+            changed = SecretReference(key.namespace, key.name)
+            for name, reference in self._naming(key.cluster).items():
+                if reference == changed:
+                    yield key.cluster, name
+        elif key.type == API_EXPORT_ENDPOINT_SLICES:
+            if gone:
+                yield key.cluster, key.name
+        elif key.type == self._shards:
+            yield from self.all_keys()
+        elif gone and key.name == KCP_SYSTEM:
+            for name in self._naming(key.cluster):
+                yield key.cluster, name
+
+    def _keep(self, entry: LogEntry) -> None:
+        named = self._named.get(entry.key.cluster)
+        if named is None:
+            return
+        if entry.operation is Operation.DELETED:
+            named.pop(entry.key.name, None)
+        else:
+            named[entry.key.name] = _identity_of(decode(entry.value))
+
+    def _naming(self, cluster: str) -> dict[str, SecretReference]:
+        """Which Secret is, or will be, the identity of each export of a cluster.
+
+        What is listed may be ahead of the log and goes back to what an entry says; an export that names another Secret
+        later has an entry of its own behind, so that no change of a Secret is missed.
+        """
+        found = self._named.get(cluster)
+        if found is not None:
+            return found
+        with self._loopback.store.snapshot() as snapshot:
+            if not snapshot.last(API_EXPORTS, cluster):
+                return {}
+        exports = self._loopback.each(Scope(API_EXPORTS, cluster))
+        named = {str(export["metadata"]["name"]): _identity_of(export) for export in exports}
+        self._named.put(cluster, named)
+        return named
+
+    def all_keys(self) -> Iterable[Hashable]:
+        # The log may have been passed over: what was kept by it is not to be trusted.
+        self._named.clear()
+        for key in self._loopback.keys(Scope(API_EXPORTS)):
+            yield key.cluster, key.name
+
+    # --- what to do ---
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        batch = self._loopback.batch()
+        gate, record = batch.gate(cluster), batch.get(ObjectKey(API_EXPORTS, cluster, "", name))
+        export = decode(record.value) if record is not None else None
+        if record is None or export is None or export["metadata"].get("deletionTimestamp") or gate.state in NOTHING_NEW:
+            return None
+        batch.guard(Stands(record.key, record.revision), GateUnchanged(cluster, gate.generation))
+        try:
+            self._settle(batch, cluster, export)
+            await batch.submit()
+        except (*LOST, AlreadyExists, Conflict, NotFound):
+            # Somebody was first; unless it was the export, nothing else would bring the key back.
+            return AGAIN_S
+        except ApiError as error:
+            await self._tell(cluster, export, error)
+            raise
+        return None
+
+    def _settle(self, batch: Batch, cluster: str, export: Object) -> None:
+        """Add to a batch whatever the export lacks."""
+        reference, settled = apiexports.secret_reference(export), export
+        if reference is None:
+            reference = apiexports.generated_reference(export)
+            self._generate(batch, cluster, reference)
+            settled = apiexports.with_reference(export, reference)
+        secret = _read(batch, ObjectKey(SECRETS, cluster, *reference))
+        status = apiexports.verified(export.get("status") or {}, secret, reference, times.now())
+        settled = {**settled, "status": self._with_urls(status, cluster, export["metadata"]["name"])}
+        if settled != export:
+            batch.update(self._target(API_EXPORTS, cluster, export["metadata"]["name"]), settled, whole=True)
+        self._add_slice(batch, cluster, export)
+
+    def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
+        """A Secret of that name that is there already is the identity, as in kcp: it may be older than the export."""
+        if batch.get(ObjectKey(NAMESPACES, cluster, "", reference.namespace)) is None:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": reference.namespace}}
+            batch.create(self._target(NAMESPACES, cluster, reference.namespace), namespace, whole=False)
+        if batch.get(ObjectKey(SECRETS, cluster, *reference)) is None:
+            target = self._target(SECRETS, cluster, reference.name, reference.namespace)
+            batch.create(target, apiexports.new_secret(reference), whole=False)
+
+    def _with_urls(self, status: Object, cluster: str, name: str) -> Object:
+        if self._shards is None:
+            return apiexports.unpublished(status)
+        shards = self._loopback.each(Scope(self._shards, ROOT))
+        bases = [(each.get("spec") or {}).get("virtualWorkspaceURL") for each in shards]
+        urls = sorted({endpoint_url(base, cluster, name) for base in bases if base})
+        return apiexports.published(status, urls, times.now())
+
+    def _add_slice(self, batch: Batch, cluster: str, export: Object) -> None:
+        wanted = apiexports.default_slice(export)
+        if wanted is None:
+            return
+        name = wanted["metadata"]["name"]
+        if batch.get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name)) is None:
+            batch.create(self._target(API_EXPORT_ENDPOINT_SLICES, cluster, name), wanted, whole=False)
+
+    async def _tell(self, cluster: str, export: Object, error: ApiError) -> None:
+        """Say in status why an identity could not be made; the queue tries again."""
+        if apiexports.secret_reference(export) is not None:
+            return
+        status = apiexports.not_generated(export.get("status") or {}, str(error), times.now())
+        if status == export.get("status"):
+            return
+        target = self._target(API_EXPORTS, cluster, export["metadata"]["name"])
+        try:
+            await self._loopback.update(target, {**export, "status": status}, whole=True)
+        except (Conflict, NotFound):
+            return
+
+    def _target(self, type: ResourceType, cluster: str, name: str, namespace: str = "") -> Target:
+        return Target(self._kinds[type], cluster, namespace, name)
+
+
+def _identity_of(export: Object) -> SecretReference:
+    return apiexports.secret_reference(export) or apiexports.generated_reference(export)
+
+
+def _read(view: View, key: ObjectKey) -> Object | None:
+    record = view.get(key)
+    return decode(record.value) if record is not None else None

@@ -1,0 +1,197 @@
+"""ClusterCachedResources: identity, phase, conditions, and how many objects they offer.
+
+Watches: ClusterCachedResources, the Secrets that they name, what a workspace serves, and every cluster-scoped object.
+Writes: the identity's Secret where none is named, the finalizer, status. The objects are offered as they lie here, so
+that nothing is copied and nothing has to be cleared away: deletion lets go at once. Converges because status follows
+from what is there; counts are written at most once a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable
+
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.gate import NOTHING_NEW
+from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.kcp import apiexports, cachedresources
+from atoll.machinery.kcp.apiexports import SecretReference
+from atoll.machinery.kcp.cachedresources import Found
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
+from atoll.machinery.storage.contract import (
+    GateUnchanged,
+    LogEntry,
+    Operation,
+    Scope,
+    Snapshot,
+    Stands,
+)
+from atoll.machinery.storage.pages import each_record
+
+#: Workspaces whose offers are remembered, so that other objects cost a look-up.
+MAX_CLUSTERS = 1024
+#: After a race for an object that more than one may make.
+AGAIN_S = 0.01
+#: Between two writes of counts alone.
+COUNTS_EVERY_S = 1.0
+
+
+class CachedResources:
+    """Key: (cluster, ClusterCachedResource name)."""
+
+    name = "clustercachedresource"
+    workers = 2
+
+    def __init__(self, loopback: Loopback) -> None:
+        self._loopback = loopback
+        self._offers: LruCache[str, tuple[int, tuple[Object, ...]]] = LruCache(MAX_CLUSTERS)
+        self._counted: LruCache[tuple[str, str], float] = LruCache(MAX_CLUSTERS)
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return True
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == CACHED_RESOURCES:
+            if entry.operation is not Operation.DELETED:
+                yield key.cluster, key.name
+        elif not key.namespace or key.type == SECRETS:
+            for offer in self._of(key.cluster):
+                if _concerns(offer, key):
+                    yield key.cluster, offer["metadata"]["name"]
+
+    def _of(self, cluster: str) -> tuple[Object, ...]:
+        """A workspace's ClusterCachedResources."""
+        with self._loopback.store.snapshot() as snapshot:
+            stamp = snapshot.last(CACHED_RESOURCES, cluster)
+        if not stamp:
+            return ()
+        found = self._offers.get(cluster)
+        if found is None or found[0] != stamp:
+            found = stamp, tuple(self._loopback.each(Scope(CACHED_RESOURCES, cluster)))
+            self._offers.put(cluster, found)
+        return found[1]
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(CACHED_RESOURCES)):
+            yield key.cluster, key.name
+
+    # --- what to do ---
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        batch = self._loopback.batch()
+        record = batch.get(ObjectKey(CACHED_RESOURCES, cluster, "", name))
+        if record is None:
+            return None
+        obj, gate = decode(record.value), batch.gate(cluster)
+        if gate.state in NOTHING_NEW and not obj["metadata"].get("deletionTimestamp"):
+            # Nothing may be made in a workspace on its way out; the object goes with it.
+            return None
+        wanted = self._wanted(batch, cluster, obj)
+        if wanted == obj:
+            return None
+        wait_s = self._wait_s(key, obj, wanted)
+        if wait_s:
+            return wait_s
+        batch.guard(Stands(record.key, record.revision), GateUnchanged(cluster, gate.generation))
+        batch.update(self._target(CACHED_RESOURCES, cluster, name), wanted, whole=True)
+        try:
+            await batch.submit()
+        except (*LOST, AlreadyExists, Conflict, NotFound):
+            # Somebody was first; unless it was the object, nothing else would bring the key back.
+            return AGAIN_S
+        return None
+
+    def _wait_s(self, key: tuple[str, str], obj: Object, wanted: Object) -> float:
+        """Seconds until counts that changed alone may be written; 0: at once."""
+        now_s = time.monotonic()
+        if _without_counts(obj) == _without_counts(wanted):
+            since_s = now_s - (self._counted.get(key) or -COUNTS_EVERY_S)
+            if since_s < COUNTS_EVERY_S:
+                return COUNTS_EVERY_S - since_s
+        self._counted.put(key, now_s)
+        return 0.0
+
+    def _wanted(self, batch: Batch, cluster: str, obj: Object) -> Object:
+        """The object as it should be; what it needs beside itself is added to the batch."""
+        metadata = obj["metadata"]
+        finalizers = metadata.get("finalizers") or []
+        if metadata.get("deletionTimestamp"):
+            left = [each for each in finalizers if each != cachedresources.FINALIZER]
+            status = {**(obj.get("status") or {}), "phase": cachedresources.DELETING}
+            return {**obj, "metadata": {**metadata, "finalizers": left}, "status": status}
+        if cachedresources.FINALIZER not in finalizers:
+            obj = {**obj, "metadata": {**metadata, "finalizers": [*finalizers, cachedresources.FINALIZER]}}
+        obj = self._identified(batch, cluster, obj)
+        with self._loopback.store.snapshot() as snapshot:
+            found = self._found(snapshot, cluster, obj)
+        return {**obj, "status": cachedresources.settled(obj, found, times.now())}
+
+    def _identified(self, batch: Batch, cluster: str, obj: Object) -> Object:
+        reference = apiexports.secret_reference(obj)
+        if reference is None:
+            reference = apiexports.generated_reference(obj)
+            self._generate(batch, cluster, reference)
+            obj = apiexports.with_reference(obj, reference)
+        record = batch.get(ObjectKey(SECRETS, cluster, *reference))
+        secret = decode(record.value) if record is not None else None
+        return {**obj, "status": apiexports.verified(obj.get("status") or {}, secret, reference, times.now())}
+
+    def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
+        """As for exports: a Secret of that name that is there already is the identity."""
+        if batch.get(ObjectKey(NAMESPACES, cluster, "", reference.namespace)) is None:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": reference.namespace}}
+            batch.create(self._target(NAMESPACES, cluster, reference.namespace), namespace, whole=False)
+        if batch.get(ObjectKey(SECRETS, cluster, *reference)) is None:
+            target = self._target(SECRETS, cluster, reference.name, reference.namespace)
+            batch.create(target, apiexports.new_secret(reference), whole=False)
+
+    def _target(self, type: ResourceType, cluster: str, name: str, namespace: str = "") -> Target:
+        return Target(self._loopback.core.catalogs.builtin(type), cluster, namespace, name)
+
+    # --- what is offered ---
+
+    def _found(self, snapshot: Snapshot, cluster: str, obj: Object) -> Found | None:
+        kind = self._kind(snapshot, cluster, obj)
+        if kind is None or kind.virtual is not None:
+            return None
+        if kind.namespaced:
+            return Found(True, 0)
+        selector = cachedresources.selector_of(obj)
+        if selector.matches_everything:
+            return Found(False, next((row.count for row in snapshot.usage(cluster) if row.type == kind.type), 0))
+        labels = map(cachedresources.labels_of, _values(snapshot, kind, cluster))
+        return Found(False, sum(map(selector.matches, labels)))
+
+    def _kind(self, view: View, cluster: str, obj: Object) -> Kind | None:
+        group, version, plural = cachedresources.resource_of(obj)
+        kinds = self._loopback.core.catalogs.of(view, cluster).kinds.values()
+        alike = (kind for kind in kinds if (kind.group, kind.plural) == (group, plural))
+        return next((kind for kind in alike if version in {"", kind.version}), None)
+
+
+def _concerns(offer: Object, key: ObjectKey) -> bool:
+    """Whether a change of another object may change what an offer says."""
+    if key.type == SECRETS:
+        reference = apiexports.secret_reference(offer) or apiexports.generated_reference(offer)
+        return reference == SecretReference(key.namespace, key.name)
+    resource = cachedresources.resource_of(offer)
+    return key.type in {CRDS, API_BINDINGS} or (key.type.group, key.type.resource) == (resource.group, resource.plural)
+
+
+def _without_counts(obj: Object) -> Object:
+    status = {name: value for name, value in (obj.get("status") or {}).items() if name != "resourceCounts"}
+    return {**obj, "status": status}
+
+
+def _values(snapshot: Snapshot, kind: Kind, cluster: str) -> Iterable[bytes]:
+    return (record.value for record in each_record(snapshot, Scope(kind.type, cluster)))

@@ -1,0 +1,110 @@
+"""The lock annotation of each LogicalCluster, kept in step with the bindings and definitions that there are.
+
+Watches: LogicalClusters (the annotation is missing, or a lock in it runs out), deletions of APIBindings, and CRDs.
+Writes: the annotation, at the revision it was read at. Those who bind and accept names write their own locks as they
+do; this is for what was left behind, and for clusters that come without the annotation. Converges because the locks are
+compared with what stands each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable, Iterator
+
+from atoll.controllers.heldnames import MAX_KNOWN, accepted
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.remembered import Remembered
+from atoll.machinery.kcp import shapes
+from atoll.machinery.kcp.locks import expiries, in_step, read_locks, with_locks
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
+from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
+from atoll.machinery.storage.pages import each_record, each_revision
+
+_ANNOTATION = shapes.LOCKS.encode()
+#: How a lock that runs out looks in the annotation, whose JSON is a string in the object's.
+_EXPIRES = b'\\"e\\":'
+
+
+class Locks:
+    """Key: cluster."""
+
+    name = "resourcebindinglocks"
+    workers = 2
+
+    def __init__(self, loopback: Loopback, kind: Kind) -> None:
+        self._loopback, self._kind = loopback, kind
+        #: A definition that comes is one of many, each of which is large.
+        self._accepted = Remembered(accepted, MAX_KNOWN)
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {LOGICAL_CLUSTERS, API_BINDINGS, CRDS}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        cluster, gone = entry.key.cluster, entry.operation is Operation.DELETED
+        if entry.key.type == LOGICAL_CLUSTERS:
+            if not gone and (_EXPIRES in entry.value or not _is_readable(entry.value)):
+                yield cluster
+        elif entry.key.type == API_BINDINGS:
+            if gone:
+                yield cluster
+        elif not is_system_cluster(cluster) and entry.operation is not Operation.MODIFIED:
+            yield cluster
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(LOGICAL_CLUSTERS)):
+            yield key.cluster
+
+    async def reconcile(self, cluster: str) -> float | None:
+        now = times.now()
+        with self._loopback.store.snapshot() as snapshot:
+            record = snapshot.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
+            if record is None or snapshot.gate(cluster).state is GateState.DELETING:
+                return None
+            obj = decode(record.value)
+            locks = read_locks(obj)
+            bound = dict(_bound(snapshot, cluster))
+            definitions = list(self._defined(snapshot, cluster))
+        wanted = in_step(locks or {}, bound, definitions, now)
+        if wanted != locks:
+            target = Target(self._kind, cluster, "", shapes.SINGLETON)
+            try:
+                await self._loopback.update(target, with_locks(obj, wanted), whole=True)
+            except (Conflict, NotFound):
+                # Somebody else wrote it: locks of what is gone are looked for in what stands then.
+                return 0.0
+        return _until_next(expiries(wanted))
+
+    def _defined(self, view: View, cluster: str) -> Iterator[str]:
+        """Group-resources of definitions that were accepted under their name."""
+        for key, revision in each_revision(view, Scope(CRDS, cluster)):
+            found = self._accepted.of(view, key, revision)
+            if found.names.plural:
+                yield _joined(found.names.plural, found.group)
+
+
+def _is_readable(record: bytes) -> bool:
+    """Whether a LogicalCluster has locks that say something: nothing is bound where they do not."""
+    return _ANNOTATION in record and read_locks(decode(record)) is not None
+
+
+def _bound(view: View, cluster: str) -> Iterator[tuple[str, list[str]]]:
+    """Bindings of a cluster by name, with the group-resources they have bound."""
+    for record in each_record(view, Scope(API_BINDINGS, cluster)):
+        resources: list[Object] = (decode(record.value).get("status") or {}).get("boundResources") or []
+        yield record.key.name, [_joined(each["resource"], each.get("group") or "") for each in resources]
+
+
+def _joined(resource: str, group: str) -> str:
+    return f"{resource}.{group}" if group else resource
+
+
+def _until_next(moments: list[str]) -> float | None:
+    """Seconds until the first of some times; None where there is none."""
+    moment = times.parse_time(moments[0]) if moments else None
+    return max(moment - time.time(), 0.0) + 1.0 if moment is not None else None

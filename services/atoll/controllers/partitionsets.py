@@ -1,0 +1,128 @@
+"""PartitionSets: a Partition for each combination of values that the labels of shards have.
+
+Watches: PartitionSets, Partitions that they own, and Shards. Writes: Partitions, made and removed, and the set's
+status. Converges because the Partitions a set owns are compared with those its shards ask for; one that somebody
+changed is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver.gate import NOTHING_NEW
+from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.kcp import partitions
+from atoll.machinery.meta import times
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.selectors import SelectorError
+from atoll.machinery.meta.status import ApiError, NotFound
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Stands
+
+#: Partitions made and removed in one submit.
+AT_ONCE = 200
+#: Until the rest of them, and after a race.
+AGAIN_S = 0.01
+
+
+class PartitionSetController:
+    """Key: (cluster, set name)."""
+
+    name = "partitionset"
+    workers = 1
+
+    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+        self._loopback = loopback
+        self._sets, self._partitions = facts.identities.partition_sets, facts.identities.partitions
+        self._shards = facts.identities.shard_objects
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {self._sets, self._partitions, self._shards}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == self._shards:
+            yield from self.all_keys()
+        elif key.type == self._partitions:
+            for owner in decode(entry.value)["metadata"].get("ownerReferences") or []:
+                if owner.get("kind") == "PartitionSet":
+                    yield key.cluster, owner["name"]
+        elif entry.operation is not Operation.DELETED:
+            yield key.cluster, key.name
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(self._sets)):
+            yield key.cluster, key.name
+
+    # --- what to do ---
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        batch = self._loopback.batch()
+        gate, record = batch.gate(cluster), batch.get(ObjectKey(self._sets, cluster, "", name))
+        obj = decode(record.value) if record is not None else None
+        if record is None or obj is None or obj["metadata"].get("deletionTimestamp") or gate.state in NOTHING_NEW:
+            return None
+        batch.guard(Stands(record.key, record.revision), GateUnchanged(cluster, gate.generation))
+        try:
+            left = self._settle(batch, cluster, obj)
+            await batch.submit()
+        except (*LOST, NotFound):
+            # Something changed meanwhile, or a name that was drawn is taken.
+            return AGAIN_S
+        except ApiError as error:
+            await self._tell(cluster, obj, partitions.failed(obj.get("status") or {}, str(error), times.now()))
+            raise
+        return AGAIN_S if left else None
+
+    def _settle(self, batch: Batch, cluster: str, obj: Object) -> bool:
+        """Add to a batch what makes the set's Partitions what they should be, and its status; whether some is left."""
+        try:
+            plan = partitions.plan(obj, self._labels(), self._owned(cluster, obj))
+        except SelectorError as error:
+            self._add_status(batch, cluster, obj, partitions.invalid(obj.get("status") or {}, error, times.now()))
+            return False
+        kind = batch.catalog(cluster).of_type(self._partitions)
+        if kind is None:
+            return False
+        changes: list[str | Object] = [*plan.delete, *plan.create]
+        for change in changes[:AT_ONCE]:
+            if isinstance(change, str):
+                batch.delete(Target(kind, cluster, "", change), DeleteOptions())
+            else:
+                batch.create(Target(kind, cluster), change, whole=False)
+        if len(changes) > AT_ONCE:
+            return True
+        self._add_status(batch, cluster, obj, partitions.settled(obj.get("status") or {}, plan.count, times.now()))
+        return False
+
+    def _add_status(self, batch: Batch, cluster: str, obj: Object, status: Object) -> None:
+        kind = batch.catalog(cluster).of_type(self._sets)
+        if kind is not None and status != obj.get("status"):
+            target = Target(kind, cluster, "", obj["metadata"]["name"], "status")
+            batch.update(target, {**obj, "status": status})
+
+    def _owned(self, cluster: str, obj: Object) -> list[Object]:
+        with self._loopback.store.snapshot() as snapshot:
+            records = [snapshot.get(key) for key in snapshot.owned(cluster, obj["metadata"]["uid"])]
+        return [decode(each.value) for each in records if each is not None and each.key.type == self._partitions]
+
+    def _labels(self) -> Iterable[dict[str, str]]:
+        """The labels of every shard there is."""
+        for shard in self._loopback.each(Scope(self._shards, ROOT)):
+            yield shard["metadata"].get("labels") or {}
+
+    async def _tell(self, cluster: str, obj: Object, status: Object) -> None:
+        """Say what failed, in a submit of its own."""
+        batch = self._loopback.batch()
+        self._add_status(batch, cluster, obj, status)
+        try:
+            await batch.submit()
+        except (contract.Conflict, contract.Missing):
+            # Its newer state has an entry in the log, which brings this key back.
+            return

@@ -1,0 +1,35 @@
+"""Objects of bound APIs that go: nothing is created any more once the binding is being deleted, or is gone.
+
+The request found its kind earlier, and rules may have run since: the catalogue is asked again in the state that the
+write is planned against. The end of a binding releases its locks in the LogicalCluster, whose revision is the guard, so
+that no object slips in behind the emptying and is left where nobody is served it.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.kcp.shapes import SINGLETON
+from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import Stands
+
+
+class BoundLifecycle(Validator):
+    """Refuses creations of bound kinds that the cluster does not serve, or not for this."""
+
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+
+    def validate(self, review: Review) -> None:
+        kind, cluster = review.call.kind, review.call.cluster
+        if review.operation != "create" or kind.identity in {CORE, LOCAL}:
+            return
+        served = self._catalogs.of(review.view, cluster).find(kind.group, kind.version, kind.plural)
+        if served is None or served.identity != kind.identity:
+            raise errors.not_served()
+        if "create" not in served.verbs:
+            raise errors.method_not_allowed()
+        key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON)
+        review.guards.append(Stands(key, review.view.revision_of(key)))

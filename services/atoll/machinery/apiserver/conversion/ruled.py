@@ -1,0 +1,68 @@
+"""Conversion by the rules of APIConversions, where time is bounded: beside the event loop, a slice at a time.
+
+`conversions` comes here with what it has not kept. Whoever writes an APIConversion decides what its transformations
+cost, and everybody who reads objects pays: so each object has a time, and a question a deadline. Invariant: what leaves
+here is pruned, defaulted and in the version asked for, or an error was raised.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from atoll.machinery.apiserver.call import MAX_BODY
+from atoll.machinery.kinds.apiconversion import ConversionError, Converter
+from atoll.machinery.kinds.conversion import Conversion
+from atoll.machinery.meta.objects import decode, encode_json
+from atoll.machinery.process.slices import run_sliced
+
+#: What the transformations of one object may take, as in kcp.
+OBJECT_TIMEOUT_S = 1.0
+_BUCKETS = tuple(0.001 * 2**power for power in range(15))
+
+Pause = Callable[[], None]
+
+
+class Ruled:
+    """All conversions by rules of one process. `timeout_s` bounds the time of computation for one object."""
+
+    def __init__(self, timeout_s: float, registry: CollectorRegistry) -> None:
+        self._timeout_s = timeout_s
+        self._times = Histogram(
+            "conversion_cel_transformation_duration_seconds", "Time that rules took for one object.",
+            buckets=_BUCKETS, registry=registry,
+        )  # fmt: skip
+
+    async def convert(
+        self, converter: Converter, conversion: Conversion, values: Sequence[bytes], api_version: str, deadline_s: float
+    ) -> list[bytes]:
+        """Objects in another version, in order. Raises ConversionError, or TimeoutError past the deadline."""
+        found = await run_sliced(
+            lambda pause: [self._one(converter, conversion, value, api_version, pause) for value in values], deadline_s
+        )
+        for _, took_s in found:
+            self._times.observe(took_s)
+        return [value for value, _ in found]
+
+    def _one(
+        self, converter: Converter, conversion: Conversion, value: bytes, api_version: str, pause: Pause
+    ) -> tuple[bytes, float]:
+        """One object, and the seconds of computation that its rules took."""
+        pause()
+        obj = decode(value)
+        converter.prepare(obj["apiVersion"], api_version, pause)
+        began_s = time.thread_time()
+
+        def watched() -> None:
+            if time.thread_time() - began_s > self._timeout_s:
+                raise ConversionError(f"error converting: transformations took longer than {self._timeout_s:g}s")
+            pause()
+
+        made = converter.convert(obj, api_version, watched)
+        took_s = time.thread_time() - began_s
+        found = encode_json(conversion.finish[api_version](made))
+        if len(found) > MAX_BODY:
+            raise ConversionError(f"the converted object is larger than {MAX_BODY} bytes")
+        return found, took_s

@@ -1,0 +1,203 @@
+"""One request on its way through the server, and how it is answered.
+
+`pipeline` makes it and fills in what each step finds out; doors (the cluster's own resources, virtual workspaces,
+mounts, documents) read it, and answer through it or through `fail`. Invariant: every answer leaves here, so that the
+headers of every reply, its code for audit and the end of the request are the same whoever gives it, and errors become
+one Status in one place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from atoll.machinery.apiserver.authorization.attributes import Decision
+from atoll.machinery.apiserver.call import Check, Door, Reply, View, front_door, no_check
+from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.lens.choice import Shown
+from atoll.machinery.apiserver.negotiation import JSON
+from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.selectors import LabelSelector
+from atoll.machinery.meta.status import ApiError, InternalError
+from atoll.machinery.meta.user import ANONYMOUS_USER, User
+from atoll.machinery.storage.contract import StoreError
+from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_asked
+from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
+
+log = structlog.get_logger()
+
+MAX_WARNINGS = 4096
+_LONG_WARNING = 256
+_READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
+_NO = ("false", "0")
+
+
+class Observer(Protocol):
+    """Audit, metrics and the canonical line: told when a request starts to stream and when it is done."""
+
+    def streaming(self, request: Request) -> None: ...
+
+    def done(self, request: Request, duration_s: float) -> None: ...
+
+    async def room(self) -> None:
+        """Return when what is to be told of a mutating request can be kept."""
+
+
+#: Decides over a verb on what the request asks for, in a view: once when it comes, again when a write is planned anew.
+Judge = Callable[[View, str], Decision]
+
+
+def _refuse(view: View, verb: str) -> Decision:
+    return Decision(False, False, "nobody has judged the request")
+
+
+class Request(msgspec.Struct):
+    """One request on its way through the pipeline; each step fills in what it found out."""
+
+    exchange: Exchange
+    audit_id: str
+    info: RequestInfo
+    observer: Observer
+    started: float
+    cluster: str = ""
+    user: User = ANONYMOUS_USER
+    impersonator: User | None = None
+    decision: Decision | None = None
+    judge: Judge = _refuse
+    #: What a virtual workspace serves in place of the cluster's own kinds, and what it asks of each write.
+    catalog: Catalog | None = None
+    check: Check = no_check
+    door: Door = front_door
+    #: Labels without which an object is not there for whoever asks; None: all are.
+    shown: LabelSelector | None = None
+    #: The rows that a virtual workspace shows in place of the store's.
+    rows: Shown | None = None
+    #: A watch goes on, as in Kubernetes, though a later one would be refused; False: it ends with what allowed it.
+    lasting: bool = True
+    #: Clusters whose exports and RBAC such a watch needs beside its own cluster.
+    relies_on: tuple[str, ...] = ()
+    warnings: list[str] = []
+    streams: bool = False
+    #: What is asked for, where that is not what the client sent: inside of a view, or by a virtual resource.
+    sent_on: bytes = b""
+    hops: int = 0
+    #: Set once a reply went out, for the canonical line, metrics and audit.
+    code: int = 0
+    #: What the request failed with, for audit.
+    error: ApiError | None = None
+
+    @property
+    def http(self) -> HttpRequest:
+        return self.exchange.request
+
+    @property
+    def target(self) -> bytes:
+        """Path and query of what is asked for."""
+        return self.sent_on or self.http.target
+
+    @property
+    def is_pretty(self) -> bool:
+        """Whether JSON is to be indented: asked for, or the client is one that people read."""
+        asked = self.info.query.get("pretty")
+        return self.http.header("user-agent").startswith(_READ_BY_PEOPLE) if asked is None else asked not in _NO
+
+    @property
+    def wants_gzip(self) -> bool:
+        return accepts_gzip(self.http.headers.get("accept-encoding", ()))
+
+    def reply(self, answer: Reply) -> None:
+        """Send a whole answer."""
+        headers, body = self._headers_of(answer), self._body_of(answer)
+        self.code = answer.status
+        self.exchange.reply(answer.status, headers, body)
+        self.done()
+
+    def reply_read(self, answer: Reply) -> Coroutine[object, object, None] | None:
+        """Send the answer of a read; gives the work left to do where it is big and is to be compressed."""
+        if not answer.verbatim and _size(answer.body) > MIN_BYTES and self.wants_gzip:
+            return self.reply_packed(answer)
+        self.reply(answer)
+        return None
+
+    async def reply_packed(self, answer: Reply) -> None:
+        """Send a whole answer, compressed where it is big and the client asked for that."""
+        packed = await gzip_if_asked(self.exchange, self._headers_of(answer), self._body_of(answer))
+        self.code = answer.status
+        self.exchange.reply(answer.status, *packed)
+        self.done()
+
+    async def reply_later(self, answer: Awaitable[Reply]) -> None:
+        """Send a whole answer once it is there."""
+        await self.reply_packed(await answer)
+
+    def start(self, content_type: str, more: Headers = ()) -> None:
+        """Send the head of a streamed answer; `done` is then the streamer's to call."""
+        self.code = 200
+        self.exchange.start(200, [*self._headers(content_type), *more])
+        self.observer.streaming(self)
+
+    def _body_of(self, answer: Reply) -> bytes | Sequence[bytes]:
+        if answer.verbatim or answer.content_type != JSON or not self.is_pretty:
+            return answer.body
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+        return msgspec.json.format(body, indent=2) + b"\n" if body else body
+
+    def _headers_of(self, answer: Reply) -> list[tuple[str, str]]:
+        headers = self._headers(answer.content_type)
+        if answer.headers:
+            own = {name for name, _ in answer.headers}
+            headers = [pair for pair in headers if pair[0] not in own] + list(answer.headers)
+        return headers
+
+    def done(self) -> None:
+        """The answer is complete (or cut): tell the observer."""
+        self.observer.done(self, time.monotonic() - self.started)
+
+    def _headers(self, content_type: str) -> list[tuple[str, str]]:
+        found = [
+            ("audit-id", self.audit_id),
+            ("cache-control", "no-cache, private"),
+            ("content-type", content_type),
+        ]
+        if self.warnings:
+            found.extend(("warning", text) for text in warning_headers(self.warnings))
+        return found
+
+
+def _size(body: bytes | Sequence[bytes]) -> int:
+    return len(body) if isinstance(body, bytes) else sum(map(len, body))
+
+
+def warning_headers(texts: list[str]) -> list[str]:
+    """`Warning` header values: deduplicated, 4096 characters in all, long ones cut once over."""
+    found: list[str] = []
+    total = 0
+    for text in dict.fromkeys(texts):
+        shown = text if total + len(text) <= MAX_WARNINGS else text[:_LONG_WARNING]
+        total += len(shown)
+        if total > MAX_WARNINGS:
+            break
+        escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
+        found.append(f'299 - "{"".join(c if c.isprintable() else " " for c in escaped)}"')
+    return found
+
+
+def fail(request: Request, error: Exception) -> None:
+    """Answer with an error, or cut a stream that had begun."""
+    if isinstance(error, StoreError) or not isinstance(error, ApiError):
+        log.error("request failed", audit_id=request.audit_id, path=request.info.path, exc_info=error)
+        error = InternalError(f"Internal error occurred: {type(error).__name__}")
+    request.error = error
+    if request.code:
+        request.exchange.abort()
+        request.done()
+        return
+    headers: tuple[tuple[str, str], ...] = ()
+    if error.details.retry_after_s and error.code in {429, 500, 503, 504}:
+        headers = (("retry-after", str(error.details.retry_after_s)),)
+    request.reply(Reply(error.code, encode_json(error.status()) + b"\n", headers=headers))

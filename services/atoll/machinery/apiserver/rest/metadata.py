@@ -1,0 +1,105 @@
+"""What the server itself writes into metadata, and takes out of what a client sent.
+
+`write` and the verbs call these on the object they prepare, which is theirs to change. Invariant: what only the server
+sets (uid, creation time, generation, cluster, labels of claims) never comes from a body.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.call import Call
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.hashes import CLAIM_LABEL_PREFIX
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.uids import new_uid
+
+CLUSTER_ANNOTATION = "kcp.io/cluster"
+_KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
+#: Not managedFields: an empty list of them is a client's wish to forget all owners.
+_OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
+
+
+def strip_cluster(obj: Object) -> None:
+    """Remove the cluster annotation, which storage adds to every object and no client owns."""
+    annotations = obj["metadata"].get("annotations")
+    if isinstance(annotations, dict) and CLUSTER_ANNOTATION in annotations:
+        rest = {name: value for name, value in annotations.items() if name != CLUSTER_ANNOTATION}
+        if rest:
+            obj["metadata"]["annotations"] = rest
+        else:
+            del obj["metadata"]["annotations"]
+
+
+def strip_claims(obj: Object) -> None:
+    """Remove the labels of permission claims, which admission puts there and no client owns."""
+    labels = obj["metadata"].get("labels")
+    if not isinstance(labels, dict) or not any(key.startswith(CLAIM_LABEL_PREFIX) for key in labels):
+        return
+    rest = {key: value for key, value in labels.items() if not key.startswith(CLAIM_LABEL_PREFIX)}
+    if rest:
+        obj["metadata"]["labels"] = rest
+    else:
+        del obj["metadata"]["labels"]
+
+
+def stamp_cluster(obj: Object, cluster: str) -> None:
+    """Add the annotation that tells objects of different clusters apart."""
+    annotations = obj["metadata"].get("annotations") or {}
+    obj["metadata"]["annotations"] = {**annotations, CLUSTER_ANNOTATION: cluster}
+
+
+def tidy_metadata(obj: Object) -> None:
+    """Leave out what is empty, as Kubernetes' own encoding of metadata does, so that empty and absent are one."""
+    metadata = obj["metadata"]
+    for name in [name for name in _OMITTED_EMPTY if name in metadata and not metadata[name]]:
+        del metadata[name]
+
+
+def wipe_system_fields(obj: Object) -> None:
+    """Remove what only the server sets."""
+    for name in _SYSTEM_FIELDS:
+        obj["metadata"].pop(name, None)
+
+
+def stamp_new(call: Call, obj: Object) -> None:
+    """Give a new object its uid, creation time, namespace and first generation."""
+    metadata = obj["metadata"]
+    if "uid" not in metadata:
+        metadata["uid"] = new_uid()
+    metadata.setdefault("creationTimestamp", call.now)
+    if call.kind.namespaced:
+        metadata["namespace"] = call.info.namespace
+    else:
+        metadata.pop("namespace", None)
+    if call.kind.generation:
+        metadata["generation"] = 1
+    else:
+        metadata.pop("generation", None)
+
+
+def keep_system_fields(obj: Object, old: Object) -> None:
+    """Carry over from the stored object what an update cannot change."""
+    metadata, before = obj["metadata"], old["metadata"]
+    for name in _KEPT_FIELDS:
+        if name in before:
+            metadata[name] = before[name]
+        else:
+            metadata.pop(name, None)
+    metadata.pop("selfLink", None)
+    if "namespace" in before:
+        metadata["namespace"] = before["namespace"]
+    else:
+        metadata.pop("namespace", None)
+
+
+def bump_generation(kind: Kind, obj: Object, old: Object) -> None:
+    """Raise metadata.generation when anything outside metadata (and status) changed."""
+    if not kind.generation:
+        return
+    if _content(kind, obj) != _content(kind, old):
+        obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _content(kind: Kind, obj: Object) -> Object:
+    skipped = {"metadata", "apiVersion", "kind"} | ({"status"} if kind.has_status else set())
+    return {name: value for name, value in obj.items() if name not in skipped}

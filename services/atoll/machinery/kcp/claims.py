@@ -1,0 +1,243 @@
+"""Permission claims: what an APIExport asks for of its consumers, and what an APIBinding grants of it.
+
+The labeller, the claims controller and the apiexport view all ask here; it is the one place that knows what a claim
+covers. A claim counts where the export makes it and the binding accepts it, with the verbs that both name and on the
+objects that the binding's selector selects. Pure: exports and bindings come in as v1alpha2 objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import CORE, ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
+
+ACCEPTED, REJECTED = "Accepted", "Rejected"
+EVERY_VERB = "*"
+_WITHHELD = ".withheld"
+_APIS, _EVENTS_GROUP, _EVENTS = "apis.kcp.io", "events.k8s.io", "events"
+
+#: Built-in kinds that can be claimed: without an identity, as nobody exports them.
+CLAIMABLE: frozenset[tuple[str, str]] = frozenset({
+    *(("", name) for name in ("configmaps", _EVENTS, "namespaces", "resourcequotas", "secrets", "serviceaccounts")),
+    *(("rbac.authorization.k8s.io", name)
+      for name in ("clusterrolebindings", "clusterroles", "rolebindings", "roles")),
+    *(("admissionregistration.k8s.io", name) for name in (
+        "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+    )),
+    ("certificates.k8s.io", "certificatesigningrequests"), ("coordination.k8s.io", "leases"),
+    (_EVENTS_GROUP, _EVENTS), ("apiextensions.k8s.io", "customresourcedefinitions"), ("core.kcp.io", "logicalclusters"),
+    ("authorization.k8s.io", "subjectaccessreviews"), ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+})  # fmt: skip
+#: Those of them that are answered and never stored, so that no object carries a label.
+REVIEWS = frozenset((group, name) for group, name in CLAIMABLE if name.endswith("reviews"))
+
+
+class ClaimKey(NamedTuple):
+    """Which kind a claim is about; identity is empty for what nobody exports. Exports and bindings match by it."""
+
+    group: str
+    resource: str
+    identity: str = ""
+
+    @property
+    def covered(self) -> ClaimKey:
+        """The kind as it is stored: events are one kind in two groups, and a claim on either covers both."""
+        return _CORE_EVENTS if self == _NEW_EVENTS else self
+
+    @property
+    def type(self) -> ResourceType:
+        """The type under which the claimed objects are stored."""
+        group, resource, identity = self.covered
+        return ResourceType(group, resource, identity or CORE)
+
+    @property
+    def group_resource(self) -> str:
+        """`configmaps`, `widgets.example.io`: how messages speak of it."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+_CORE_EVENTS, _NEW_EVENTS = ClaimKey("", _EVENTS), ClaimKey(_EVENTS_GROUP, _EVENTS)
+
+
+class Selector:
+    """Which objects of a claimed kind a claim is about, told by their labels.
+
+    `required` are the labels that every object must carry with this very value: a view sets them on what is created
+    through it.
+    """
+
+    __slots__ = ("everything", "matches", "required", "selector")
+
+    def __init__(self, selector: LabelSelector) -> None:
+        self.selector, self.matches, self.required = selector, selector.matches, selector.exact()
+        self.everything = selector.matches_everything
+
+
+EVERYTHING, NOTHING = Selector(LabelSelector()), Selector(LabelSelector(matches_nothing=True))
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a binding grants of one claimed kind: verbs, and selectors of which one has to select an object.
+
+    There is more than one selector only where both groups of events are claimed; `parts` are then the two claims.
+    """
+
+    key: ClaimKey
+    verbs: frozenset[str]
+    selectors: tuple[Selector, ...]
+    parts: tuple[Claim, ...] = ()
+
+    def allows(self, verb: str) -> bool:
+        """Whether a request with this verb is granted; `*` grants all only where export and binding both name it."""
+        return verb in self.verbs or EVERY_VERB in self.verbs
+
+    def under(self, verb: str) -> Claim:
+        """What is granted of one verb: what the claim on one group selects is not for the verbs of the other."""
+        allowing = [part for part in self.parts if part.allows(verb)]
+        return allowing[0] if len(allowing) == 1 else self
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels (those of claims left out) is among the claimed ones."""
+        return any(each.matches(labels) for each in self.selectors)
+
+
+def key_of(claim: Object) -> ClaimKey:
+    """The key of a claim of an export, of a binding, or of a binding's status."""
+    return ClaimKey(claim.get("group") or "", claim["resource"], claim.get("identityHash") or "")
+
+
+def needs_identity(group: str, resource: str) -> bool:
+    """Whether a claim must say whose kind it means: all but built-in ones, and those of apis.kcp.io."""
+    return group != _APIS and (group, resource) not in CLAIMABLE
+
+
+def exported(export: Object) -> dict[ClaimKey, Object]:
+    """What an export claims."""
+    return _by_key((export.get("spec") or {}).get("permissionClaims"))
+
+
+def accepted(binding: Object) -> dict[ClaimKey, Object]:
+    """What a binding accepts, whether or not the export claims it."""
+    return {key: claim for key, claim in _requested(binding).items() if claim.get("state") == ACCEPTED}
+
+
+def applied(binding: Object) -> dict[ClaimKey, Object]:
+    """What the binding's status says is granted, with the selectors by which objects are labelled."""
+    return _by_key((binding.get("status") or {}).get("appliedPermissionClaims"))
+
+
+def _requested(binding: Object) -> dict[ClaimKey, Object]:
+    return _by_key((binding.get("spec") or {}).get("permissionClaims"))
+
+
+def _by_key(claims: Iterable[Object] | None) -> dict[ClaimKey, Object]:
+    return {key_of(claim): claim for claim in claims or ()}
+
+
+def effective(export: Object, binding: Object) -> dict[ClaimKey, Claim]:
+    """What the export's provider may reach through the binding beside its own kinds, by the kind as it is stored.
+
+    Ask for it with `ClaimKey(group, resource, identity).covered`. A claim on a kind that the export itself offers
+    counts for nothing: the offered kind is served in its place.
+    """
+    offered = {
+        (each.get("group") or "", each["name"]) for each in (export.get("spec") or {}).get("resources") or ()
+    }
+    claims = granted(exported(export), accepted(binding))
+    return {key: claim for key, claim in claims.items() if (key.group, key.resource) not in offered}
+
+
+def granted(claimed: Mapping[ClaimKey, Object], accepted: Mapping[ClaimKey, Object]) -> dict[ClaimKey, Claim]:
+    """Claims that both sides name, by the kind as it is stored."""
+    found: dict[ClaimKey, Claim] = {}
+    for key, claim in accepted.items():
+        asked = claimed.get(key)
+        if asked is None:
+            continue
+        verbs = frozenset(claim.get("verbs") or ()) & frozenset(asked.get("verbs") or ())
+        one = Claim(key.covered, verbs, (selector_of(claim),))
+        same = found.get(key.covered)
+        found[key.covered] = one if same is None else _both(same, one)
+    return found
+
+
+def _both(one: Claim, other: Claim) -> Claim:
+    return Claim(one.key, one.verbs | other.verbs, (*one.selectors, *other.selectors), (one, other))
+
+
+def selector_of(claim: Object) -> Selector:
+    """The selector of an accepted claim. One that is empty or cannot be followed selects nothing."""
+    selector = claim.get("selector") or {}
+    if selector.get("matchAll"):
+        return EVERYTHING
+    if not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        return NOTHING
+    try:
+        return Selector(compile_label_selector(selector))
+    except SelectorError:
+        return NOTHING
+
+
+def label(export_hash: str, key: ClaimKey) -> tuple[str, str]:
+    """Label key and value on the objects that a claim covers; `export_hash` is hashes.export_hash."""
+    group, resource, identity = key.covered
+    return hashes.CLAIM_LABEL_PREFIX + export_hash, hashes.claim_value(group, resource, identity)
+
+
+def withheld_label(export_hash: str) -> tuple[str, str]:
+    """Label key and value on what a claim covers without granting to list or watch it.
+
+    Requests over all workspaces ask no single one of them, so that they go by it.
+    """
+    return f"{hashes.CLAIM_LABEL_PREFIX}{export_hash}{_WITHHELD}", "true"
+
+
+def is_withheld(claim: Object) -> bool:
+    """Whether a claim was accepted without the verbs by which everything it covers can be seen."""
+    return not {"list", "watch", EVERY_VERB} & set(claim.get("verbs") or ())
+
+
+def reflexive_label(export_hash: str) -> tuple[str, str]:
+    """Label key and value on an APIBinding to the export, where no claim on APIBindings covers it."""
+    return hashes.CLAIM_LABEL_PREFIX + export_hash, hashes.REFLEXIVE_VALUE
+
+
+def accept(claim: Object) -> Object:
+    """An export's claim as a binding accepts it unasked: on what it selects by default, or else on everything."""
+    return {**claim, "selector": claim.get("defaultSelector") or {"matchAll": True}, "state": ACCEPTED}
+
+
+# --- objects that are written through a view ---------------------------------------------------------------------
+
+
+def labelled_for(claim: Claim, labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels of an object that a provider creates under a claim: what its selector requires is added where absent."""
+    if claim.selects(labels) or len(claim.selectors) != 1:
+        return dict(labels)
+    return {**claim.selectors[0].required, **labels}
+
+
+def unselected(claim: Claim, labels: Mapping[str, str]) -> str | None:
+    """Why an object with these labels may not be written under a claim; None if it may."""
+    if claim.selects(labels):
+        return None
+    selectors = " or ".join(f'"{each.selector}"' for each in claim.selectors)
+    return f"labels do not match the selector {selectors} of the permission claim on {claim.key.group_resource}"
+
+
+def unclaimed(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels without those that claims put there: what selectors are judged on."""
+    return {key: value for key, value in labels.items() if not key.startswith(hashes.CLAIM_LABEL_PREFIX)}
+
+
+def sorted_claims(claims: Mapping[ClaimKey, Object]) -> Sequence[ClaimKey]:
+    """Keys in the order in which kcp lists claims in a status."""
+    return sorted(claims, key=lambda key: (key.resource, key.group, key.identity))

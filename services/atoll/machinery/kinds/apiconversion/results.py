@@ -1,0 +1,52 @@
+"""JSON in and out of CEL, for transformations: `self` as a field's schema declares it, and the result as JSON."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+from atoll.machinery.cel.errors import EvaluationError
+from atoll.machinery.cel.std.times import duration_text, timestamp_text
+from atoll.machinery.cel.values import Duration, Optional_, Timestamp
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
+    "number": (int, float),
+}  # fmt: skip
+
+
+def fits(schema: Any, value: Any) -> bool:
+    """Whether a value has the type that its schema says, as far as a schema says one."""
+    wanted = schema.get("type")
+    known = _TYPES.get(wanted) if isinstance(wanted, str) else None
+    if known is None:
+        return True
+    return isinstance(value, known) and (wanted == "boolean") == isinstance(value, bool)
+
+
+def as_json(value: Any) -> Any:
+    """The JSON of a CEL value. Raises EvaluationError for what JSON has no form of."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: as_json(item) for key, item in value.items()}
+    return _special(value)
+
+
+def _special(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Timestamp):
+        return timestamp_text(value)
+    if isinstance(value, Duration):
+        return duration_text(value)
+    if isinstance(value, Optional_):
+        return as_json(value.value) if value.has_value else None
+    raise EvaluationError(f"a transformation cannot result in a {type(value).__name__.lower()}")

@@ -1,0 +1,191 @@
+"""The rules of an APIConversion, compiled against the versions they convert between.
+
+Admission asks for `errors` when an APIConversion is written; `converter` asks for the rules of one direction when it
+first converts in it. Compiled rules are kept here and live as long as the kinds they convert. Invariant: a rule that
+cannot be compiled is never left out: it is an error wherever it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from atoll.machinery.kinds.apiconversion.paths import Path, schema_at, split
+from atoll.machinery.kinds.checks import mapping, objects, strings, text
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import forbidden, invalid
+
+if TYPE_CHECKING:
+    from atoll.machinery.cel.program import Program
+    from atoll.machinery.kinds.rules.declared import Declared
+
+Pause = Callable[[], None]
+#: All that a direction between two versions may have, and one transformation.
+MAX_RULES, MAX_TEXT = 1000, 16 * 1024
+_IDENTITY = ("apiVersion", "kind", "metadata")
+_NOT_FOUND = "unable to find structural schema for version"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What becomes of one field. Without a program its value is copied."""
+
+    source: Path
+    destination: Path
+    schema: Object
+    #: Objects lead to the destination, so that what else stands on the way is the old version's and gives way.
+    makes_room: bool = False
+    program: Program | None = None
+    declared: Declared | None = None
+
+
+class Direction(msgspec.Struct, frozen=True):
+    """The rules from one version to another, and the fields that the other has no place for."""
+
+    rules: tuple[Rule, ...]
+    preserved: tuple[str, ...]
+
+
+class BadRules(Exception):
+    """Rules that cannot be compiled; `errors` are what admission would have said."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
+
+
+class Rules:
+    """`spec` of an APIConversion, with the schemas of the versions by name."""
+
+    def __init__(self, spec: Object, schemas: Mapping[str, Object]) -> None:
+        self._schemas = schemas
+        self._given = {(text(each, "from"), text(each, "to")): (index, each) for index, each in _directions(spec)}
+        self._compiled: dict[tuple[str, str], Direction] = {}
+
+    def has(self, source: str, target: str) -> bool:
+        """Whether there are rules from one version to another."""
+        return (source, target) in self._given
+
+    def preserved(self, source: str, target: str) -> tuple[str, ...]:
+        """Fields of one version that another has no place for, as paths without a leading dot."""
+        given = self._given.get((source, target))
+        return _preserved(given[1]) if given is not None else ()
+
+    def direction(self, source: str, target: str, pause: Pause) -> Direction:
+        """The compiled rules of a direction that there is. Raises BadRules."""
+        known = self._compiled.get((source, target))
+        if known is None:
+            index, given = self._given[source, target]
+            compiling = _Compiling(self._schemas, pause)
+            known = compiling.direction(given, f"spec.conversions[{index}]")
+            if compiling.errors:
+                raise BadRules(compiling.errors)
+            self._compiled[source, target] = known
+        return known
+
+    def errors(self, pause: Pause) -> list[FieldError]:
+        """Everything that is wrong with any rule."""
+        compiling = _Compiling(self._schemas, pause)
+        for index, given in self._given.values():
+            compiling.direction(given, f"spec.conversions[{index}]")
+        return compiling.errors
+
+
+def _directions(spec: Object) -> Iterator[tuple[int, Object]]:
+    return iter(objects(spec, "conversions"))
+
+
+def _preserved(given: Object) -> tuple[str, ...]:
+    return tuple(path.removeprefix(".") for path in strings(given, "preserve"))
+
+
+class _Compiling:
+    """Compiles directions, and gathers what is wrong with them."""
+
+    def __init__(self, schemas: Mapping[str, Object], pause: Pause) -> None:
+        self._schemas, self._pause = schemas, pause
+        self.errors: list[FieldError] = []
+
+    def direction(self, given: Object, path: str) -> Direction:
+        source = self._schemas.get(text(given, "from"))
+        for field in ("from", "to"):
+            if text(given, field) not in self._schemas:
+                self.errors.append(invalid(f"{path}.{field}", text(given, field), _NOT_FOUND))
+        rules = objects(given, "rules")
+        if len(rules) > MAX_RULES:
+            self.errors.append(invalid(f"{path}.rules", len(rules), f"must have at most {MAX_RULES} items"))
+        elif source is not None:
+            target = self._schemas.get(text(given, "to")) or {}
+            return Direction(tuple(self._rules(rules, (source, target), path)), self._kept(given, path))
+        return Direction((), ())
+
+    def _kept(self, given: Object, path: str) -> tuple[str, ...]:
+        for index, field in enumerate(strings(given, "preserve")):
+            self._is_content(field, f"{path}.preserve[{index}]")
+        return _preserved(given)
+
+    def _rules(
+        self, rules: list[tuple[int, Object]], schemas: tuple[Object, Object], path: str
+    ) -> Iterator[Rule]:
+        for index, given in rules:
+            rule = self._rule(given, schemas, f"{path}.rules[{index}]")
+            if rule is not None:
+                yield rule
+
+    def _rule(self, given: Object, schemas: tuple[Object, Object], path: str) -> Rule | None:
+        source, target = schemas
+        field, destination = text(given, "field"), text(given, "destination")
+        if not self._is_content(destination, f"{path}.destination"):
+            return None
+        try:
+            schema = schema_at(source, split(field))
+        except LookupError as error:
+            self.errors.append(invalid(f"{path}.field", field, str(error)))
+            return None
+        transformation, room = text(given, "transformation"), _has_room(target, split(destination))
+        if not transformation:
+            return Rule(split(field), split(destination), schema, room)
+        found = self._program(transformation, schema, f"{path}.transformation")
+        return Rule(split(field), split(destination), schema, room, *found) if found is not None else None
+
+    def _is_content(self, field: str, path: str) -> bool:
+        """Whether a field is no part of what tells an object from others: nobody converts those."""
+        if split(field)[0] in _IDENTITY or not all(split(field)):
+            self.errors.append(forbidden(path, "only fields outside of metadata can be converted"))
+            return False
+        return True
+
+    def _program(self, source: str, schema: Object, path: str) -> tuple[Program, Declared | None] | None:
+        """A compiled transformation; the language is imported when there is one to compile."""
+        from atoll.machinery.cel.errors import CompileError
+        from atoll.machinery.kinds.rules.declared import below
+
+        if len(source) > MAX_TEXT:
+            self.errors.append(invalid(path, len(source), f"must have at most {MAX_TEXT} characters"))
+            return None
+        declared = below(mapping(schema))
+        try:
+            return _environment(declared).compile(source, self._pause), declared
+        except CompileError as error:
+            self.errors.append(invalid(path, source, f"error compiling CEL program: {error}"))
+            return None
+
+
+def _has_room(schema: Object, path: Path) -> bool:
+    """Whether a schema has objects all the way to a field."""
+    try:
+        schema_at(schema, path)
+    except LookupError:
+        return False
+    return True
+
+
+def _environment(declared: Declared | None) -> Any:
+    """What transformations may call, and the type of `self`: anything where the schema says nothing."""
+    from atoll.machinery.cel.types import DYN
+    from atoll.machinery.kinds.rules.program import base_environment
+    from atoll.machinery.kinds.rules.rule import SELF
+
+    return base_environment().extend({SELF: declared.named("selfType") if declared is not None else DYN})

@@ -1,0 +1,98 @@
+"""APIBindings on their way in: what may be bound by whom, how claims are answered, what only the system says.
+
+Stands for kcp's plug-ins apis.kcp.io/APIBinding and APIBindingFinalizer. Objects come in the version of the request and
+are judged as what they will be stored. A selector may be edited in place: kcp's schema has a rule against it that its
+own end-to-end tests contradict, and consumers could otherwise narrow a claim only by withdrawing it for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.kcp import shapes
+from atoll.machinery.kcp.versions import latest
+from atoll.machinery.kinds.checks import items, mapping, text
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.selectors import validate_label_selector
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import forbidden, invalid, required
+from atoll.shard.admission.workspaces import May, may_bind
+
+_OWN = ("apis.kcp.io", "apibindings")
+
+
+class ApiBindings:
+    """Guards APIBindings."""
+
+    def __init__(self, facts: Facts, may: May) -> None:
+        self._facts, self._may = facts, may
+
+    def mutate(self, review: Review) -> None:
+        if review.group_resource != _OWN or review.obj is None or review.call.whole:
+            return
+        metadata = review.obj["metadata"]
+        if review.operation == "create":
+            metadata["finalizers"] = list(dict.fromkeys([*items(metadata, "finalizers"), shapes.BINDING_FINALIZER]))
+        given = mapping(metadata, "labels")
+        labels = {key: value for key, value in given.items() if key != hashes.EXPORT_LABEL}
+        if label := self._label(review, review.obj):
+            labels[hashes.EXPORT_LABEL] = label
+        if labels or given:
+            metadata["labels"] = labels
+
+    def _label(self, review: Review, obj: Object) -> str:
+        """Hash of the export; while its workspace cannot be found it stays what it was, whoever says otherwise."""
+        reference = mapping(obj, "spec", "reference", "export")
+        cluster = self._facts.cluster_of(review.view, text(reference, "path") or review.call.cluster)
+        if cluster:
+            return hashes.export_hash(cluster, text(reference, "name"))
+        before = review.old["metadata"].get("labels") or {} if review.old is not None else {}
+        return str(before.get(hashes.EXPORT_LABEL, ""))
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != _OWN or review.obj is None:
+            return
+        kind, name = review.call.kind, review.obj["metadata"]["name"]
+        found = list(_errors(latest(review.obj), review.old))
+        if found:
+            raise errors.forbidden(kind, name, f"[{' '.join(map(str, found))}]")
+        reference = review.obj["spec"]["reference"]
+        if review.old is not None:
+            if review.old["spec"].get("reference") != reference:
+                raise errors.forbidden(kind, name, "APIExport reference must not be changed")
+            return
+        if review.call.user.is_master:
+            return
+        path, export = reference["export"].get("path") or review.call.cluster, reference["export"]["name"]
+        if not may_bind(self._facts, self._may, review, path, export):
+            text = f"unable to create APIBinding: no permission to bind to export {path}:{export}"
+            raise errors.forbidden(kind, name, text)
+
+
+def _errors(obj: Object, old: Object | None) -> Iterator[FieldError]:
+    """What is wrong with a binding in the stored version."""
+    if (obj["spec"].get("reference") or {}).get("export") is None:
+        yield required("spec.reference.export")
+    elif not text(obj, "spec", "reference", "export", "name"):
+        yield required("spec.reference.export.name")
+    for index, claim in enumerate(obj["spec"].get("permissionClaims") or []):
+        yield from _selector_errors(claim.get("selector") or {}, f"spec.permissionClaims[{index}].selector")
+    phase, before = (((each or {}).get("status") or {}).get("phase") or "" for each in (obj, old))
+    if before and not phase:
+        yield forbidden("status.phase", f'cannot transition from "{before}" to ""')
+
+
+def _selector_errors(selector: Object, path: str) -> Iterator[FieldError]:
+    """A claim is for everything or for what labels select, never for both nor for neither."""
+    given = [field for field in ("matchLabels", "matchExpressions") if selector.get(field)]
+    if selector.get("matchAll"):
+        yield from (
+            invalid(f"{path}.{field}", selector, f"{field} cannot be used with matchAll") for field in given
+        )
+    elif not given:
+        yield required(path, "either one of matchAll, matchLabels, or matchExpressions must be set")
+    yield from validate_label_selector(selector, path)

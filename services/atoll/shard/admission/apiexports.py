@@ -1,0 +1,57 @@
+"""APIExports on their way in: sound claims and schema names, and an identity that only the system tells.
+
+Stands for kcp's plug-in apis.kcp.io/APIExport. Stricter than kcp's in one thing: status.identityHash is the hash of the
+identity's key, and whoever could write another one there would have the objects of that identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.kcp.claims import needs_identity
+from atoll.machinery.kcp.versions import latest
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.fielderrors import forbidden, invalid
+
+_OWN = ("apis.kcp.io", "apiexports")
+_UNCLAIMABLE = "identityHash is required for API types that are not built-in"
+
+
+class ApiExports(Validator):
+    """Guards APIExports."""
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != _OWN or review.obj is None:
+            return
+        obj = latest(review.obj)
+        found = list(_identity_errors(review, obj))
+        if not review.subresource:
+            found += [*_claim_errors(obj), *_resource_errors(obj)]
+        if found:
+            raise errors.forbidden(review.call.kind, obj["metadata"]["name"], str(found[0]))
+
+
+def _identity_errors(review: Review, obj: Object) -> Iterator[FieldError]:
+    now, then = (str(((each or {}).get("status") or {}).get("identityHash") or "") for each in (obj, review.old))
+    if now == then or review.call.whole:
+        return
+    if then:
+        yield invalid("status.identityHash", now, "field is immutable")
+    elif not review.call.user.is_master:
+        yield forbidden("status.identityHash", "is set by the system")
+
+
+def _claim_errors(obj: Object) -> Iterator[FieldError]:
+    for index, claim in enumerate((obj.get("spec") or {}).get("permissionClaims") or []):
+        if not claim.get("identityHash") and needs_identity(claim.get("group") or "", claim["resource"]):
+            yield invalid(f"spec.permissionClaims[{index}].identityHash", "", _UNCLAIMABLE)
+
+
+def _resource_errors(obj: Object) -> Iterator[FieldError]:
+    for index, resource in enumerate((obj.get("spec") or {}).get("resources") or []):
+        end = f".{resource['name']}.{resource['group'] or 'core'}"
+        if not resource["schema"].endswith(end):
+            yield invalid(f"spec.resources[{index}].schema", resource["schema"], f"must end in {end}")

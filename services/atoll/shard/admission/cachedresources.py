@@ -1,0 +1,99 @@
+"""ClusterCachedResources and their endpoint slices on their way in.
+
+One ClusterCachedResource for a resource in a workspace, and cluster-scoped resources only, as kcp's plug-in
+cache.kcp.io/ClusterCachedResource asks. Whoever offers the objects of a resource to others must be one who may list
+them himself, and whoever makes a slice for another workspace's export one who may bind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.authorization.attributes import Attributes
+from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.kcp import cachedresources, endpointslices
+from atoll.machinery.kcp.cachedresources import Resource
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.pages import each_record
+from atoll.shard.admission.workspaces import May, may_bind
+
+
+class CachedResourceReferences(Validator):
+    """Guards ClusterCachedResources. `catalogs` gives what a workspace serves; it is there when requests come."""
+
+    def __init__(self, catalogs: Catalogs, may: May) -> None:
+        self._catalogs, self._may = catalogs, may
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != (CACHED_RESOURCES.group, CACHED_RESOURCES.resource) or review.obj is None:
+            return
+        resource = cachedresources.resource_of(review.obj)
+        if review.subresource or (review.old is not None and cachedresources.resource_of(review.old) == resource):
+            return
+        name = review.obj["metadata"].get("name", "")
+        if (refusal := self._refusal(review, resource)) is not None:
+            raise errors.forbidden(review.call.kind, name, refusal)
+
+    def _refusal(self, review: Review, resource: Resource) -> str | None:
+        kind = self._kind(review, resource)
+        if kind is not None and kind.namespaced:
+            return "Resource referenced in ClusterCachedResource must be cluster-scoped"
+        for other in _each(review):
+            if cachedresources.resource_of(other) == resource and other["metadata"]["name"] != review.call.info.name:
+                of = f"{resource.group}/{resource.version}, Resource={resource.plural}"
+                return f'ClusterCachedResource "{other["metadata"]["name"]}" is for {of} already'
+        asked = Attributes(
+            user=review.call.user, verb="list", cluster=review.call.cluster, group=resource.group,
+            version=resource.version, resource=resource.plural,
+        )  # fmt: skip
+        return None if self._may(review.view, asked) else f"no permission to list {resource.group_resource}"
+
+    def _kind(self, review: Review, resource: Resource) -> Kind | None:
+        kinds = self._catalogs.of(review.view, review.call.cluster).kinds.values()
+        return next((kind for kind in kinds if (kind.group, kind.plural) == (resource.group, resource.plural)), None)
+
+
+class CachedEndpointSlices:
+    """Guards ClusterCachedResourceEndpointSlices, and labels them so that they are found from their export."""
+
+    def __init__(self, facts: Facts, may: May) -> None:
+        self._facts, self._may = facts, may
+
+    def mutate(self, review: Review) -> None:
+        if not _is_slice(review) or review.obj is None or review.subresource:
+            return
+        metadata = review.obj["metadata"]
+        label = endpointslices.reference_of(review.obj, review.call.cluster).label
+        metadata["labels"] = {**(metadata.get("labels") or {}), endpointslices.EXPORT_LABEL: label}
+
+    def validate(self, review: Review) -> None:
+        if not _is_slice(review) or review.operation != "create" or review.call.user.is_master:
+            return
+        assert review.obj is not None
+        reference = endpointslices.reference_of(review.obj, review.call.cluster)
+        if self._facts.cluster_of(review.view, reference.path) == review.call.cluster:
+            # Whoever holds the export shows nothing by it that the view would not ask for again.
+            return
+        if not may_bind(self._facts, self._may, review, *reference):
+            text = (
+                "unable to create ClusterCachedResourceEndpointSlice: no permission to bind to export "
+                f"{reference.path}:{reference.name}"
+            )
+            raise errors.forbidden(review.call.kind, review.obj["metadata"].get("name", ""), text)
+
+
+def _is_slice(review: Review) -> bool:
+    own = CACHED_RESOURCE_ENDPOINT_SLICES
+    return review.group_resource == (own.group, own.resource)
+
+
+def _each(review: Review) -> Iterator[Object]:
+    """The ClusterCachedResources of the workspace."""
+    scope = Scope(CACHED_RESOURCES, review.call.cluster)
+    return (decode(record.value) for record in each_record(review.view, scope))

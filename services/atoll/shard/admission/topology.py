@@ -1,0 +1,27 @@
+"""Partitions on their way in: a selector of shards that selects something.
+
+PartitionSets are judged by their schema; a Partition's selector has none of those bounds, and one that nobody can read
+would leave the endpoint slices of its workspace without endpoints.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.meta.selectors import validate_label_selector
+from atoll.machinery.meta.status import invalid
+
+_OWN = ("topology.kcp.io", "partitions")
+
+
+class Partitions(Validator):
+    """Guards Partitions."""
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != _OWN or review.obj is None:
+            return
+        selector = (review.obj.get("spec") or {}).get("selector") or {}
+        if review.old is not None and ((review.old.get("spec") or {}).get("selector") or {}) == selector:
+            return
+        found = validate_label_selector(selector, "spec.selector")
+        if found:
+            raise invalid(review.call.kind.group_kind, review.obj["metadata"]["name"], found)

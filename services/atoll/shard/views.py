@@ -1,0 +1,36 @@
+"""Which virtual workspaces a shard has: one line each, by the name behind `/services/`.
+
+The composition root gives them to the pipeline. A view that is not named here is not there.
+"""
+
+from __future__ import annotations
+
+from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.core import Core
+from atoll.machinery.apiserver.pipeline import Service
+from atoll.machinery.kcp.lifecycle import INITIALIZATION, TERMINATION, Lifecycle
+from atoll.machinery.meta.types import API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS
+from atoll.virtualworkspaces import apiexport, boundschemas, replication
+from atoll.virtualworkspaces.apiexport import ExportView
+from atoll.virtualworkspaces.boundschemas import BoundSchemas
+from atoll.virtualworkspaces.framework import VirtualWorkspace
+from atoll.virtualworkspaces.lifecycle import LifecycleView
+from atoll.virtualworkspaces.replication import Replication
+
+
+def views(core: Core, authorizer: Authorizer, facts: Facts) -> dict[str, Service]:
+    """Every view, by name."""
+    kind = core.catalogs.builtin
+
+    def lifecycle(which: Lifecycle) -> VirtualWorkspace:
+        return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
+
+    schemas = BoundSchemas(kind(API_RESOURCE_SCHEMAS), authorizer, core.store)
+    return {
+        INITIALIZATION.service: lifecycle(INITIALIZATION),
+        TERMINATION.service: lifecycle(TERMINATION),
+        apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer)),
+        boundschemas.SERVICE: VirtualWorkspace(schemas, implied=True),
+        replication.SERVICE: VirtualWorkspace(Replication(core.catalogs, authorizer, facts.cluster_of, core.store)),
+    }

@@ -1,0 +1,178 @@
+"""The replication view: the objects that a ClusterCachedResource offers, for those who bind the export that it serves.
+
+    /services/replication/<slice's cluster>/<ClusterCachedResourceEndpointSlice>/clusters/<consumer or *>/...
+
+`framework` brings requests here, from clients and from consumers' own URLs (a virtual resource). It is read only.
+Whoever holds a verb on the export's `apiexports/content` has it on the objects, `*` included; in a named cluster only
+while a binding of that export there holds the resource. The objects are the provider's own, under their own cluster,
+as many as the labelSelector selects at each moment. Invariant: nothing is shown unless ClusterCachedResource and export
+are of one workspace and the export offers the resource under the identity of the ClusterCachedResource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.gate import check_gate
+from atoll.machinery.apiserver.lens import Choice, Lens, Rows
+from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.kcp import cachedresources, endpointslices
+from atoll.machinery.kcp.apiexports import export_of
+from atoll.machinery.kcp.locks import read_locks
+from atoll.machinery.kcp.shapes import SINGLETON
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ObjectKey, is_cluster_name
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.types import (
+    API_BINDINGS,
+    API_EXPORTS,
+    CACHED_RESOURCE_ENDPOINT_SLICES,
+    CACHED_RESOURCES,
+    LOGICAL_CLUSTERS,
+)
+from atoll.machinery.meta.user import User
+from atoll.machinery.storage.contract import Scope, Snapshot
+from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
+
+SERVICE = "replication"
+#: The cluster behind a path or name, None where there is none.
+ClusterOf = Callable[[View, str], str | None]
+
+
+class _Offer(msgspec.Struct, frozen=True):
+    """What a slice leads to: cluster and name of the export, and the ClusterCachedResource beside it."""
+
+    cluster: str
+    export: str
+    cached: Object
+
+    @property
+    def group_resource(self) -> str:
+        return cachedresources.resource_of(self.cached).group_resource
+
+
+class Replication:
+    """`framework.Content`."""
+
+    #: The slice's logical cluster, and the slice.
+    own_segments = 2
+
+    def __init__(self, catalogs: Catalogs, authorizer: Authorizer, cluster_of: ClusterOf, store: Rows) -> None:
+        self._catalogs, self._authorizer, self._cluster_of, self._store = catalogs, authorizer, cluster_of, store
+
+    def opens(self, view: View, user: User, own: Own) -> bool:
+        """Who may read anything of it; of a slice that leads nowhere, masters."""
+        offer = self._offer(view, own)
+        if offer is None:
+            nowhere = Attributes(user=user, verb="get", path=f"/services/{SERVICE}")
+            return self._authorizer.authorize(view, nowhere).allowed
+        return any(self._may(view, user, offer, verb).allowed for verb in READ_VERBS)
+
+    def _may(self, view: View, user: User, offer: _Offer, verb: str) -> Decision:
+        asked = Attributes(
+            user=user, verb=verb, cluster=offer.cluster, group=API_EXPORTS.group, version="v1alpha2",
+            resource=API_EXPORTS.resource, subresource="content", name=offer.export,
+        )  # fmt: skip
+        return self._authorizer.authorize(view, asked, deep=True)
+
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+        """The objects. Raises NotFound where the slice leads nowhere, Forbidden while their workspace is inactive."""
+        offer = self._offer(snapshot, own)
+        if offer is None or not is_listed(request.info):
+            raise errors.not_served()
+        check_gate(request.info, request.user, offer.cluster, snapshot.gate(offer.cluster))
+        request.catalog = Catalog(self._kinds(snapshot, offer))
+        choose = _Chooser(offer.cluster, offer.cached["metadata"]["name"])
+        request.rows = Lens(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
+        request.judge, request.lasting, request.relies_on = self._judge(request, own), False, (offer.cluster,)
+
+    def _judge(self, request: Request, own: Own) -> Judge:
+        """All of it is asked of a watch again, whenever something changes in its cluster or in the provider's."""
+        caller, info, cluster, catalog = request.user, request.info, request.cluster, request.catalog
+        assert catalog is not None
+
+        def judge(view: View, verb: str) -> Decision:
+            offer = self._offer(view, own)
+            if offer is None or not self._is_open(view, request, offer):
+                return Decision(False)
+            if not info.is_resource:
+                return Decision(self.opens(view, caller, own))
+            if Catalog(self._kinds(view, offer)).mark != catalog.mark:
+                return Decision(False)
+            if verb not in READ_VERBS or (cluster and not self._is_bound(view, cluster, offer)):
+                return Decision(False)
+            return self._may(view, caller, offer, verb)
+
+        return judge
+
+    def _is_open(self, view: View, request: Request, offer: _Offer) -> bool:
+        try:
+            check_gate(request.info, request.user, offer.cluster, view.gate(offer.cluster))
+        except ApiError:
+            return False
+        return True
+
+    # --- what a slice leads to ---
+
+    def _offer(self, view: View, own: Own) -> _Offer | None:
+        slice = self._read(view, ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, own[0], "", own[1]))
+        if slice is None or not is_cluster_name(own[0]):
+            return None
+        reference, cached = endpointslices.reference_of(slice), cachedresources.cached_of(slice)
+        cluster = self._cluster_of(view, reference.path)
+        if cluster is None or cluster != self._cluster_of(view, cached.path):
+            return None
+        export = self._read(view, ObjectKey(API_EXPORTS, cluster, "", reference.name))
+        found = self._read(view, ObjectKey(CACHED_RESOURCES, cluster, "", cached.name))
+        if export is None or found is None or not cachedresources.offered_by(export, found):
+            return None
+        return _Offer(cluster, reference.name, found)
+
+    def _read(self, view: View, key: ObjectKey) -> Object | None:
+        record = view.get(key)
+        return decode(record.value) if record is not None else None
+
+    def _kinds(self, view: View, offer: _Offer) -> list[Kind]:
+        """The resource as the provider's workspace serves it, in all its versions."""
+        group, _, plural = cachedresources.resource_of(offer.cached)
+        kinds = self._catalogs.of(view, offer.cluster).kinds.values()
+        return [
+            shown(kind) for kind in kinds
+            if (kind.group, kind.plural) == (group, plural) and not kind.namespaced and kind.virtual is None
+        ]  # fmt: skip
+
+    def _is_bound(self, view: View, cluster: str, offer: _Offer) -> bool:
+        """Whether a binding of the export holds the resource in a cluster."""
+        home = self._read(view, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
+        lock = (read_locks(home) or {}).get(offer.group_resource) if home is not None else None
+        if lock is None or not lock.n:
+            return False
+        binding = self._read(view, ObjectKey(API_BINDINGS, cluster, "", lock.n))
+        if binding is None:
+            return False
+        bound = export_of(binding)
+        return (bound.cluster, bound.name) == (offer.cluster, offer.export)
+
+
+class _Chooser(msgspec.Struct, frozen=True):
+    """Chooses by what one ClusterCachedResource selects, while it is there."""
+
+    cluster: str
+    name: str
+
+    def __call__(self, offers: Sequence[bytes]) -> Choice:
+        mine = (offer for offer in map(decode, offers) if offer["metadata"]["name"] == self.name)
+        offer = next(mine, None)
+        if offer is None:
+            return Choice((), None, lambda cluster, value: False)
+        selector = cachedresources.selector_of(offer)
+        return Choice((self.cluster,), selector, lambda _, value: selector.matches(cachedresources.labels_of(value)))

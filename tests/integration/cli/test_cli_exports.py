@@ -1,0 +1,180 @@
+"""A provider and its consumers at kubectl: export, bind, claims, who consumes what."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import secrets
+
+import pytest
+import yaml
+
+from harness.api import crd
+from harness.exports import claim, export, schema
+from harness.kubectl import Kubectl, Result
+from harness.shard import ShardProcess
+from harness.shared_data import SHARED_DATA
+
+CLAIMS = [claim("secrets", "", "get", "list"), claim("configmaps")]
+
+
+class Bay:
+    """A provider's workspace with an export of boats, and room for consumers beside it."""
+
+    def __init__(self, kubectl: Kubectl, server: str) -> None:
+        self.server = server
+        self.kubectl, self.top = kubectl, f"root:bay-{secrets.token_hex(3)}"
+        kubectl.ok("create", "workspace", self.top.removeprefix("root:"), "--enter")
+        kubectl.ok("create", "workspace", "provider", "--enter", "--type", "root:universal")
+        definition = json.dumps(crd("boats", "sea.example.com"))
+        printed = kubectl.ok("kcp", "crd", "snapshot", "-f", "-", "--prefix", "v1", stdin=definition)
+        kubectl.ok("create", "-f", "-", stdin=printed)
+        offer = export("boats", schema("boats", "sea.example.com", "v1"), claims=CLAIMS)
+        kubectl.ok("create", "-f", "-", stdin=json.dumps(offer))
+        kubectl.ok("wait", "--for=condition=IdentityValid", "apiexport/boats")
+
+    def enter(self, name: str) -> None:
+        """Go to a new consumer's workspace."""
+        self.kubectl.ok("ws", self.top)
+        self.kubectl.ok("create", "workspace", name, "--enter", "--type", "root:universal")
+
+    def bind(self, *flags: str) -> Result:
+        return self.kubectl.run("kcp", "bind", "apiexport", f"{self.top}:provider:boats", *flags)
+
+    def acting_as(self, user: str) -> Bay:
+        """The same place for another user, who stands in the same workspace and has a token of that name.
+
+        A user that somebody impersonates counts in that one workspace, and could bind nothing of another.
+        """
+        other = copy.copy(self)
+        own = self.kubectl.home / f"{user}.kubeconfig"
+        document = yaml.safe_load(self.kubectl.kubeconfig.read_text())
+        for each in document["users"]:
+            each["user"] = {"token": f"{user}-token"}
+        own.write_text(yaml.safe_dump(document))
+        own.chmod(0o600)
+        other.kubectl = Kubectl(self.kubectl.home / user, own, self.kubectl.binary)
+        return other
+
+    def published(self) -> None:
+        """Wait until the virtual workspace has a URL, which the first binding brings."""
+        slice = f"--server={self.server}/clusters/{self.top}:provider", "apiexportendpointslice/boats"
+        self.kubectl.ok("wait", "--for=jsonpath={.status.endpoints[0].url}", *slice)
+
+    def export(self) -> str:
+        """What the provider is told of its export."""
+        return self.kubectl.ok("atoll", "export", "boats", "-w", f"{self.top}:provider")
+
+
+@pytest.fixture
+def bay(kubectl: Kubectl, shard: ShardProcess) -> Bay:
+    return Bay(kubectl, shard.url)
+
+
+def test_an_api_is_offered_bound_and_used(bay: Bay, kubectl: Kubectl) -> None:
+    assert f"kubectl kcp bind apiexport {bay.top}:provider:boats" in bay.export()
+    bay.enter("shop")
+    bound = bay.bind("--accept-permission-claim", "secrets.core", "--reject-permission-claim", "configmaps")
+    assert bound == (0, (
+        'APIBinding "boats" created. Waiting for it to be bound...\nAPIBinding "boats" is bound.\n'
+    ), "")  # fmt: skip
+    boat = {"apiVersion": "sea.example.com/v1", "kind": "Boat", "metadata": {"name": "blue"}, "spec": {}}
+    assert kubectl.ok("create", "-f", "-", stdin=json.dumps(boat)) == "boat.sea.example.com/blue created\n"
+    shown = [line.split() for line in kubectl.ok("kcp", "claims", "get", "apibinding", "boats").splitlines()]
+    assert shown == [
+        ["NAME", "CLAIM", "VERBS", "SELECTOR", "STATE"], ["boats", "configmaps", "*", "all", "Rejected"],
+        ["boats", "secrets", "get,list", "all", "Accepted"],
+    ]  # fmt: skip
+    bay.published()
+    *facts, titles, row = bay.export().splitlines()
+    assert any(re.fullmatch(r"  stream     \d+ events behind, the oldest \d+\.\d s old", line) for line in facts), facts
+    assert titles.split() == ["CONSUMER", "BINDING", "PHASE", "CLAIMS"]
+    assert re.split(r"\s{2,}", row) == [f"{bay.top}:shop", "boats", "Bound", "secrets accepted, configmaps rejected"]
+    assert kubectl.ok("atoll", "export", "-w", f"{bay.top}:provider").splitlines()[1].split() == [
+        "boats", "1", "2", "1", "1",
+    ]  # fmt: skip
+
+
+def test_claims_are_warned_of_and_answered_later(bay: Bay, kubectl: Kubectl) -> None:
+    bay.enter("shop")
+    warnings = [
+        f'Warning: APIBinding "boats" neither accepts nor rejects the claim on {name}'
+        for name in ("secrets", "configmaps")
+    ]  # fmt: skip
+    bound = bay.bind()
+    assert (bound.code, sorted(bound.stderr.splitlines())) == (0, sorted(warnings))
+    assert sorted(kubectl.run("ws", ".").stderr.splitlines()) == sorted(warnings)
+    assert kubectl.ok("kcp", "claims", "accept", "boats", "--resource", "secrets") == "secrets accepted\n"
+    assert kubectl.run("ws", ".").stderr.splitlines() == [warnings[1]]
+    assert set(kubectl.ok("kcp", "claims", "reject", "boats").splitlines()) == {
+        "secrets rejected", "configmaps rejected"
+    }  # fmt: skip
+    assert kubectl.run("ws", ".").stderr == ""
+
+
+def test_what_went_wrong_is_told_with_a_way_on(bay: Bay, kubectl: Kubectl) -> None:
+    bay.enter("shop")
+    missing = kubectl.run("kcp", "bind", "apiexport", f"{bay.top}:provider:cars")
+    assert missing.code == 1
+    assert "no permission to bind to export" in missing.stderr
+    assert f"{bay.top}:provider has no APIExport cars" in missing.stderr
+    assert bay.bind("--reject-all-permission-claims").code == 0
+    again = bay.bind()
+    assert (again.code, "choose another with --name" in again.stderr) == (1, True)
+    twice = bay.bind("--name", "second", "--timeout", "1s", "--reject-all-permission-claims")
+    assert twice.code == 1
+    assert 'APIBinding "second" is not bound after 1 s' in twice.stderr
+    unheard = kubectl.run("atoll", "export", "cars", "-w", f"{bay.top}:provider")
+    assert unheard.stderr == f'Error: no APIExport "cars" in workspace {bay.top}:provider; there are: boats\n'
+
+
+def test_a_consumer_needs_the_verb_bind_and_nothing_else_of_the_provider(bay: Bay, kubectl: Kubectl) -> None:
+    bay.enter("shop")
+    allow(kubectl, "bob", "cluster-admin")
+    bob = bay.acting_as("bob")
+    refused = bob.bind("--accept-all-permission-claims")
+    assert (refused.code, "has not allowed you the verb bind" in refused.stderr) == (1, True)
+    kubectl.ok("ws", f"{bay.top}:provider")
+    rules = [{"apiGroups": ["apis.kcp.io"], "resources": ["apiexports"], "resourceNames": ["boats"], "verbs": ["bind"]}]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "buyer"}}
+    kubectl.ok("create", "-f", "-", stdin=json.dumps({**role, "rules": rules}))
+    allow(kubectl, "bob", "buyer")
+    kubectl.ok("ws", f"{bay.top}:shop")
+    # What the export claims bob may not read there, but the binding tells.
+    bound = bob.bind("--accept-all-permission-claims", "--timeout", "60s")
+    assert (bound.code, bound.stderr) == (0, "")
+    states = [line.split()[4] for line in bob.kubectl.ok("kcp", "claims", "get", "apibinding", "boats").splitlines()]
+    assert states == ["STATE", "Accepted", "Accepted"]
+    blind = bob.kubectl.run("atoll", "export", "-w", f"{bay.top}:provider")
+    assert (blind.code, "list on apiexports" in blind.stderr) == (1, True)
+
+
+def allow(kubectl: Kubectl, user: str, role: str) -> None:
+    """A role in the current workspace, with the access to it that comes of a binding."""
+    kubectl.ok("create", "clusterrolebinding", f"{user}-{role}", f"--clusterrole={role}", f"--user={user}")
+
+
+def test_kubectl_completes_exports_and_claims(bay: Bay, kubectl: Kubectl) -> None:
+    def completed(*words: str) -> list[str]:
+        *found, directive = kubectl.ok("__complete", *words).splitlines()
+        return [line.partition("\t")[0] for line in found] + [directive]
+
+    bay.enter("shop")
+    assert completed("kcp", "bi") == ["bind", ":4"]
+    assert completed("kcp", "bind", "apiexport", f"{bay.top}:provider:") == [f"{bay.top}:provider:boats", ":6"]
+    assert bay.bind("--reject-all-permission-claims").code == 0
+    assert completed("kcp", "claims", "accept", "b") == ["boats", ":4"]
+    assert completed("kcp", "claims", "accept", "boats", "--resource", "s") == ["secrets", ":4"]
+    kubectl.ok("ws", f"{bay.top}:provider")
+    assert completed("atoll", "export", "") == ["boats", ":4"]
+
+
+def test_every_definition_of_real_projects_is_accepted_as_a_schema(kubectl: Kubectl) -> None:
+    kubectl.ok("create", "workspace", f"real-{secrets.token_hex(3)}", "--enter", "--type", "root:universal")
+    paths = sorted([*SHARED_DATA.glob("cert-manager/*.yaml"), *SHARED_DATA.glob("gateway-api/*.yaml")])
+    text = "\n---\n".join(path.read_text() for path in paths)
+    made = kubectl.ok("kcp", "crd", "snapshot", "-f", "-", "--prefix", "v1", stdin=text)
+    names = kubectl.ok("create", "-f", "-", "-o", "name", stdin=made).splitlines()
+    assert len(names) == text.count("\nkind: CustomResourceDefinition\n") >= 16
+    assert set(kubectl.ok("get", "apiresourceschemas", "-o", "name").splitlines()) == set(names)

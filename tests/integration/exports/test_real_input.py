@@ -1,0 +1,257 @@
+"""The APIs of cert-manager and the Gateway API exported, bound in many workspaces, their own examples applied there,
+and the status of every object reconciled through the virtual workspaces."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import Informer, Key, key_of
+from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.control.queue import WorkQueue
+from atoll.machinery.control.worker import work
+from atoll.machinery.kcp.snapshot import resource_schema
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import AlreadyExists
+from harness.exports import binding, export
+from harness.shard import ShardProcess
+from harness.shared_data import SHARED_DATA, documents, gateway_examples
+from harness.waits import until
+
+SCHEMAS = Resource("apis.kcp.io", "v1alpha1", "apiresourceschemas", namespaced=False)
+SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespaced=False)
+EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)
+BINDINGS = Resource("apis.kcp.io", "v1alpha2", "apibindings", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+PROJECTS = ("cert-manager", "gateway-api")
+CONTROLLER, TIME = "example.com/harbour", "2026-01-02T03:04:05Z"
+#: Waits end when what they wait for is there; this is only for what never comes.
+PATIENCE_S = 240.0
+AT_ONCE = 16
+
+ISSUER: Object = {
+    "apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": "own"}, "spec": {"selfSigned": {}},
+}  # fmt: skip
+CERTIFICATE: Object = {
+    "apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": "site"},
+    "spec": {"secretName": "site-tls", "dnsNames": ["site.example.com"], "issuerRef": {"name": "own"}},
+}  # fmt: skip
+
+
+# --- what is exported, and the objects
+
+
+def schemas(project: str) -> list[Object]:
+    paths = sorted(SHARED_DATA.glob(f"{project}/*.yaml"))
+    found = [document for path in paths for document in documents(path)]
+    return [resource_schema(each, "v1") for each in found if each["kind"] == "CustomResourceDefinition"]
+
+
+def resources(project: str) -> dict[str, Resource]:
+    """Each kind in the version that the examples are written in, which not all are stored in."""
+    found = {}
+    for schema in schemas(project):
+        spec = schema["spec"]
+        assert "v1" in [each["name"] for each in spec["versions"] if each["served"]]
+        names, namespaced = spec["names"], spec["scope"] == "Namespaced"
+        found[names["kind"]] = Resource(spec["group"], "v1", names["plural"], namespaced=namespaced)
+    return found
+
+
+KINDS = {project: resources(project) for project in PROJECTS}
+
+
+def examples() -> list[Object]:
+    """One of each name; the documentation shows some objects step by step."""
+    found = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
+             for each in [*gateway_examples(), ISSUER, CERTIFICATE]}  # fmt: skip
+    return list(found.values())
+
+
+def resource_of(kind: str) -> Resource:
+    return next(kinds[kind] for kinds in KINDS.values() if kind in kinds)
+
+
+def has_status(kind: str) -> bool:
+    return kind != "ReferenceGrant"
+
+
+# --- the reconciler
+
+
+def status_of(obj: Object) -> Object:
+    """What a controller says of an object that it accepted: parents of a route or a policy, conditions of others."""
+    generation = obj["metadata"].get("generation", 1)
+    accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": TIME,
+                "observedGeneration": generation}  # fmt: skip
+    if obj["kind"].endswith("Route"):
+        refs = obj["spec"].get("parentRefs") or []
+        parents = [{"parentRef": ref, "controllerName": CONTROLLER, "conditions": [accepted]} for ref in refs]
+        return {"parents": parents}
+    if obj["kind"] == "BackendTLSPolicy":
+        ancestors = [{"group": "", "kind": "Service", "name": each["name"]} for each in obj["spec"]["targetRefs"]]
+        told = [{"ancestorRef": ref, "controllerName": CONTROLLER, "conditions": [accepted]} for ref in ancestors]
+        return {"ancestors": told}
+    return {"conditions": [accepted]}
+
+
+def conditions(obj: Object) -> Iterator[Object]:
+    status = obj.get("status") or {}
+    yield from status.get("conditions") or ()
+    for each in [*(status.get("parents") or ()), *(status.get("ancestors") or ())]:
+        yield from each["conditions"]
+
+
+def is_reconciled(obj: Object) -> bool:
+    """Accepted at its generation. A route that names no parent has nobody to accept it, and a list of none."""
+    told = [each for each in conditions(obj) if each["type"] == "Accepted"]
+    current = all(each.get("observedGeneration") == obj["metadata"]["generation"] for each in told)
+    if not told:
+        return (obj.get("status") or {}).get("parents") == []
+    return current and all(each["status"] == "True" for each in told)
+
+
+@asynccontextmanager
+async def reconciling(view: Client, kinds: dict[str, Resource]) -> AsyncIterator[dict[str, Informer]]:
+    """A provider's controller on a virtual workspace: an informer a kind, one queue, status written where it is not."""
+    queue: WorkQueue[tuple[str, Key]] = WorkQueue()
+    informers: dict[str, Informer] = {}
+
+    def follow(kind: str, resource: Resource) -> Informer:
+        def changed(old: Object | None, new: Object | None) -> None:
+            if new is not None and has_status(kind):
+                queue.add((kind, key_of(new)))
+
+        return Informer(view, resource, changed)
+
+    async def reconcile(item: tuple[str, Key]) -> None:
+        kind, key = item
+        obj = informers[kind].objects.get(key)
+        if obj is None or is_reconciled(obj):
+            return
+        await view.cluster(key[0]).update(kinds[kind], {**obj, "status": status_of(obj)}, "status")
+
+    informers.update({kind: follow(kind, resource) for kind, resource in kinds.items()})
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(each.run()) for each in informers.values()]
+        running += [tasks.create_task(work("harbour", queue, reconcile)) for _ in range(AT_ONCE)]
+        yield informers
+        for task in running:
+            task.cancel()
+
+
+# --- the steps
+
+
+async def each_of(items: list[Any], step: Callable[[Any], Awaitable[Any]]) -> list[Any]:
+    """A step for each item, several at a time."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: Any) -> Any:
+        async with slots:
+            return await step(item)
+
+    return list(await asyncio.gather(*(one(item) for item in items)))
+
+
+async def workspace(root: Client, path: str) -> Client:
+    """A new Ready workspace."""
+    above, _, name = path.rpartition(":")
+    parent = root.cluster(above)
+    spec = {"type": {"name": "universal", "path": "root"}}
+    body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec}
+    await parent.create(WORKSPACES, body)
+
+    async def ready() -> bool:
+        return bool((await parent.get(WORKSPACES, name)).get("status", {}).get("phase") == "Ready")
+
+    await until(ready, f"{path} Ready", PATIENCE_S)
+    return root.cluster(path)
+
+
+async def offer(provider: Client) -> None:
+    for project in PROJECTS:
+        made = schemas(project)
+        await each_of(made, lambda each: provider.create(SCHEMAS, each))
+        await provider.create(EXPORTS, export(project, *made))
+
+
+async def consumer(root: Client, path: str) -> Client:
+    """A workspace that binds both APIs of the provider beside it, with the namespaces that the examples are in."""
+    there = await workspace(root, path)
+    for project in PROJECTS:
+        await there.create(BINDINGS, binding(f"{path.rpartition(':')[0]}:provider", project))
+    for project in PROJECTS:
+
+        async def bound(project: str = project) -> bool:
+            return bool((await there.get(BINDINGS, project)).get("status", {}).get("phase") == "Bound")
+
+        await until(bound, f"{project} bound in {path}", PATIENCE_S)
+    for namespace in sorted({each["metadata"].get("namespace", "default") for each in examples()} - {"default"}):
+        await there.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    return there
+
+
+async def fill(there: Client) -> None:
+    for each in examples():
+        resource = resource_of(each["kind"])
+        metadata = {**each["metadata"], **({} if "namespace" in each["metadata"] or not resource.namespaced else {
+            "namespace": "default",
+        })}  # fmt: skip
+        try:
+            await there.create(resource, {**each, "metadata": metadata})
+        except AlreadyExists:
+            raise AssertionError(f"{each['kind']} {metadata} exists already in a new workspace") from None
+
+
+async def reconciled(there: Client) -> int:
+    """The number of a consumer's own objects, once each of them is accepted."""
+    kinds = [kind for project in PROJECTS for kind in KINDS[project]]
+
+    async def all_of_them() -> int:
+        lists = [await there.list(resource_of(kind)) for kind in kinds]
+        found = [(kind, item) for kind, listed in zip(kinds, lists, strict=True) for item in listed["items"]]
+        right = all(is_reconciled({**item, "kind": kind}) for kind, item in found if has_status(kind))
+        return len(found) if right else 0
+
+    return int(await until(all_of_them, "everything accepted", PATIENCE_S))
+
+
+async def endpoint(provider: Client, project: str) -> str:
+    async def url() -> str:
+        found = (await provider.get(SLICES, project)).get("status", {}).get("endpoints") or [{}]
+        return str(found[0].get("url") or "")
+
+    return str(await until(url, f"a URL of {project}", PATIENCE_S))
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("consumers", [8, pytest.param(100, marks=pytest.mark.long)])
+async def test_real_apis_are_served_to_many_workspaces(shard: ShardProcess, consumers: int) -> None:
+    async with Client.from_kubeconfig(str(shard.kubeconfig), cluster="root") as root:
+        top = f"root:real-{secrets.token_hex(3)}"
+        await workspace(root, top)
+        provider = await workspace(root, f"{top}:provider")
+        await offer(provider)
+        theirs = await each_of([f"{top}:c{number}" for number in range(consumers)], lambda path: consumer(root, path))
+        views = {project: root.view(await endpoint(provider, project)) for project in PROJECTS}
+        async with (
+            reconciling(views["cert-manager"], KINDS["cert-manager"]) as certificates,
+            reconciling(views["gateway-api"], KINDS["gateway-api"]) as gateways,
+        ):
+            await each_of(theirs, fill)
+            assert await each_of(theirs, reconciled) == [len(examples())] * consumers
+            for informers in (certificates, gateways):
+                assert all(each.synced.is_set() for each in informers.values())
+        # The wildcard shows every consumer's, and each named cluster its own.
+        routes = (await views["gateway-api"].list(KINDS["gateway-api"]["HTTPRoute"], limit="500"))["items"]
+        clusters = {each["metadata"]["annotations"]["kcp.io/cluster"] for each in routes}
+        assert len(clusters) == consumers
+        own = (await views["gateway-api"].cluster(min(clusters)).list(KINDS["gateway-api"]["HTTPRoute"]))["items"]
+        assert len(own) * consumers == len(routes)

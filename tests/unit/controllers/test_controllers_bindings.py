@@ -1,0 +1,227 @@
+"""Two who want one name at a time: both planned from the same state, one written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.controllers.apibindings import ApiBindings, BindingKey
+from atoll.controllers.customresourcedefinitions import CustomResourceDefinitionController
+from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
+from atoll.machinery.apiserver.loopback import Batch, Target
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import MethodNotAllowed, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import Conflict, Exists, Refused, Scope
+from harness.api import crd
+from harness.cell import Cell, bound, cell, locks_of
+from harness.exports import an_object, resource_of, schema_of
+
+GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
+
+
+class Scene:
+    """A provider and a consumer, and the controllers whose plans a test writes in the order it likes."""
+
+    def __init__(self, here: Cell) -> None:
+        self.here = here
+        bindings, _, _, definitions = here.controllers
+        assert isinstance(bindings, ApiBindings)
+        assert isinstance(definitions, CustomResourceDefinitionController)
+        self._bindings, self._definitions = bindings, definitions
+
+    def bind(self, name: str) -> Batch:
+        batch = self.here.loopback.batch()
+        self._bindings._plan(batch, BindingKey(HERE, name))
+        return batch
+
+    def define(self, plural: str) -> Batch:
+        batch = self.here.loopback.batch()
+        self._definitions._plan(batch, ObjectKey(CRDS, HERE, "", f"{plural}.{GROUP}"))
+        return batch
+
+    async def upgrade(self, export: str, plural: str, **names: object) -> None:
+        """Let an export offer a schema with other names."""
+        made = schema_of(crd(plural, GROUP), f"later-{export}")
+        made["spec"]["names"] = {**made["spec"]["names"], **names}
+        await self.here.put(API_RESOURCE_SCHEMAS, THERE, made)
+        await self.here.change(API_EXPORTS, THERE, export, spec={"resources": [resource_of(made)]})
+
+    async def rename(self, plural: str, short_name: str) -> None:
+        """Let a definition ask for a short name."""
+        name = f"{plural}.{GROUP}"
+        spec = self.here.found(CRDS, HERE, name)["spec"]
+        spec["names"]["shortNames"] = [short_name]
+        await self.here.change(CRDS, HERE, name, spec=spec)
+
+    def locks(self) -> Object:
+        return locks_of(self.here.found(LOGICAL_CLUSTERS, HERE, "cluster"))
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with cell(tmp_path) as here:
+        await here.cluster(THERE)
+        await here.cluster(HERE)
+        for export, plural in (("one", "circles"), ("two", "squares")):
+            await here.export(THERE, export, crd(plural, GROUP))
+        yield Scene(here)
+
+
+async def _one_of(first: Batch, second: Batch) -> None:
+    await first.submit()
+    with pytest.raises((Refused, Conflict, Exists)):
+        await second.submit()
+
+
+async def test_of_two_new_bindings_of_a_resource_one_is_written(scene: Scene) -> None:
+    await scene.here.export(THERE, "other", crd("circles", GROUP), prefix="other")
+    await scene.here.bind(HERE, THERE, "one")
+    await scene.here.bind(HERE, THERE, "other")
+    await _one_of(scene.bind("one"), scene.bind("other"))
+    assert scene.locks() == {f"circles.{GROUP}": {"n": "one"}}
+
+
+async def test_of_a_new_binding_and_a_new_definition_one_is_written_in_either_order(scene: Scene) -> None:
+    await scene.here.put(CRDS, HERE, crd("circles", GROUP))
+    await scene.here.bind(HERE, THERE, "one")
+    await _one_of(scene.bind("one"), scene.define("circles"))
+    await scene.here.delete(API_BINDINGS, HERE, "one")
+    await scene.here.bind(HERE, THERE, "two")
+    await scene.here.put(CRDS, HERE, crd("squares", GROUP))
+    await _one_of(scene.define("squares"), scene.bind("two"))
+
+
+async def test_of_two_upgrades_to_one_name_one_is_written(scene: Scene) -> None:
+    """Neither takes a new lock, so that only what they saw of each other can tell."""
+    for name in ("one", "two"):
+        await scene.here.bind(HERE, THERE, name)
+    await scene.here.settle()
+    await scene.upgrade("one", "circles", shortNames=["round"])
+    await scene.upgrade("two", "squares", shortNames=["round"])
+    await _one_of(scene.bind("one"), scene.bind("two"))
+
+
+async def test_of_an_upgrade_and_a_definition_that_changes_its_names_one_is_written(scene: Scene) -> None:
+    await scene.here.bind(HERE, THERE, "one")
+    await scene.here.put(CRDS, HERE, crd("squares", GROUP))
+    await scene.here.settle()
+    await scene.upgrade("one", "circles", shortNames=["round"])
+    await scene.rename("squares", "round")
+    await _one_of(scene.define("squares"), scene.bind("one"))
+    await scene.here.settle()
+    assert scene.here.found(CRDS, HERE, f"squares.{GROUP}")["status"]["acceptedNames"]["shortNames"] == ["round"]
+
+
+async def test_the_same_two_in_the_other_order(scene: Scene) -> None:
+    await scene.here.bind(HERE, THERE, "one")
+    await scene.here.put(CRDS, HERE, crd("squares", GROUP))
+    await scene.here.settle()
+    await scene.upgrade("one", "circles", shortNames=["round"])
+    await scene.rename("squares", "round")
+    await _one_of(scene.bind("one"), scene.define("squares"))
+
+
+async def test_an_upgrade_does_not_take_the_names_of_a_definition_that_came_meanwhile(scene: Scene) -> None:
+    """When it was planned there was nobody whose revision could be guarded, but the lock that the definition took."""
+    await scene.here.bind(HERE, THERE, "one")
+    await scene.here.settle()
+    await scene.upgrade("one", "circles", shortNames=["squares"])
+    planned = scene.bind("one")
+    await scene.here.put(CRDS, HERE, crd("squares", GROUP))
+    await _one_of(scene.define("squares"), planned)
+
+
+async def test_a_definition_does_not_take_the_names_of_a_binding_that_came_meanwhile(scene: Scene) -> None:
+    await scene.here.put(CRDS, HERE, crd("squares", GROUP))
+    await scene.here.settle()
+    await scene.rename("squares", "circles")
+    planned = scene.define("squares")
+    await scene.here.bind(HERE, THERE, "one")
+    await _one_of(scene.bind("one"), planned)
+
+
+async def test_of_two_definitions_that_change_to_one_name_one_is_written(scene: Scene) -> None:
+    for plural in ("squares", "rings"):
+        await scene.here.put(CRDS, HERE, crd(plural, GROUP))
+    await scene.here.settle()
+    for plural in ("squares", "rings"):
+        await scene.rename(plural, "round")
+    await _one_of(scene.define("squares"), scene.define("rings"))
+
+
+async def test_two_clusters_that_bind_a_schema_first_at_one_time_share_one_row(scene: Scene) -> None:
+    await scene.here.cluster("other")
+    for cluster in (HERE, "other"):
+        await scene.here.bind(cluster, THERE, "one")
+    await scene.here.settle(at_once=4)
+    found = [scene.here.found(API_BINDINGS, cluster, "one") for cluster in (HERE, "other")]
+    assert [bound(each) for each in found] == [["circles"]] * 2
+    assert scene.here.catalog(HERE) is scene.here.catalog("other")
+
+
+async def test_a_binding_that_is_right_is_written_once(scene: Scene) -> None:
+    await scene.here.bind(HERE, THERE, "one")
+    await scene.here.settle()
+    revision = scene.here.found(API_BINDINGS, HERE, "one")["metadata"]["resourceVersion"]
+    await scene.here.change(API_EXPORTS, THERE, "one", metadata=_touched(scene.here))
+    await scene.here.settle()
+    assert scene.here.found(API_BINDINGS, HERE, "one")["metadata"]["resourceVersion"] == revision
+
+
+def _touched(here: Cell) -> Object:
+    metadata = here.found(API_EXPORTS, THERE, "one")["metadata"]
+    return {**metadata, "annotations": {**metadata["annotations"], "touched": "yes"}}
+
+
+async def test_an_identity_that_comes_binds_and_one_that_changes_binds_anew(scene: Scene) -> None:
+    await scene.here.change(API_EXPORTS, THERE, "one", status={})
+    await scene.here.bind(HERE, THERE, "one")
+    await scene.here.settle()
+    waiting = scene.here.found(API_BINDINGS, HERE, "one")["status"]
+    said = {each["type"]: each for each in waiting["conditions"]}["APIExportValid"]
+    assert (waiting["phase"], said["reason"], said["severity"]) == ("Binding", "MissingIdentityHash", "Warning")
+    for identity in ("a" * 64, "b" * 64):
+        await scene.here.change(API_EXPORTS, THERE, "one", status={"identityHash": identity})
+        await scene.here.settle()
+        (item,) = scene.here.found(API_BINDINGS, HERE, "one")["status"]["boundResources"]
+        assert item["schema"]["identityHash"] == identity
+
+
+async def test_without_a_logical_cluster_a_binding_says_so(scene: Scene) -> None:
+    await scene.here.bind("nowhere", THERE, "one")
+    await scene.here.settle()
+    status = scene.here.found(API_BINDINGS, "nowhere", "one")["status"]
+    said = {each["type"]: each["reason"] for each in status["conditions"]}
+    assert said == {"Ready": "LogicalClusterNotFound", "InitialBindingCompleted": "LogicalClusterNotFound"}
+
+
+async def test_an_object_planned_before_the_end_of_its_binding_is_not_left_behind(scene: Scene) -> None:
+    here, wide = scene.here, crd("rings", GROUP)
+    wide["spec"]["scope"] = "Cluster"
+    await here.export(THERE, "wide", wide)
+    await here.bind(HERE, THERE, "wide")
+    await here.settle()
+    kind = here.catalog(HERE).find(GROUP, "v1", "rings")
+    assert kind is not None
+    here.admit(BoundLifecycle(here.core.catalogs))
+
+    def planned(name: str) -> Batch:
+        batch = here.loopback.batch()
+        batch.create(Target(kind, HERE, "", name), an_object(schema_of(wide), name), whole=False)
+        return batch
+
+    await planned("early").submit()
+    late = planned("late")
+    await here.delete(API_BINDINGS, HERE, "wide")
+    with pytest.raises(MethodNotAllowed):
+        planned("later")
+    await here.settle()
+    with pytest.raises(NotFound):
+        planned("latest")
+    with pytest.raises(Refused):
+        await late.submit()
+    assert list(here.loopback.each(Scope(kind.type))) == []

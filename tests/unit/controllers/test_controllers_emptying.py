@@ -1,0 +1,43 @@
+"""A cluster with much of many types is emptied in submits of a bounded size, so that others' writes get between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.controllers.logicalclusters import BATCH, LogicalClusterDeletion
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import encode
+from atoll.machinery.meta.types import CONFIG_MAPS, LOGICAL_CLUSTERS, SECRETS, SERVICE_ACCOUNTS
+from atoll.machinery.storage.contract import Put
+from harness.cell import cell
+
+COUNT = 300
+TYPES = [CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS]
+
+
+async def test_one_submit_removes_no_more_than_a_batch_of_all_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cell(tmp_path) as here:
+        await here.cluster("old")
+        for type in TYPES:
+            names = [f"o{number}" for number in range(COUNT)]
+            rows = [(ObjectKey(type, "old", "default", name), *encode({"metadata": {"name": name}})) for name in names]
+            await here.store.submit([Put(key, value, hole, 0) for key, value, hole in rows])
+        submit, removed = here.store.submit, list[int]()
+
+        async def counted(*args: Any, **options: Any) -> Sequence[int]:
+            counts = await submit(*args, **options)
+            removed.append(sum(counts))
+            return counts
+
+        monkeypatch.setattr(here.store, "submit", counted)
+        going = LogicalClusterDeletion(here.loopback, here.kind(LOGICAL_CLUSTERS), here.facts.identities.workspaces)
+        remaining = await going._clear("old", TYPES)
+        assert remaining.is_empty
+        assert sum(removed) == COUNT * len(TYPES)
+        assert max(removed) <= BATCH

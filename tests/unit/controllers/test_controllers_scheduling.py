@@ -1,0 +1,97 @@
+"""Workspaces whose bindings meet somebody else's write between plan and submit are made, and made right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from atoll.controllers.definitions import target_of
+from atoll.machinery.apiserver.loopback import Batch
+from atoll.machinery.kcp import boundcrds
+from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
+from atoll.machinery.storage.contract import Scope
+from harness.api import TIMEOUT_S
+from harness.cell import bound
+from harness.exports import export, resource_of, schema
+from harness.inprocess import InsideShard, shard_inside
+
+SQUARES, CIRCLES = schema("squares"), schema("circles")
+
+
+@pytest.fixture
+async def shard(tmp_path: Path) -> AsyncIterator[InsideShard]:
+    async with shard_inside(tmp_path) as made:
+        for each in (SQUARES, CIRCLES):
+            await made.loopback.create(made.target(API_RESOURCE_SCHEMAS, ROOT, "", each["metadata"]["name"]), each)
+        await made.loopback.create(made.target(API_EXPORTS, ROOT, "", "shapes"), export("shapes", SQUARES))
+        spec = {"extend": {"with": [{"name": "universal", "path": "root"}]},
+                "defaultAPIBindings": [{"path": "root", "export": "shapes"}]}  # fmt: skip
+        kind = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType"}
+        target = made.target(made.app.identities.workspace_types, ROOT, "", "shaped")
+        await made.loopback.create(target, {**kind, "metadata": {"name": "shaped"}, "spec": spec})
+        await made.settled()
+        yield made
+
+
+async def made_during(
+    shard: InsideShard, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Awaitable[None]]
+) -> Object:
+    """The default binding of a workspace, whose batch finds that something was written first."""
+    submit, met = Batch.submit, list[bool]()
+
+    async def late(batch: Batch) -> Sequence[int]:
+        if batch.manager == "kcp-workspace" and not met:
+            met.append(True)
+            await meanwhile()
+        return await submit(batch)
+
+    monkeypatch.setattr(Batch, "submit", late)
+    cluster = await shard.workspace("late", type={"name": "shaped", "path": "root"})
+    assert met
+    return default_binding(shard, cluster)
+
+
+def default_binding(shard: InsideShard, cluster: str) -> Object:
+    found = shard.loopback.each(Scope(API_BINDINGS, cluster))
+    return next(each for each in found if each["spec"]["reference"]["export"]["name"] == "shapes")
+
+
+async def test_a_bound_definition_that_changed_keeps_no_workspace_from_being_made(
+    shard: InsideShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shard.workspace("first", type={"name": "shaped", "path": "root"})
+    made = shard.loopback.get(API_RESOURCE_SCHEMAS, ROOT, "", SQUARES["metadata"]["name"])
+    assert made is not None
+    uid = made["metadata"]["uid"]
+
+    async def through_another() -> None:
+        crd = shard.loopback.get(CRDS, SYSTEM_BOUND_CRDS, "", uid)
+        assert crd is not None
+        await shard.loopback.update(target_of(uid), boundcrds.kept_for(crd, "another"), whole=True)
+
+    binding = await made_during(shard, monkeypatch, through_another)
+    assert binding["status"]["phase"] == "Bound"
+
+
+async def test_an_export_that_changed_is_bound_as_it_is_now(
+    shard: InsideShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await shard.workspace("first", type={"name": "shaped", "path": "root"})
+
+    async def more() -> None:
+        old = shard.loopback.get(API_EXPORTS, ROOT, "", "shapes")
+        assert old is not None
+        spec = {**old["spec"], "resources": [resource_of(SQUARES), resource_of(CIRCLES)]}
+        await shard.loopback.update(shard.target(API_EXPORTS, ROOT, "", "shapes"), {**old, "spec": spec})
+        # Its consumers have been looked at before the workspace lands.
+        async with asyncio.timeout(TIMEOUT_S):
+            while bound(default_binding(shard, first)) != ["squares", "circles"]:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.001)
+
+    binding = await made_during(shard, monkeypatch, more)
+    assert bound(binding) == ["squares", "circles"]

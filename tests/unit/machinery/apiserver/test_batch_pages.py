@@ -1,0 +1,64 @@
+"""What a batch shows of a scope page by page, its own writes among what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.apiserver.loopback import Batch, Target
+from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.meta.types import CLUSTER_ROLES
+from atoll.machinery.storage.contract import Position, Scope
+from atoll.machinery.storage.pages import behind
+from harness.cell import Cell, cell
+
+HOME = "home"
+STORED = ["b", "d", "f", "h", "j"]
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Cell]:
+    async with cell(tmp_path) as made:
+        await made.cluster(HOME)
+        for name in STORED:
+            await made.put(CLUSTER_ROLES, HOME, role(name))
+        yield made
+
+
+def role(name: str) -> dict[str, object]:
+    return {"metadata": {"name": name}, "rules": []}
+
+
+def target(here: Cell, name: str) -> Target:
+    return Target(here.kind(CLUSTER_ROLES), HOME, "", name)
+
+
+def pages(batch: Batch, limit: int) -> list[list[str]]:
+    """The names of each page until one is not full."""
+    found: list[list[str]] = []
+    after: Position | None = None
+    while not found or len(found[-1]) == limit:
+        page = batch.scan(Scope(CLUSTER_ROLES, HOME), after, limit)
+        found.append([record.key.name for record in page])
+        after = behind(page[-1].key) if page else after
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 500])
+async def test_pages_of_a_batch_show_each_object_once_and_leave_none_out(here: Cell, limit: int) -> None:
+    batch = here.loopback.batch()
+    for name in ("a", "e", "z"):
+        batch.create(target(here, name), role(name))
+    for name in ("b", "d"):
+        batch.delete(target(here, name), DeleteOptions())
+    found = pages(batch, limit)
+    assert [name for page in found for name in page] == ["a", "e", "f", "h", "j", "z"]
+    assert all(len(page) == limit for page in found[:-1])
+
+
+async def test_what_a_batch_deletes_makes_no_page_short(here: Cell) -> None:
+    batch = here.loopback.batch()
+    batch.delete(target(here, "b"), DeleteOptions())
+    assert pages(batch, 2) == [["d", "f"], ["h", "j"], []]

@@ -1,0 +1,164 @@
+"""Planning a binding: what it binds, what it keeps, and what its conditions say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from atoll.machinery.kcp import bindings
+from atoll.machinery.kcp.bindings import Around, BoundResource, Export, Settled, read_export, settle
+from atoll.machinery.kcp.conflicts import Holder, Names
+from atoll.machinery.kcp.locks import Lock
+from atoll.machinery.meta.objects import Object
+from harness.api import crd
+from harness.exports import binding, export, resource_of, schema_of
+
+GROUP, NOW, LATER = "shapes.example.com", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+CIRCLES = BoundResource(GROUP, "circles", "s1.circles", "u1", "v1", Names("circles", "circle", (), "Circle", "Circles"))
+SQUARES = BoundResource(GROUP, "squares", "s1.squares", "u2", "v1", Names("squares", "square", (), "Square", "Squares"))
+EXPORT = Export("provider", "shapes", "i" * 64, (CIRCLES, SQUARES))
+
+
+def around(locks: dict[str, Lock] | None = None, holders: Sequence[Holder] = (), lost: Sequence[str] = ()) -> Around:
+    return Around(locks or {}, lambda groups: holders, lambda uid: uid not in lost)
+
+
+def bound(status: Object | None = None) -> Object:
+    made = binding("root:provider", "shapes")
+    return {**made, "status": status} if status is not None else made
+
+
+def conditions(settled: Settled) -> dict[str, Any]:
+    return {each["type"]: each for each in settled.status["conditions"]}
+
+
+def test_all_that_is_free_is_bound_in_one_plan() -> None:
+    settled = settle(bound(), EXPORT, around(), NOW)
+    assert settled.status["phase"] == "Bound"
+    assert settled.status["apiExportClusterName"] == "provider"
+    assert settled.status["boundResources"][0] == {
+        "group": GROUP, "resource": "circles", "storageVersions": ["v1"],
+        "schema": {"name": "s1.circles", "UID": "u1", "identityHash": "i" * 64},
+    }  # fmt: skip
+    assert settled.locks == {f"circles.{GROUP}": Lock("shapes"), f"squares.{GROUP}": Lock("shapes")}
+    assert {type: each["status"] for type, each in conditions(settled).items()} == {
+        "Ready": "True", "APIExportValid": "True", "BindingUpToDate": "True", "InitialBindingCompleted": "True",
+        "PermissionClaimsValid": "True", "PermissionClaimsApplied": "True",
+    }  # fmt: skip
+    assert settled.status["conditions"][0]["type"] == "Ready"
+
+
+def test_a_binding_that_is_right_is_planned_as_it_stands() -> None:
+    first = settle(bound(), EXPORT, around(), NOW)
+    again = settle(bound(first.status), EXPORT, around(dict(first.locks)), LATER)
+    assert again.status == first.status
+    assert again.locks == first.locks
+
+
+def test_a_right_binding_asks_nobody_who_holds_names() -> None:
+    first = settle(bound(), EXPORT, around(), NOW)
+
+    def asked(groups: object) -> Sequence[Holder]:
+        raise AssertionError("asked")
+
+    settle(bound(first.status), EXPORT, Around(first.locks, asked, lambda uid: True), NOW)
+
+
+def test_claims_are_announced_and_what_their_controller_wrote_is_kept() -> None:
+    claim = {"group": "", "resource": "configmaps", "verbs": ["*"]}
+    claimed = replace(EXPORT, claims=(claim,))
+    settled = settle(bound(), claimed, around(), NOW)
+    assert settled.status["exportPermissionClaims"] == [claim]
+    assert "PermissionClaimsApplied" not in conditions(settled)
+    theirs = {"type": "PermissionClaimsApplied", "status": "True", "lastTransitionTime": NOW}
+    status = {**settled.status, "appliedPermissionClaims": [claim]}
+    status["conditions"] = [*status["conditions"], theirs]
+    again = settle(bound(status), claimed, around(), LATER).status
+    assert again["appliedPermissionClaims"] == [claim]
+    assert theirs in again["conditions"]
+
+
+def test_before_it_was_bound_a_conflict_keeps_it_from_being_ready() -> None:
+    settled = settle(bound(), EXPORT, around({f"circles.{GROUP}": Lock("other")}), NOW)
+    assert settled.status["phase"] == "Binding"
+    assert [each["resource"] for each in settled.status["boundResources"]] == ["squares"]
+    told = ("Ready", "InitialBindingCompleted", "BindingUpToDate")
+    assert {conditions(settled)[type]["reason"] for type in told} == {"NamingConflicts"}
+    assert settled.locks[f"circles.{GROUP}"] == Lock("other")
+
+
+def test_afterwards_it_only_says_that_it_is_not_up_to_date() -> None:
+    first = settle(bound(), replace(EXPORT, resources=(CIRCLES,)), around(), NOW)
+    settled = settle(bound(first.status), EXPORT, around({f"squares.{GROUP}": Lock("other")}), LATER)
+    assert settled.status["phase"] == "Bound"
+    assert conditions(settled)["Ready"]["status"] == "True"
+    assert conditions(settled)["BindingUpToDate"]["reason"] == "NamingConflicts"
+
+
+def test_the_lock_of_a_definition_holds_until_it_runs_out() -> None:
+    for lock, phase in ((Lock(c=True), "Binding"), (Lock(c=True, e=LATER), "Binding"), (Lock(c=True, e=NOW), "Bound")):
+        settled = settle(bound(), EXPORT, around({f"circles.{GROUP}": lock}), NOW)
+        assert settled.status["phase"] == phase
+    assert settled.locks[f"circles.{GROUP}"] == Lock("shapes")
+
+
+def test_several_conflicts_are_all_told() -> None:
+    theirs = Holder('CustomResourceDefinition "x"', GROUP, Names("x", "x", ("circle",), "Square", ""))
+    message = conditions(settle(bound(), EXPORT, around(holders=[theirs]), NOW))["Ready"]["message"]
+    assert message == (
+        '[naming conflict with CustomResourceDefinition "x": spec.names.singular=circle is forbidden, '
+        'naming conflict with CustomResourceDefinition "x": spec.names.kind=Square is forbidden]'
+    )
+
+
+def test_a_resource_moves_on_to_another_schema_and_keeps_the_versions_it_was_stored_in() -> None:
+    first = settle(bound(), EXPORT, around(), NOW)
+    later = replace(CIRCLES, schema="s2.circles", uid="u3", storage_version="v2")
+    settled = settle(bound(first.status), replace(EXPORT, resources=(later,)), around(dict(first.locks)), LATER)
+    circles, squares = settled.status["boundResources"]
+    assert circles["schema"] == {"name": "s2.circles", "UID": "u3", "identityHash": "i" * 64}
+    assert circles["storageVersions"] == ["v1", "v2"]
+    assert squares == first.status["boundResources"][1]
+
+
+def test_another_schema_of_the_same_name_is_no_news_unless_the_bound_one_is_lost() -> None:
+    first = settle(bound(), EXPORT, around(), NOW)
+    anew = replace(EXPORT, resources=(replace(CIRCLES, uid="u9"), SQUARES))
+    assert settle(bound(first.status), anew, around(dict(first.locks)), NOW).status == first.status
+    lost = settle(bound(first.status), anew, around(dict(first.locks), lost=["u1"]), NOW)
+    assert lost.status["boundResources"][0]["schema"]["UID"] == "u9"
+
+
+def test_what_is_bound_stays_without_export_without_schema_and_without_identity() -> None:
+    first = settle(bound(), EXPORT, around(), NOW)
+    for gone, reason in (
+        (bindings.not_found("root:provider", "shapes"), "APIExportNotFound"),
+        (replace(EXPORT, missing=("s3.rings",)), "InternalError"),
+        (replace(EXPORT, identity=""), "MissingIdentityHash"),
+    ):
+        settled = settle(bound(first.status), gone, around(dict(first.locks)), LATER)
+        assert settled.status["boundResources"] == first.status["boundResources"]
+        assert (settled.status["phase"], conditions(settled)["APIExportValid"]["reason"]) == ("Bound", reason)
+        assert settled.locks == first.locks
+
+
+def test_virtual_resources_are_stored_in_no_version() -> None:
+    virtual = replace(EXPORT, resources=(replace(CIRCLES, virtual=True),))
+    (item,) = settle(bound(), virtual, around(), NOW).status["boundResources"]
+    assert item["storageVersions"] == []
+
+
+def test_an_export_is_read_with_what_it_lacks() -> None:
+    circles, squares = schema_of(crd("circles", GROUP)), schema_of(crd("squares", GROUP))
+    circles["metadata"]["uid"] = "u1"
+    obj = export("shapes", circles, squares)
+    obj["spec"]["resources"][0] = resource_of(circles, virtual={"identityHash": "v"})
+    known = {circles["metadata"]["name"]: circles}
+    found = read_export("provider", {**obj, "status": {"identityHash": "i"}}, known.get)
+    assert (found.cluster, found.name, found.identity) == ("provider", "shapes", "i")
+    assert found.missing == (squares["metadata"]["name"],)
+    assert [(each.resource, each.uid, each.virtual, each.names.kind) for each in found.resources] == [
+        ("circles", "u1", True, circles["spec"]["names"]["kind"])
+    ]

@@ -1,0 +1,79 @@
+"""A definition becomes a schema: all that it says is in it, and what a schema cannot say is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from atoll.machinery.kcp.snapshot import NotExportable, resource_schema
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.schema.crd import validate_resource_schema
+from harness.api import crd
+from harness.shared_data import SHARED_DATA, documents
+
+FILES = sorted([*SHARED_DATA.glob("cert-manager/*.yaml"), *SHARED_DATA.glob("gateway-api/*.yaml")])
+
+
+def definitions() -> list[Object]:
+    return [each for path in FILES for each in documents(path) if each["kind"] == "CustomResourceDefinition"]
+
+
+def test_the_real_definitions_are_there() -> None:
+    assert len(definitions()) >= 16
+
+
+@pytest.mark.parametrize("definition", definitions(), ids=lambda each: str(each["metadata"]["name"]))
+def test_a_real_definition_becomes_a_sound_schema_with_all_it_says(definition: Object) -> None:
+    schema = resource_schema(definition, "v1")
+    assert schema["metadata"]["name"] == f"v1.{definition['metadata']['name']}"
+    assert validate_resource_schema(schema) == []
+    spec = definition["spec"]
+    assert schema["spec"]["scope"] == spec["scope"]
+    assert schema["spec"]["names"].items() >= spec["names"].items()
+    for made, version in zip(schema["spec"]["versions"], spec["versions"], strict=True):
+        assert {**made, "schema": {"openAPIV3Schema": made["schema"]}} == version
+
+
+def test_what_kubernetes_would_default_is_filled_in() -> None:
+    definition = crd("circles", names={"plural": "circles", "kind": "Circle"})
+    assert resource_schema(definition, "v1")["spec"]["names"] == {
+        "plural": "circles", "singular": "circle", "kind": "Circle", "listKind": "CircleList",
+    }  # fmt: skip
+
+
+def test_the_core_group_is_named_in_full_and_the_approval_comes_along() -> None:
+    definition = crd("pods", group="")
+    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved", "other": "x"}
+    schema = resource_schema(definition, "v1")
+    assert schema["metadata"] == {
+        "name": "v1.pods.core", "annotations": {"api-approved.kubernetes.io": "unapproved"},
+    }  # fmt: skip
+
+
+def test_conversion_is_said_where_there_are_several_versions_or_a_webhook() -> None:
+    definition = crd("circles")
+    assert "conversion" not in resource_schema(definition, "v1")["spec"]
+    several = copy.deepcopy(definition)
+    several["spec"]["versions"].append({**several["spec"]["versions"][0], "name": "v2", "storage": False})
+    assert resource_schema(several, "v1")["spec"]["conversion"] == {"strategy": "None"}
+    hook = {"clientConfig": {"url": "https://a.example.com", "caBundle": "YQ=="}, "conversionReviewVersions": ["v1"]}
+    several["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
+    assert resource_schema(several, "v1")["spec"]["conversion"] == {"strategy": "Webhook", "webhook": hook}
+    hook["clientConfig"] = {"service": {"name": "a", "namespace": "b"}}
+    with pytest.raises(NotExportable, match="service of a cluster"):
+        resource_schema(several, "v1")
+
+
+@pytest.mark.parametrize("prefix", ["", "V1", "1", "v1.", "v1-", "a b"])
+def test_a_prefix_that_no_schema_may_have_is_refused(prefix: str) -> None:
+    with pytest.raises(NotExportable):
+        resource_schema(crd("circles"), prefix)
+
+
+@pytest.mark.parametrize("given", [
+    {}, {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1"},
+])  # fmt: skip
+def test_what_is_no_definition_is_refused(given: Object) -> None:
+    with pytest.raises(NotExportable):
+        resource_schema(given, "v1")

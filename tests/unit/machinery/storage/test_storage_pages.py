@@ -1,0 +1,39 @@
+"""A scope is read to its end, whatever its size is to that of a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.types import CONFIG_MAPS
+from atoll.machinery.storage.contract import Position, Record, Scope
+from atoll.machinery.storage.pages import PAGE, behind, each_record, each_revision
+
+SCOPE = Scope(CONFIG_MAPS, "home")
+
+
+class Rows:
+    """So many rows, which count how often they are asked."""
+
+    def __init__(self, number: int) -> None:
+        self.keys = [ObjectKey(CONFIG_MAPS, "home", f"n{at % 3}", f"{at:05}") for at in range(number)]
+        self.keys.sort()
+        self.asked = 0
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        self.asked += 1
+        left = [key for key in self.keys if after is None or behind(key) > after]
+        return [Record(key, 1, b"{}") for key in left[:limit]]
+
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        return [(record.key, record.revision) for record in self.scan(scope, after, limit)]
+
+
+@pytest.mark.parametrize(
+    ("number", "pages"), [(0, 1), (1, 1), (PAGE - 1, 1), (PAGE, 2), (PAGE + 1, 2), (2 * PAGE + 1, 3)]
+)
+def test_every_row_comes_once_and_in_order(number: int, pages: int) -> None:
+    rows = Rows(number)
+    assert [record.key for record in each_record(rows, SCOPE)] == rows.keys
+    assert rows.asked == pages
+    assert [key for key, _ in each_revision(rows, SCOPE)] == rows.keys

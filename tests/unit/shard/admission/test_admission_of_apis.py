@@ -1,0 +1,61 @@
+"""Admission of APIExports and APIBindings, where a plug-in guards what RBAC happens to guard as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.call import Call
+from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.status import Forbidden
+from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
+from atoll.shard.admission.apiexports import ApiExports
+from atoll.shard.kinds import system_kinds
+from harness.rbac_snapshot import FakeStore
+
+Object = dict[str, Any]
+TENANT, SYSTEM = User("alice", (AUTHENTICATED,)), User("loopback", (MASTERS,))
+KINDS: dict[str, Kind] = {kind.version: kind for kind in system_kinds() if kind.kind == "APIExport"}
+VERSIONS = sorted(KINDS)
+
+
+def export(version: str, identity: str = "") -> Object:
+    status = {"identityHash": identity} if identity else {}
+    return {
+        "apiVersion": f"apis.kcp.io/{version}", "kind": "APIExport", "metadata": {"name": "a"}, "spec": {},
+        "status": status,
+    }  # fmt: skip
+
+
+def judge(version: str, user: User, before: str, now: str, *, whole: bool = False) -> None:
+    kind = KINDS[version]
+    target = f"/apis/apis.kcp.io/{version}/apiexports/a/status".encode()
+    call = Call(info=parse("PUT", target), user=user, cluster="here", kind=kind, whole=whole)
+    review = Review(
+        call=call, operation="update", obj=export(version, now), old=export(version, before), view=FakeStore(),
+        subresource="status",
+    )  # fmt: skip
+    ApiExports().validate(review)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_identity_is_told_once_and_by_the_system(version: str) -> None:
+    judge(version, SYSTEM, "", "ab")
+    with pytest.raises(Forbidden, match=r"status\.identityHash: Forbidden: is set by the system"):
+        judge(version, TENANT, "", "ab")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("now", ["cd", ""])
+@pytest.mark.parametrize("user", [SYSTEM, TENANT], ids=["system", "tenant"])
+def test_an_identity_that_is_told_never_changes(version: str, user: User, now: str) -> None:
+    with pytest.raises(Forbidden, match=r"status\.identityHash: Invalid value: .*: field is immutable"):
+        judge(version, user, "ab", now)
+    judge(version, user, "ab", "ab")
+
+
+def test_the_systems_own_builders_bring_whole_objects() -> None:
+    judge("v1alpha2", SYSTEM, "ab", "cd", whole=True)

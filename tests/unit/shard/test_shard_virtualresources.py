@@ -1,0 +1,58 @@
+"""What a request takes along into a view of the shard's own, to which a tenant's endpoint leads."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from atoll.machinery.apiserver.authorization.effective import WARRANT
+from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.pipeline import Route
+from atoll.machinery.apiserver.request import Observer, Request
+from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.status import Forbidden, NotFound
+from atoll.machinery.meta.user import User
+from atoll.machinery.storage.contract import Snapshot
+from atoll.machinery.wire.exchange import Exchange, HttpRequest, Peer
+from atoll.shard.virtualresources import ShardObject, VirtualResources
+from atoll.virtualworkspaces.apiexport import acting
+
+CALLER = User("ann", ("team",))
+
+
+class Closed:
+    """A view that lets nobody in, and remembers who came."""
+
+    def __init__(self) -> None:
+        self.came: list[User] = []
+
+    def enter(self, request: Request, snapshot: Snapshot) -> None:
+        self.came.append(request.user)
+
+
+class _Asked:
+    request = HttpRequest("GET", b"/clusters/shop/api/v1/things", {}, b"", Peer("127.0.0.1", 1))
+
+
+def entered(target: bytes) -> Closed:
+    """The view after a request with a warrant was passed on to an endpoint."""
+    view = Closed()
+    shard = ShardObject(ResourceType("core.kcp.io", "shards"), "root")
+    resources = VirtualResources(Catalogs([]), shard, {"closed": view}, cast(Route, None), None)
+    info = parse("GET", _Asked.request.target)
+    request = Request(cast(Exchange, _Asked()), "", info, cast(Observer, None), 0.0, user=acting(CALLER, "shop"))
+    with pytest.raises(Forbidden):
+        resources._enter(request, target, cast(Snapshot, None))
+    return view
+
+
+def test_what_one_view_lends_its_caller_is_not_had_in_another() -> None:
+    (came,) = entered(b"/services/closed/clusters/shop/api/v1/things").came
+    assert (came.name, came.groups) == ("ann", ("team",)) and WARRANT not in came.extra
+
+
+def test_a_view_is_found_below_services_and_nowhere_else() -> None:
+    with pytest.raises(NotFound):
+        entered(b"/clusters/shop/services/closed/clusters/shop/api/v1/things")
