@@ -21,11 +21,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from atoll.controllers.apibindings import ApiBindings
-from atoll.controllers.bindings import BindingDeletion
-from atoll.controllers.customresourcedefinitions import CustomResourceDefinitionController
+from atoll.controllers.bindings.apibindings import ApiBindings
+from atoll.controllers.bindings.locks import Locks
+from atoll.controllers.bindings.unbinding import BindingDeletion
 from atoll.controllers.facts import Facts, Identities
-from atoll.controllers.locks import Locks
+from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourceDefinitionController
 from atoll.machinery.apiserver.admission.chain import Admission, Plugin
 from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.catalogs import Catalogs

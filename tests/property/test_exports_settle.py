@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.apiexports import ExportController
-from atoll.controllers.endpointslices import EndpointSliceController
-from atoll.controllers.endpointurls import EndpointUrlController
-from atoll.controllers.extraannotations import ExtraAnnotations
+from atoll.controllers.bindings.extraannotations import ExtraAnnotations
+from atoll.controllers.exports.apiexports import ExportController
+from atoll.controllers.exports.endpointslices import EndpointSliceController
+from atoll.controllers.exports.endpointurls import EndpointUrlController
 from atoll.machinery.apiserver.loopback import Target
 from atoll.machinery.kcp import endpointslices
 from atoll.machinery.kcp.apiexports import EXTRA_PREFIX, extra_annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atoll.controllers.definitions import target_of
+from atoll.controllers.bindings.definitions import target_of
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp import exports
 from atoll.machinery.kcp.apiexports import NoIdentity, SecretReference, identity_of

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import suppress
 
-from atoll.controllers.definitions import BoundCrds
+from atoll.controllers.bindings.definitions import BoundCrds
 from atoll.controllers.facts import Facts
-from atoll.controllers.workspaces import export_for
+from atoll.controllers.tenancy.workspaces import export_for
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.effective import in_scope, is_service_account
 from atoll.machinery.apiserver.call import Call, Reply, View

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import yaml
 from msgspec.structs import replace
 
-from atoll.controllers.logicalclusters import begin_deletion
+from atoll.controllers.tenancy.logicalclusters import begin_deletion
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind, Verdict
 from atoll.machinery.kinds.registry import NATIVE

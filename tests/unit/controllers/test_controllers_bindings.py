@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.apibindings import ApiBindings, BindingKey
-from atoll.controllers.customresourcedefinitions import CustomResourceDefinitionController
+from atoll.controllers.bindings.apibindings import ApiBindings, BindingKey
+from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourceDefinitionController
 from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
 from atoll.machinery.apiserver.loopback import Batch, Target
 from atoll.machinery.meta.names import ObjectKey

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.apibindings import BindingKey
-from atoll.controllers.boundcrds import MIN_AGE_S, BoundCrdCollector, ClusterKey, CrdKey
+from atoll.controllers.bindings.apibindings import BindingKey
+from atoll.controllers.bindings.boundcrds import MIN_AGE_S, BoundCrdCollector, ClusterKey, CrdKey
 from atoll.machinery.kcp import boundcrds
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS
 from atoll.machinery.meta.objects import decode

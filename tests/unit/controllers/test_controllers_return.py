@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from atoll.controllers.apibindings import ApiBindings, BindingKey, ExportKey
-from atoll.controllers.permissionclaims import Binding, PermissionClaimsController
+from atoll.controllers.bindings.apibindings import ApiBindings, BindingKey, ExportKey
+from atoll.controllers.bindings.permissionclaims import Binding, PermissionClaimsController
 from atoll.machinery.kcp import shapes
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import find

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.definitions import target_of
+from atoll.controllers.bindings.definitions import target_of
 from atoll.machinery.apiserver.loopback import Batch
 from atoll.machinery.kcp import boundcrds
 from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS

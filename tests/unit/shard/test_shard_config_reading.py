@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.controllers.logicalclusters import LogicalClusterDeletion
-from atoll.controllers.workspaces import WorkspaceController
+from atoll.controllers.tenancy.logicalclusters import LogicalClusterDeletion
+from atoll.controllers.tenancy.workspaces import WorkspaceController
 from atoll.shard.config import ShardConfig, comma_separated
 from atoll.standalone.start import store_options
 

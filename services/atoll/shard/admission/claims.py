@@ -7,7 +7,7 @@ labels that the others set. Stands for kcp's plug-in apis.kcp.io/PermissionClaim
 
 from __future__ import annotations
 
-from atoll.controllers.claimlabels import ClaimLabels
+from atoll.controllers.bindings.claimlabels import ClaimLabels
 from atoll.machinery.apiserver.admission.chain import Review
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.apibindings import BindingKey
-from atoll.controllers.definitions import target_of
+from atoll.controllers.bindings.apibindings import BindingKey
+from atoll.controllers.bindings.definitions import target_of
 from atoll.machinery.apiserver import boundapis, catalogs, remembered
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import boundcrds

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.endpointslices import exporting_cluster
+from atoll.controllers.exports.endpointslices import exporting_cluster
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback, Target

@@ -13,9 +13,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from atoll.controllers.claimlabels import ClaimLabels
+from atoll.controllers.bindings.claimlabels import ClaimLabels
+from atoll.controllers.bindings.relabelling import Relabelling, labels_of
 from atoll.controllers.facts import Facts
-from atoll.controllers.relabelling import Relabelling, labels_of
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kcp import claimstatus
 from atoll.machinery.kcp.apiexports import export_of

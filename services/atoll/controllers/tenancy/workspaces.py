@@ -12,10 +12,10 @@ from collections.abc import Hashable, Iterable
 import msgspec
 import structlog
 
-from atoll.controllers import workspacedeletion
 from atoll.controllers.announce import Warned, warn
-from atoll.controllers.definitions import BoundCrds
+from atoll.controllers.bindings.definitions import BoundCrds
 from atoll.controllers.facts import Facts
+from atoll.controllers.tenancy import workspacedeletion
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import shapes, workspace

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 
 import msgspec
 
-from atoll.controllers.definitions import BoundCrd, BoundCrds, target_of
+from atoll.controllers.bindings.definitions import BoundCrd, BoundCrds, target_of
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback
 from atoll.machinery.apiserver.options import DeleteOptions

@@ -13,9 +13,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from atoll.controllers.definitions import BoundCrds
+from atoll.controllers.bindings.definitions import BoundCrds
+from atoll.controllers.bindings.heldnames import HeldNames
 from atoll.controllers.facts import Facts
-from atoll.controllers.heldnames import HeldNames
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp import bindings, boundcrds, shapes

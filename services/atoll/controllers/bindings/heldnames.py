@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from atoll.controllers.definitions import BoundCrds
+from atoll.controllers.bindings.definitions import BoundCrds
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Batch
 from atoll.machinery.apiserver.remembered import Remembered

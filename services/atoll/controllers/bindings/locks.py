@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterable, Iterator
 
-from atoll.controllers.heldnames import MAX_KNOWN, accepted
+from atoll.controllers.bindings.heldnames import MAX_KNOWN, accepted
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.apiserver.remembered import Remembered

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers import workspacedeletion
 from atoll.controllers.content import Remaining, ask_held
+from atoll.controllers.tenancy import workspacedeletion
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import shapes

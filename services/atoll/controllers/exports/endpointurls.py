@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.endpointslices import every_slice, exporting_cluster, path_of, slices_of
+from atoll.controllers.exports.endpointslices import every_slice, exporting_cluster, path_of, slices_of
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback, Target

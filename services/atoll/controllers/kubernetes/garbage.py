@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 
 import msgspec
 
-from atoll.controllers.strayowners import report, stands_elsewhere
+from atoll.controllers.kubernetes.strayowners import report, stands_elsewhere
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.apiserver.rest.delete import FOREGROUND, ORPHAN

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from atoll.controllers.claimlabels import ClaimLabels
+from atoll.controllers.bindings.claimlabels import ClaimLabels
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kinds.kind import Kind
