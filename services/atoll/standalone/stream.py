@@ -7,7 +7,6 @@ given a moment to reach the stream; what does not is published after the next st
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from types import TracebackType
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
+from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published import PublishedLog
 from atoll.machinery.stream.connection import Access, TooOld
@@ -52,9 +52,7 @@ class Streaming:
         if self._publisher is not None and self._publisher.lag().connected:
             await self._publisher.drain(DRAIN_S)
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await stop(self._task)
         if self._server is not None:
             await self._server.stop()
 
