@@ -69,11 +69,12 @@ async def clear(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
     await ask_held(loopback, scope, remaining)
 
 
-def _delete(batch: Batch, target: Target, obj: Object) -> None:
+def delete(batch: Batch, target: Target, obj: Object) -> None:
+    """How the deletion of most objects begins."""
     batch.delete(target, DeleteOptions(policy="Background"))
 
 
-async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin: Begin = _delete) -> None:
+async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin: Begin = delete) -> None:
     """Ask what finalizers hold to go, once each, and note it. `begin` adds the start of a deletion to a batch."""
     after: Position | None = None
     seen = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content import Remaining, ask_held
+from atoll.controllers.content import Remaining, ask_held, delete
 from atoll.controllers.tenancy import workspacedeletion
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
@@ -163,10 +163,8 @@ class LogicalClusterDeletion:
         with self._loopback.store.snapshot() as snapshot:
             left = [usage.type for usage in snapshot.usage(cluster) if usage.type in types]
         for type in left:
-            if type == self._workspaces:
-                await ask_held(self._loopback, Scope(type, cluster), remaining, self._begin)
-            else:
-                await ask_held(self._loopback, Scope(type, cluster), remaining)
+            begin = self._begin if type == self._workspaces else delete
+            await ask_held(self._loopback, Scope(type, cluster), remaining, begin)
         return remaining
 
     def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
@@ -178,8 +176,7 @@ class LogicalClusterDeletion:
         with self._loopback.store.snapshot() as snapshot:
             records = snapshot.scan(Scope(API_BINDINGS, cluster))
         for record in records:
-            name = decode(record.value)["metadata"]["name"]
-            await self._loopback.delete(Target(kind, cluster, "", name), _UNBOUND)
+            await self._loopback.delete(Target(kind, cluster, "", record.key.name), _UNBOUND)
 
     async def _tell(self, cluster: str, obj: Object, remaining: Remaining) -> None:
         condition = Condition(CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
