@@ -7,5 +7,5 @@ bounded: `bench.size(quick, full)`.
 #: In the order of the table of budgets.
 ORDER = (
     "start", "idle", "memory", "get", "create", "apply", "list", "watch", "workspace", "initializer", "homes",
-    "deletion", "event", "exportview", "bindings", "definitions", "cel",
+    "deletion", "event", "exportview", "bindings", "definitions", "cel", "replicas", "frontproxy", "bindacross",
 )  # fmt: skip

@@ -106,7 +106,7 @@ def publish_before_commit() -> None:
     def finish(writer: Any, taken: list[Any], batch: Any) -> None:
         hub = writer._hub
         hub.last = batch.changes[-1].revision if batch.changes else hub.last
-        hub._wake_waiting()
+        hub._published.wake()
         _answer(writer, taken, batch)
 
     _commit_late(show, finish)

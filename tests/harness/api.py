@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from email.message import Message
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
-
-from harness.shard import ShardProcess
 
 TIMEOUT_S = 60.0
 #: A connection that was idle for longer is opened anew: the server closes such, after two minutes.
@@ -59,10 +58,22 @@ class Answer(NamedTuple):
         return str(self.json["message"])
 
 
+class Server(Protocol):
+    """Who answers: a shard (`harness.shard`), or a process of a site as one user sees it (`harness.site`)."""
+
+    @property
+    def url(self) -> str: ...
+
+    def token(self, user: str = ...) -> str:
+        """The bearer token of a user."""
+
+    def tls(self) -> ssl.SSLContext: ...
+
+
 class Api:
     """One user's requests to one cluster; `cluster` "" sends paths as they are."""
 
-    def __init__(self, shard: ShardProcess, cluster: str = "", user: str = "kcp-admin", token: str = "") -> None:
+    def __init__(self, shard: Server, cluster: str = "", user: str = "kcp-admin", token: str = "") -> None:
         self.shard, self.cluster = shard, cluster
         self.token = token or (shard.token(user) if user else "")
         self.prefix = f"/clusters/{cluster}" if cluster else ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from atoll.machinery.apiserver.core import Core
 from atoll.machinery.apiserver.egress import Egress, policy
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.apiserver.pathindex import PathIndex
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp import shapes
 from atoll.machinery.kcp.logicalcluster import Facts as ClusterFacts
@@ -46,10 +47,9 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
-from atoll.machinery.storage.contract import Delete, StoreError
+from atoll.machinery.storage.contract import Delete, LogEntry, StoreError
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.shard.kinds import system_kinds
-from atoll.shard.paths import PathIndex
 from harness.exports import binding, export, schema_of
 from harness.stores import store_options
 
@@ -155,6 +155,13 @@ class Cell:
                     if controller.watches(entry.key.type):
                         self._waiting.update(((number, key), None) for key in controller.keys(entry))
 
+    def told(self, entry: LogEntry) -> None:
+        """Ask the controllers for the keys of what arrived from another shard."""
+        for number, controller in enumerate(self.controllers):
+            if getattr(controller, "watches_there", _nothing)(entry.key.type):
+                keys: Iterable[Hashable] = controller.keys_there(entry)  # type: ignore[attr-defined]
+                self._waiting.update(((number, key), None) for key in keys)
+
     async def turn(self, at_once: int = 1) -> bool:
         """Reconcile some keys together; whether there were any. What meets somebody else's write comes again."""
         self.take_log()
@@ -182,6 +189,10 @@ class Cell:
         except (StoreError, Conflict, NotFound):
             return True
         return again_s is not None and again_s < 1
+
+
+def _nothing(type: ResourceType) -> bool:
+    return False
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import Object
+from atoll.replication.peers import Peers
 from atoll.shard.app import ShardApp
 from atoll.shard.config import ShardConfig
 from atoll.shard.identity import load
@@ -57,12 +58,13 @@ class InsideShard:
 
 
 @contextlib.asynccontextmanager
-async def shard_inside(directory: Path) -> AsyncIterator[InsideShard]:
-    """A new shard in a directory of its own; its controllers end with the context."""
+async def shard_inside(directory: Path, peers: Peers | None = None) -> AsyncIterator[InsideShard]:
+    """A new shard in a directory of its own; its controllers end with the context, and call others by `peers`."""
     root = directory / "inside"
     config = ShardConfig(root_directory=str(root), allow_any_filesystem=True)
     store = prepare(config)
     app = ShardApp(config, store, load(config, ["localhost"]), "https://127.0.0.1:6443")
+    app.peers = peers
     await app.bootstrap()
     manager = app.manager(store)
     running = asyncio.create_task(manager.run())

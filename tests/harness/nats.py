@@ -81,6 +81,17 @@ class NatsServer:
         """Only while stopped."""
         shutil.rmtree(self.directory / "store")
 
+    def keep_store(self) -> Path:
+        """A copy of the store as it is. Only while stopped."""
+        copy = self.directory / "store-copy"
+        shutil.copytree(self.directory / "store", copy)
+        return copy
+
+    def bring_back(self, copy: Path) -> None:
+        """Put a copy in the store's place. Only while stopped."""
+        self.delete_store()
+        copy.rename(self.directory / "store")
+
     def blocks(self, stream: str) -> list[Path]:
         return sorted((self.directory / "store").glob(f"jetstream/*/streams/{stream}/msgs/*.blk"))
 

@@ -30,6 +30,9 @@ TYPES = {
 }
 
 
+_SINGLETON = {"name": "cluster"}
+
+
 class FakeStore:
     """Objects by key. It is itself the snapshot of its present state; `reads` counts what was asked of it."""
 
@@ -38,6 +41,7 @@ class FakeStore:
         self.records: dict[ObjectKey, Record] = {}
         self.lasts: dict[tuple[ResourceType, str], int] = {}
         self.reads: Counter[str] = Counter()
+        self.there = Published()
 
     def put(self, cluster: str, obj: Object) -> Object:
         """Write an object of one of TYPES (by its kind) into a cluster."""
@@ -78,7 +82,8 @@ class FakeStore:
         return self.lasts.get((type, cluster), 0)
 
     def gate(self, cluster: str) -> Gate:
-        return Gate(GateState.OPEN, 1)
+        stands = self.revision_of(self._key(cluster, "LogicalCluster", _SINGLETON))
+        return Gate(GateState.OPEN, 1) if stands or not self.there.shard_of(cluster) else Gate()
 
     def usage(self, cluster: str) -> list[Usage]:
         return []
@@ -102,6 +107,53 @@ class FakeStore:
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0
     ) -> list[ObjectKey]:
         return []
+
+
+class Published:
+    """What other shards published to a FakeStore: clusters of theirs by shard, and rows as `put` writes them."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, str] = {}
+        self._rows: FakeStore | None = None
+        self.count = 0
+
+    @property
+    def rows(self) -> FakeStore:
+        if self._rows is None:
+            self._rows = FakeStore()
+            self._rows.revision = 1000
+        return self._rows
+
+    @property
+    def empty(self) -> bool:
+        return not self._routes
+
+    def route(self, cluster: str, shard: str) -> None:
+        self._routes[cluster] = shard
+        self.count += 1
+
+    def put(self, cluster: str, obj: Object) -> None:
+        self.rows.put(cluster, obj)
+        self.count += 1
+
+    def delete(self, cluster: str, kind: str, name: str) -> None:
+        self.rows.delete(cluster, kind, name)
+        self.count += 1
+
+    def shard_of(self, cluster: str) -> str:
+        return self._routes.get(cluster, "")
+
+    def get(self, key: ObjectKey) -> Record | None:
+        return self.rows.get(key) if key.cluster in self._routes else None
+
+    def revision_of(self, key: ObjectKey) -> int:
+        return self.rows.revision_of(key) if key.cluster in self._routes else 0
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        return self.rows.last(type, cluster) if not cluster or cluster in self._routes else 0
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        return [each for each in self.rows.scan(scope, after, limit) if each.key.cluster in self._routes]
 
 
 def role(name: str, *rules: Object, namespace: str = "") -> Object:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.meta.objects import Object, encode, encode_json
 from atoll.machinery.storage.clock import Clock
-from atoll.machinery.storage.contract import Delete, Page, Position, Put, Scope, Store
+from atoll.machinery.storage.contract import Delete, Page, Position, Put, Replica, Scope, Store
 from atoll.machinery.storage.options import StoreOptions
 
 CONFIGMAPS = ResourceType("", "configmaps")
@@ -55,6 +55,20 @@ def put(key: ObjectKey, *, expected: int = 0, data: str = "", metadata: Object |
     named = {"name": key.name, "namespace": key.namespace, **(metadata or {})}
     value, hole = encode({"kind": "Thing", "metadata": named, "data": data, **more})
     return Put(key, value, hole, expected)
+
+
+def replica(
+    key: ObjectKey, revision: int, *, origin: str = "east", generation: int = 1, metadata: Object | None = None,
+    **more: Any,
+) -> Replica:  # fmt: skip
+    """What another shard says of a small object."""
+    named = {"name": key.name, "namespace": key.namespace, "resourceVersion": f"{revision:016}", **(metadata or {})}
+    return Replica(origin, key, encode_json({"kind": "Thing", "metadata": named, **more}), revision, generation)
+
+
+def gone(key: ObjectKey, revision: int, *, origin: str = "east", generation: int = 1) -> Replica:
+    """What another shard says of an object that it deleted."""
+    return Replica(origin, key, b"", revision, generation)
 
 
 def delete(key: ObjectKey, expected: int) -> Delete:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import msgspec
 from nats.aio.msg import Msg
 
-from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.events import Event, Malformed, decode
 from atoll.machinery.stream.log import Log
 from atoll.machinery.stream.pipeline import Limits
@@ -48,12 +49,20 @@ async def publishing(log: Log, nats: NatsServer, options: PublisherOptions = QUI
         await running.stop()
 
 
-async def read_stream(nats: NatsServer, kind: str) -> list[tuple[int, Event]]:
+class Reachable(Protocol):
+    """A server as a shard reaches it, which sees its own streams."""
+
+    shard: str
+
+    async def connect(self) -> Connection: ...
+
+
+async def read_stream(nats: Reachable, kind: str) -> list[tuple[int, Event]]:
     """Every readable message of a stream, with its sequence. Fails on one that is no event."""
     return [(stream_sequence(m.reply), decode(m.subject, m.headers, m.data)) for m in await _read_all(nats, kind)]
 
 
-async def read_events(nats: NatsServer, kind: str) -> list[Event | None]:
+async def read_events(nats: Reachable, kind: str) -> list[Event | None]:
     """Every readable message of a stream; None for one that is no event."""
     return [_event(message) for message in await _read_all(nats, kind)]
 
@@ -65,7 +74,7 @@ def _event(message: Msg) -> Event | None:
         return None
 
 
-async def _read_all(nats: NatsServer, kind: str) -> list[Msg]:
+async def _read_all(nats: Reachable, kind: str) -> list[Msg]:
     connection = await nats.connect()
     reader = Reader(connection, stream_name(kind, nats.shard), "reading")
     found: list[Msg] = []

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+
+from harness.site import SiteProcess
 
 _SERVICES = Path(__file__).parents[2] / "services"
 
@@ -16,3 +20,15 @@ def patched(directory: Path, code: str) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(code)
     return {"PYTHONPATH": f"{folder}:{_SERVICES}"}
+
+
+@contextlib.contextmanager
+def altered(process: SiteProcess, directory: Path, code: str) -> Iterator[None]:
+    """A process of a site, started anew with `code` run before anything else; afterwards it is as it was."""
+    process.environment.update(patched(directory, code))
+    process.restart()
+    try:
+        yield
+    finally:
+        process.environment.clear()
+        process.restart()

@@ -40,7 +40,7 @@ class World:
         self.said: dict[str, str] = {}
         loopback, facts = here.loopback, here.facts
         here.controllers.extend([
-            ExportController(loopback), EndpointSliceController(loopback, facts),
+            ExportController(loopback), EndpointSliceController(loopback, facts, "here"),
             EndpointUrlController(loopback, facts, "here"), ExtraAnnotations(loopback, facts),
         ])  # fmt: skip
 

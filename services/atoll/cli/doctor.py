@@ -24,13 +24,14 @@ from pathlib import Path
 
 import msgspec
 
+from atoll.machinery.process.listening import PORT_FILE
 from atoll.machinery.storage import files
 from atoll.machinery.storage.environment import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.connection import TooOld, check_version
 from atoll.machinery.stream.server import ServerFailed, find_binary
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import PORT_FILE, store_options
+from atoll.standalone.start import store_options
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MIB, GIB = 1 << 20, 1 << 30

@@ -6,17 +6,20 @@ quick and a plug-in does not load the server.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 
 USAGE = """usage: atoll COMMAND [options]
 
-  start     run a shard with an embedded NATS server
-  doctor    check disk, clock, versions and permissions
-  fsck      check a store against itself
-  rotate    add a sealing key and re-seal what is stored
-  version   print the version
+  start         run a shard with an embedded NATS server, or with --shards a whole site
+  shard         run one shard of a site
+  front-proxy   run the one door to all shards of a site
+  cache-server  serve what all shards replicate, over HTTP
+  nats-config   write what a NATS server for several machines is told
+  doctor        check disk, clock, versions and permissions
+  fsck          check a store against itself
+  rotate        add a sealing key and re-seal what is stored
+  version       print the version
 
 Each command explains itself: atoll COMMAND --help
 """
@@ -30,7 +33,8 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command; gives its exit code."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
-        "start": start, "doctor": doctor, "fsck": fsck, "rotate": rotate, "version": version,
+        "start": start, "shard": shard, "front-proxy": front_proxy, "cache-server": cache_server,
+        "nats-config": nats_config, "doctor": doctor, "fsck": fsck, "rotate": rotate, "version": version,
     }  # fmt: skip
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(USAGE)
@@ -44,43 +48,37 @@ def run(arguments: Sequence[str]) -> int:
 
 def start(arguments: Sequence[str]) -> int:
     """`atoll start`."""
-    from atoll.machinery.process import config as settings
-    from atoll.machinery.process import logging
-    from atoll.shard.config import ShardConfig, UnknownGate, feature_gates
+    from atoll.cli import serving
 
-    try:
-        config, only_print = settings.load(ShardConfig, arguments, os.environ, "atoll start")
-        feature_gates(config.feature_gates)
-    except (settings.ConfigError, UnknownGate) as error:
-        return refused(str(error))
-    if only_print:
-        sys.stdout.write(settings.printed(config))
-        return 0
-    logging.configure(config.log_level)
-    return _serve(config)
+    return serving.start(arguments)
 
 
-def _serve(config: object) -> int:
-    import uvloop
+def shard(arguments: Sequence[str]) -> int:
+    """`atoll shard`."""
+    from atoll.cli import serving
 
-    from atoll.machinery.storage.environment import UnknownFormat, WrongShard
-    from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
-    from atoll.machinery.storage.sealing import KeyFileRefused
-    from atoll.shard.config import ShardConfig
-    from atoll.shard.identity import CredentialsRefused
-    from atoll.standalone.start import start as serve
-    from atoll.standalone.workers import WorkerFailed
+    return serving.shard(arguments)
 
-    assert isinstance(config, ShardConfig)
-    refusals = (
-        StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, CredentialsRefused, WorkerFailed,
-        OSError,
-    )  # fmt: skip
-    try:
-        uvloop.run(serve(config))
-    except refusals as error:
-        return refused(str(error))
-    return 0
+
+def cache_server(arguments: Sequence[str]) -> int:
+    """`atoll cache-server`."""
+    from atoll.cli import cacheserver
+
+    return cacheserver.run(arguments)
+
+
+def front_proxy(arguments: Sequence[str]) -> int:
+    """`atoll front-proxy`."""
+    from atoll.cli import front_proxy as command
+
+    return command.run(arguments)
+
+
+def nats_config(arguments: Sequence[str]) -> int:
+    """`atoll nats-config`."""
+    from atoll.cli import nats_config as command
+
+    return command.run(arguments)
 
 
 def doctor(arguments: Sequence[str]) -> int:

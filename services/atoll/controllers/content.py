@@ -6,7 +6,7 @@ counted, so that status can be honest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -19,12 +19,12 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
-from atoll.machinery.storage.contract import Conflict, DeletePrefix, Missing, Position, Refused, Scope
+from atoll.machinery.storage.contract import Conflict, DeletePrefix, Flag, Missing, Position, Record, Refused, Scope
 from atoll.machinery.storage.pages import behind
 
 BATCH, PAGE = 500, 200
 #: Deletions begun in one batch, which holds up the loop while it is planned.
-ASKED_AT_ONCE = 25
+ASKED_AT_ONCE = 10
 #: Objects of one scope looked at in a call; the caller comes again for more.
 MAX_HELD = 2000
 
@@ -51,12 +51,29 @@ class Remaining(msgspec.Struct):
             text += "; Some content in the logical cluster has finalizers remaining: " + ", ".join(held)
         return text
 
-    def note(self, type: ResourceType, obj: Object) -> None:
+    def note(self, type: ResourceType, finalizers: Sequence[str]) -> None:
+        """Count an object and what holds it."""
         # Kubernetes writes the dot for the core group too.
         name = f"{type.resource}.{type.group}"
         self.objects[name] = self.objects.get(name, 0) + 1
-        for finalizer in obj["metadata"].get("finalizers") or []:
+        for finalizer in finalizers:
             self.finalizers[finalizer] = self.finalizers.get(finalizer, 0) + 1
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    finalizers: tuple[str, ...] | None = None
+
+
+class _Held(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+_held = msgspec.json.Decoder(_Held)
+
+
+def finalizers_of(record: Record) -> Sequence[str]:
+    """What holds an object; nothing else of it is decoded."""
+    return _held.decode(record.value).metadata.finalizers or () if record.flags & Flag.FINALIZERS else ()
 
 
 async def clear(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
@@ -84,10 +101,9 @@ async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin
             kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
         asked = []
         for record in records:
-            obj = decode(record.value)
-            remaining.note(scope.type, obj)
-            if not obj["metadata"].get("deletionTimestamp"):
-                asked.append(obj)
+            remaining.note(scope.type, finalizers_of(record))
+            if not record.flags & Flag.DELETING:
+                asked.append(decode(record.value))
         if kind is not None:
             await _ask(loopback, bare(kind) if kind.conversion is not None else kind, asked, begin)
         seen += len(records)

@@ -9,6 +9,7 @@ from atoll.controllers.bindings.extraannotations import ExtraAnnotations
 from atoll.controllers.bindings.locks import Locks
 from atoll.controllers.bindings.permissionclaims import PermissionClaimsController
 from atoll.controllers.bindings.unbinding import BindingDeletion
+from atoll.controllers.calls import Calls
 from atoll.controllers.exports.apiexports import ExportController
 from atoll.controllers.exports.cachedendpoints import CachedEndpoints
 from atoll.controllers.exports.cachedresources import CachedResources
@@ -22,9 +23,12 @@ from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourc
 from atoll.controllers.kubernetes.defaults import NamespaceDefaults
 from atoll.controllers.kubernetes.garbage import GarbageCollector
 from atoll.controllers.kubernetes.namespaces import NamespaceController
+from atoll.controllers.replicated.labels import ReplicationLabels
 from atoll.controllers.tenancy.lifecycle import LogicalClusterLifecycle
 from atoll.controllers.tenancy.logicalclusters import LogicalClusterDeletion
 from atoll.controllers.tenancy.mounts import MountController
+from atoll.controllers.tenancy.owners import OwnerNotices, Owners
+from atoll.controllers.tenancy.placement import Placement
 from atoll.controllers.tenancy.workspaces import WorkspaceController
 from atoll.controllers.tenancy.workspacetypes import WorkspaceTypeStatus
 from atoll.machinery.apiserver.authentication.issuing import TokenIssuer
@@ -41,14 +45,17 @@ from atoll.machinery.meta.types import (
     SECRETS,
     SERVICE_ACCOUNTS,
 )
+from atoll.replication.peers import Peers
 
 
 def controllers(
-    loopback: Loopback, facts: Facts, shard: Shard, issuer: TokenIssuer, *, deprecated_urls: bool = False
-) -> list[Controller]:
+    loopback: Loopback, facts: Facts, shard: Shard, issuer: TokenIssuer, *,
+    deprecated_urls: bool = False, peers: Peers | None = None,
+) -> list[Controller]:  # fmt: skip
     """Every controller, sharing one loopback identity with its own field manager each.
 
     `deprecated_urls`: APIExports list the URLs of their virtual workspaces in status, beside the endpoint slices.
+    `peers`: how other shards are called; without it everything stays on this one.
     """
 
     kind = loopback.core.catalogs.builtin
@@ -56,13 +63,19 @@ def controllers(
     def acting_as(manager: str) -> Loopback:
         return Loopback(loopback.core, manager)
 
+    placement = Placement(facts, shard.name, reaches=peers is not None)
+    calls = Calls(peers) if peers is not None else None
+    owners = Owners(calls, lambda: placement.others(loopback.store)) if calls is not None else None
+    workspaces, clusters = facts.identities.workspaces, kind(LOGICAL_CLUSTERS)
+    notices = OwnerNotices(acting_as("kcp-logicalcluster-owner"), clusters, workspaces, owners) if owners else None
     return [
-        WorkspaceController(acting_as("kcp-workspace"), facts, shard),
+        *([notices] if notices is not None else []),
+        WorkspaceController(acting_as("kcp-workspace"), facts, shard, placement, calls),
         MountController(acting_as("kcp-workspacemounts"), facts),
-        WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.external_url),
+        WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.virtual_workspace_url),
         LogicalClusterLifecycle(acting_as("kcp-logicalcluster"), kind(LOGICAL_CLUSTERS)),
         LogicalClusterDeletion(
-            acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS), facts.identities.workspaces
+            acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS), workspaces, owners
         ),
         ApiBindings(acting_as("kcp-apibinding"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)),
         BindingDeletion(
@@ -72,13 +85,14 @@ def controllers(
         BoundCrdCollector(acting_as("kcp-crdcleanup")),
         ExportController(acting_as("kcp-apiexport"), facts.identities.shard_objects if deprecated_urls else None),
         ExtraAnnotations(acting_as("kcp-extraannotationsync"), facts),
-        EndpointSliceController(acting_as("kcp-apiexportendpointslice"), facts),
+        EndpointSliceController(acting_as("kcp-apiexportendpointslice"), facts, shard.name),
         PartitionSetController(acting_as("kcp-partitionset"), facts),
-        EndpointUrlController(acting_as("kcp-apiexportendpointslice-urls"), facts, shard.name),
+        EndpointUrlController(acting_as("kcp-apiexportendpointslice-urls"), facts, shard.name, calls),
         DefaultBindings(acting_as("kcp-defaultapibindings"), facts, (kind(LOGICAL_CLUSTERS), kind(API_BINDINGS))),
         PermissionClaimsController(acting_as("kcp-permissionclaims"), facts, kind(API_BINDINGS)),
         CachedResources(acting_as("kcp-clustercachedresource")),
-        CachedEndpoints(acting_as("kcp-clustercachedresourceendpointslice"), facts, shard.name),
+        CachedEndpoints(acting_as("kcp-clustercachedresourceendpointslice"), facts, shard.name, calls),
+        ReplicationLabels(acting_as("kcp-replication-labels"), facts),
         NamespaceController(acting_as("namespace-controller"), kind(NAMESPACES)),
         NamespaceDefaults(
             acting_as("namespace-defaults"), kind(SERVICE_ACCOUNTS), kind(CONFIG_MAPS), shard.ca_bundle

@@ -18,9 +18,11 @@ from prometheus_client import CollectorRegistry
 
 from atoll.controllers.facts import Facts, Identities
 from atoll.controllers.registry import controllers
+from atoll.controllers.tenancy.placement import Placement
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.audit import AuditLog
 from atoll.machinery.apiserver.authentication.keys import jwks, openid_configuration
+from atoll.machinery.apiserver.authentication.oidc import places
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.call import View
@@ -33,30 +35,43 @@ from atoll.machinery.apiserver.egress.forward import Forwarder
 from atoll.machinery.apiserver.health import Check, ping, store_check
 from atoll.machinery.apiserver.loopback import Loopback
 from atoll.machinery.apiserver.observe import Observing, RequestMetrics
+from atoll.machinery.apiserver.pathindex import PathIndex
 from atoll.machinery.apiserver.pipeline import Doors, Pipeline, Route, Service
 from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.apiserver.resources import Resources, Special
 from atoll.machinery.apiserver.reviews import Reviews
+from atoll.machinery.apiserver.version import version
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.control.manager import ControllerMetrics, Manager, Positions
 from atoll.machinery.kcp import bootstrap as system
 from atoll.machinery.kcp import exports
-from atoll.machinery.kcp.shapes import TENANCY_GROUP
+from atoll.machinery.kcp.shapes import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.kcp.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
-from atoll.shard import bootstrap, issuers, serviceaccounts
+from atoll.machinery.stream.connection import Access
+from atoll.replication.claims import Claims
+from atoll.replication.follower import Follower, FollowerOptions
+from atoll.replication.projection import Positions as Marked
+from atoll.replication.rows import Types as ReplicatedTypes
+from atoll.shard import bootstrap, joining, serviceaccounts
 from atoll.shard.admission.plugins import plugins
 from atoll.shard.config import ShardConfig, feature_gates
 from atoll.shard.escalation import Escalation
+from atoll.shard.foreignaccounts import foreign_accounts
 from atoll.shard.homes import HOME, Homes
 from atoll.shard.identity import Credentials, Foreign, assemble
+from atoll.shard.joining import Origin, peers_of
 from atoll.shard.kinds import system_kinds
 from atoll.shard.mounts import Mounts
-from atoll.shard.paths import PathIndex
+from atoll.shard.newclusters import NewClusters
+from atoll.shard.othershards import OtherShards
+from atoll.shard.registration import OwnRegistry, Registrar, Registry, RootsRegistry
 from atoll.shard.specials import specials
-from atoll.shard.version import version
 from atoll.shard.views import views
 from atoll.shard.virtualdiscovery import VirtualDiscovery
 from atoll.shard.virtualresources import ShardObject, VirtualResources
@@ -64,36 +79,55 @@ from atoll.shard.virtualresources import ShardObject, VirtualResources
 log = structlog.get_logger()
 
 MANAGER = "atoll"
+#: Where other shards may be.
+_ANYWHERE = "0.0.0.0/0,::/0"
 #: kcp's gate for URLs in the status of APIExports; off unless asked for, as there.
 _DEPRECATED_URLS = "EnableDeprecatedAPIExportVirtualWorkspacesUrls"
 
 
 class ShardApp:
-    """One shard, built over an open store. `url` is what clients reach it by (no trailing slash)."""
+    """One shard, built over an open store. `url` is where it listens (no trailing slash); the flags may name others.
 
-    def __init__(self, config: ShardConfig, store: Store, credentials: Credentials, url: str) -> None:
-        self.config, self.store, self.credentials, self.url = config, store, credentials, url
+    `origin` is what a shard that joins has of the root shard; None: what it keeps of an earlier start.
+    """
+
+    def __init__(
+        self, config: ShardConfig, store: Store, credentials: Credentials, url: str, origin: Origin | None = None
+    ) -> None:
+        self.config, self.store, self.credentials = config, store, credentials
+        #: Where other components and, without a front proxy, clients reach this shard.
+        self.url = config.shard_base_url or url
         self.registry = CollectorRegistry()
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
         self.live_checks: dict[str, Check] = {"ping": ping, "store": store_check(store)}
         self.ready_checks: dict[str, Check] = {**self.live_checks, "shutdown": lambda: None}
-        identities = bootstrap.identities(store)
+        origin = origin or joining.origin_of(config, store)
+        identities = origin.identities
         self.identities = Identities(
             tenancy=exports.exported_type("workspaces.tenancy.kcp.io", identities).identity,
             topology=exports.exported_type("partitions.topology.kcp.io", identities).identity,
             shards=exports.exported_type("shards.core.kcp.io", identities).identity,
         )
-        self._system = self._bootstrap_options(identities)
+        self._system = self._bootstrap_options(origin)
         self.paths = PathIndex(self.identities.workspaces)
         self.facts = Facts(self.paths, self.identities)
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
+        self.peers = peers_of(config, self._find_shard)
         self.identity = assemble(config, credentials, self.authorizer, self._foreign())
         catalogs = Catalogs(system_kinds())
-        admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs)
+        placement = Placement(self.facts, config.shard_name, reaches=self.peers is not None)
+        admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, placement)
         self.core = Core(store, catalogs, admission, self._conversions())
         self.loopback = Loopback(self.core, MANAGER)
-        self.resources = Resources(self.core, specials(self.identity, self._reviews()), self._named())
+        self.resources = Resources(self.core, self._specials(), self._named())
+
+    def _find_shard(self, name: str) -> Object | None:
+        """A Shard object of root, as it is known here."""
+        key = ObjectKey(self.identities.shard_objects, ROOT, "", name)
+        with self.store.snapshot() as snapshot:
+            record = wide(snapshot).get(key)
+        return decode(record.value) if record is not None else None
 
     def _conversions(self) -> Conversions:
         return Conversions(self.egress, self.registry, self.config.transformation_timeout_s)
@@ -101,21 +135,32 @@ class ShardApp:
     def _foreign(self) -> Foreign:
         """Issuers beside ourselves."""
         audiences, file = serviceaccounts.issuers(self.config).audiences, self.config.authentication_config
-        found = issuers.configured(file, audiences, self.egress) if file else None
+        found = places.configured(file, audiences, self.egress) if file else None
+        accounts = foreign_accounts(lambda: self.peers) if self._is_on("GlobalServiceAccount") else None
         if not self._is_on("WorkspaceAuthentication"):
-            return Foreign(found)
-        return Foreign(found, issuers.of_workspaces(self.facts, self.egress))
+            return Foreign(found, accounts=accounts)
+        return Foreign(found, places.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress), accounts)
+
+    def _tenancy(self, view: View) -> str:
+        return self.identities.tenancy
 
     def _is_on(self, gate: str) -> bool:
         return feature_gates(self.config.feature_gates).get(gate, True)
 
-    def _bootstrap_options(self, identities: dict[str, exports.Identity]) -> system.Options:
+    def _bootstrap_options(self, origin: Origin) -> system.Options:
+        config = self.config
         return system.Options(
-            shard=self.config.shard_name, base_url=self.url, external_url=self.url, virtual_workspace_url=self.url,
-            identities=identities, installation=self.store.identity.shard_uid,
-            ca_bundle=self.credentials.ca.certificate.decode(), now=times.now(),
-            home_creators=self.config.home_creators,
+            shard=config.shard_name, base_url=self.url, external_url=self._external_url,
+            virtual_workspace_url=config.shard_virtual_workspace_url or self.url,
+            identities=origin.identities, installation=self.store.identity.shard_uid,
+            root_installation=origin.installation if config.joins else "", shard_labels=config.labels,
+            ca_bundle=self.credentials.ca_pem.decode(), now=times.now(), home_creators=config.home_creators,
         )  # fmt: skip
+
+    @property
+    def _external_url(self) -> str:
+        """Where clients reach the workspaces of this shard."""
+        return self.config.shard_external_url or self.url
 
     def _may(self, view: View, attributes: Attributes) -> bool:
         """Admission's questions about other clusters: the deep form, as kcp asks them."""
@@ -131,22 +176,29 @@ class ShardApp:
     async def bootstrap(self) -> None:
         """Write what must exist before the first request."""
         written = await bootstrap.apply(self.loopback, system.bootstrap(self._system))
+        if not self.config.joins:
+            await self.registrar().register()
         log.info("bootstrapped", objects=written, shard=self.config.shard_name)
 
     def pipeline(self) -> Pipeline:
         """The handler of every listener."""
         keys = self.identity.keys
-        issuer = openid_configuration(self.identity.issuers.names[0], f"{self.url}/openid/v1/jwks", keys)
+        issuer = openid_configuration(self.identity.issuers.names[0], f"{self._external_url}/openid/v1/jwks", keys)
         fixed = Fixed(version(), issuer, jwks(keys))
         documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
         observer = Observing(RequestMetrics(self.registry), self.audit)
-        services = views(self.core, self.authorizer, self.facts)
+        services = views(self.core, self.authorizer, self.facts, self._other_shards())
         elsewhere = self._virtual_resources(services)
         self.resources.elsewhere, documents.elsewhere = elsewhere, VirtualDiscovery(self.store, elsewhere)
         return Pipeline(
             self.store, self.paths, self.identity.authenticator, self.authorizer, observer,
             Doors(_routes(self.resources, documents), services, self._mounts()),
         )  # fmt: skip
+
+    def _specials(self) -> dict[tuple[str, str, str], Special]:
+        """Creates that are more or less than one object."""
+        orders = NewClusters(self.loopback, self.facts, self._shard())
+        return {**specials(self.identity, self._reviews()), (CORE_GROUP, "logicalclusters", ""): orders.create}
 
     def _named(self) -> dict[tuple[str, str, str], Special]:
         """Names that stand for what depends on who asks."""
@@ -155,7 +207,10 @@ class ShardApp:
         return {(TENANCY_GROUP, "workspaces", HOME): Homes(self.loopback, self.facts, self._shard()).serve}
 
     def _shard(self) -> ShardFacts:
-        return ShardFacts(self.config.shard_name, self.url, self.credentials.ca.certificate.decode())
+        return ShardFacts(
+            self.config.shard_name, self._external_url, self.credentials.ca_pem.decode(),
+            virtual_workspace_url=self._system.virtual_workspace_url,
+        )  # fmt: skip
 
     def _mounts(self) -> Mounts | None:
         if not self._is_on("WorkspaceMounts"):
@@ -165,31 +220,63 @@ class ShardApp:
         forwarder = Forwarder(self.egress, _trust(config.mount_proxy_ca_file, pair))
         return Mounts(self.paths, forwarder, authenticates=pair is not None)
 
+    def _other_shards(self) -> OtherShards:
+        """How views of other shards are asked. Their addresses come from Shard objects, not from tenants."""
+        trust = self._shard_trust()
+        forwarder = Forwarder(Egress(policy(_ANYWHERE)), trust) if trust is not None else None
+        return OtherShards(self.identities.shard_objects, forwarder, self.resources.watches)
+
     def _virtual_resources(self, services: Mapping[str, Service]) -> VirtualResources:
         """What stands behind kinds that others serve; without a certificate only our own views do."""
-        config = self.config
-        pair = _pair(config.shard_client_cert_file, config.shard_client_key_file)
-        trust = _trust(config.shard_virtual_workspace_ca_file, pair)
-        forwarder = Forwarder(self.egress, trust) if pair is not None else None
-        shard = ShardObject(self.identities.shard_objects, config.shard_name)
+        trust = self._shard_trust()
+        forwarder = Forwarder(self.egress, trust) if trust is not None else None
+        shard = ShardObject(self.identities.shard_objects, self.config.shard_name)
         return VirtualResources(self.core.catalogs, shard, services, self.resources, forwarder)
+
+    def _shard_trust(self) -> ssl.SSLContext | None:
+        """What virtual workspaces elsewhere are asked with; None without a certificate to ask with."""
+        pair = _pair(self.config.shard_client_cert_file, self.config.shard_client_key_file)
+        return _trust(self.config.shard_virtual_workspace_ca_file, pair) if pair is not None else None
 
     def _health(self) -> dict[str, dict[str, Check]]:
         return {"healthz": self.live_checks, "livez": self.live_checks, "readyz": self.ready_checks}
 
+    def registrar(self) -> Registrar:
+        """What keeps the Shard object of this shard true. Raises KubeconfigError."""
+        said = system.registration(self._system)
+        return Registrar(self.store, self._registry(), said, Path(self.config.root_directory))
+
+    def _registry(self) -> Registry:
+        if self.config.joins:
+            return RootsRegistry(joining.root_client(joining.root_target(self.config), ROOT, MANAGER))
+        return OwnRegistry(self.loopback, self.identities.shard_objects)
+
     async def close(self) -> None:
-        """Write out what the audit log still holds, and close connections to webhooks."""
+        """Write out what the audit log still holds, and close connections to webhooks and other shards."""
         await self.egress.close()
+        if self.peers is not None:
+            await self.peers.close()
         if self.audit is not None:
             self.audit.close()
 
-    def manager(self, positions: Positions) -> Manager:
-        """The controllers of this shard, to be run in the writer's process."""
+    def follower(self, store: Marked, access: Access) -> Follower:
+        """What follows the other shards of a site, to be run in the writer's process."""
+        types = ReplicatedTypes(self.identities.workspaces, self.identities.shard_objects)
+        region = self.config.labels.get(REGION, "")
+        return Follower(store, FollowerOptions(access, self.config.shard_name, region, types), self.registry)
+
+    def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:
+        """The controllers of this shard, to be run in the writer's process; those that are concerned with other shards
+        hear of what is followed."""
         found = controllers(
             self.loopback, self.facts, self._shard(), self.identity.issuer,
-            deprecated_urls=feature_gates(self.config.feature_gates).get(_DEPRECATED_URLS, False),
+            deprecated_urls=feature_gates(self.config.feature_gates).get(_DEPRECATED_URLS, False), peers=self.peers,
         )  # fmt: skip
+        if follower is not None:
+            found = [*found, Claims(follower.projection, self.identities.workspaces)]
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
+        if follower is not None:
+            follower.tell(manager)
         self.ready_checks["controllers"] = lambda: None if manager.listed else "controllers have not listed their keys"
         return manager
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from atoll.machinery.apiserver.authentication.headers import HeaderNames
 from atoll.machinery.apiserver.egress.addresses import policy
+from atoll.machinery.meta.labels import label_key_errors, label_value_errors
+from atoll.machinery.meta.names import ROOT
+from atoll.machinery.process.config import comma_separated
+from atoll.machinery.process.listening import check_place, url_host
+from atoll.machinery.process.logging import check_level
 
 #: kcp's feature gates and the Kubernetes ones it documents; anything else is refused.
 FEATURE_GATES = (
@@ -18,9 +23,7 @@ FEATURE_GATES = (
 )  # fmt: skip
 
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_WORKERS = 64
-_HEADER = re.compile(r"[A-Za-z0-9-]{1,128}")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
 _SHORT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s)")
@@ -31,7 +34,7 @@ MAX_TRANSFORMATION_S = 30.0
 
 
 class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What `atoll start` can be told. Paths are taken as given; empty means off."""
+    """What a shard can be told, by `atoll start` and `atoll shard`. Paths are taken as given; empty means off."""
 
     root_directory: str = ".atoll"
     bind_address: str = "127.0.0.1"
@@ -70,6 +73,17 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     requestheader_uid_headers: str = "X-Remote-Uid"
     requestheader_extra_headers_prefix: str = "X-Remote-Extra-"
     log_retention: int = 24 * 3600
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
+    root_ca_file: str = ""
+    shard_base_url: str = ""
+    shard_external_url: str = ""
+    shard_virtual_workspace_url: str = ""
+    shard_labels: str = ""
+    root_shard_kubeconfig_file: str = ""
+    logical_cluster_admin_kubeconfig: str = ""
+    external_logical_cluster_admin_kubeconfig: str = ""
+    nats_credentials_file: str = ""
 
     __descriptions__: ClassVar[dict[str, str]] = {
         "root_directory": "where keys, store and kubeconfig are kept",
@@ -111,18 +125,29 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         "shard_virtual_workspace_ca_file": "PEM file with their authorities, in place of the system's",
         "list_window": "seconds that a list can be paged through and an earlier state be listed",
         "log_retention": "seconds that changes are kept for watches and history; not below list-window",
+        "tls_cert_file": "PEM file with the serving certificate and its chain, in place of one made here",
+        "tls_private_key_file": "PEM file with the key of that certificate",
+        "root_ca_file": "PEM file with the authority that clients in workspaces are to trust; empty: that of the"
+        " serving certificate",
+        "shard_base_url": "URL at which other components reach this shard; empty: the address it listens on",
+        "shard_external_url": "URL at which clients reach its workspaces, a front proxy's; empty: the base URL",
+        "shard_virtual_workspace_url": "URL at which its virtual workspaces are reached; empty: the base URL",
+        "shard_labels": "comma separated key=value labels of its Shard object, as region=eu",
+        "root_shard_kubeconfig_file": "kubeconfig (context shard-base) of the root shard that this one joins",
+        "logical_cluster_admin_kubeconfig": "kubeconfig whose credentials make logical clusters on other shards",
+        "external_logical_cluster_admin_kubeconfig": "kubeconfig whose credentials do what comes later on other shards",
+        "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
     }
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError with what is wrong."""
-        self._check_headers()
+        _ = self.header_names
         self._check_service_accounts()
         if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
             raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
         if not self.root_directory:
             raise ValueError("root-directory must not be empty")
-        if not 0 <= self.secure_port <= 65535:
-            raise ValueError(f"secure-port {self.secure_port} is not between 0 and 65535")
+        check_place(self.bind_address, self.secure_port)
         if not 0 <= self.workers <= MAX_WORKERS:
             raise ValueError(f"workers {self.workers} is not between 0 and {MAX_WORKERS}")
         if not 1 <= self.list_window <= self.log_retention:
@@ -131,24 +156,61 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("mount-proxy-client-cert-file and mount-proxy-client-key-file go together")
         if bool(self.shard_client_cert_file) != bool(self.shard_client_key_file):
             raise ValueError("shard-client-cert-file and shard-client-key-file go together")
+        self._check_site()
         if not _LABEL.fullmatch(self.shard_name):
             raise ValueError(f"shard-name {self.shard_name!r} is not a DNS label")
-        if self.log_level not in LOG_LEVELS:
-            raise ValueError(f"log-level {self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
+        check_level(self.log_level)
         try:
             policy(self.egress_allow_cidr)
         except ValueError as error:
             raise ValueError(f"egress-allow-cidr {self.egress_allow_cidr!r}: {error}") from error
-        try:
-            ipaddress.ip_address(self.bind_address)
-        except ValueError as error:
-            raise ValueError(f"bind-address {self.bind_address!r} is not an IP address") from error
+
+    @property
+    def joins(self) -> bool:
+        """Whether this shard joins a root shard; otherwise it has `root` itself."""
+        return bool(self.root_shard_kubeconfig_file)
+
+    @property
+    def in_site(self) -> bool:
+        """Whether there are, or may be, other shards."""
+        return self.joins or bool(self.logical_cluster_admin_kubeconfig)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of the Shard object. Raises ValueError."""
+        found: dict[str, str] = {}
+        for part in comma_separated(self.shard_labels):
+            key, equals, value = part.partition("=")
+            if not equals or label_key_errors(key) or label_value_errors(value):
+                raise ValueError(f"shard-labels: {part!r} is no label as in region=eu")
+            found[key] = value
+        return found
+
+    def check_in_site(self) -> None:
+        """What a shard needs to be one of a site. Raises ValueError."""
+        if not self.nats_url:
+            raise ValueError("nats-url: the shards of a site meet on one NATS server, name it")
+        if self.shard_name != ROOT and not self.joins:
+            raise ValueError(f"root-shard-kubeconfig-file: shard {self.shard_name} joins the shard root, name it")
+
+    def _check_site(self) -> None:
+        """What belongs together, and URLs. Raises ValueError."""
+        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
+            raise ValueError("tls-cert-file and tls-private-key-file go together")
+        if self.nats_credentials_file and not self.nats_url:
+            raise ValueError("nats-credentials-file needs nats-url")
+        if self.joins and self.shard_name == ROOT:
+            raise ValueError("root-shard-kubeconfig-file: the shard named root joins nobody")
+        for name in ("shard_base_url", "shard_external_url", "shard_virtual_workspace_url"):
+            url = getattr(self, name)
+            if url and not _is_base_url(url):
+                raise ValueError(f"{name.replace('_', '-')} {url!r} is not an https URL without a slash at its end")
+        _ = self.labels
 
     @property
     def home_creators(self) -> tuple[str, ...]:
         """Groups whose members may have a home workspace; none where there are no homes."""
-        groups = tuple(filter(None, (part.strip() for part in self.home_workspaces_home_creator_groups.split(","))))
-        return groups if self.enable_home_workspaces else ()
+        return comma_separated(self.home_workspaces_home_creator_groups) if self.enable_home_workspaces else ()
 
     def _check_service_accounts(self) -> None:
         """As kube-apiserver: an issuer with a colon is a URL, a bound is sensible. Raises ValueError."""
@@ -178,28 +240,28 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"conversion-cel-transformation-timeout {text!r} is not a duration as in 500ms or 1s")
         return float(found[1]) / (1000 if found[2] == "ms" else 1)
 
-    def _check_headers(self) -> None:
-        """Identity headers must be names, and one must name the user. Raises ValueError."""
-        for field in ("username_headers", "group_headers", "uid_headers", "extra_headers_prefix"):
-            names = comma_separated(getattr(self, f"requestheader_{field}"))
-            flag = f"requestheader-{field.replace('_', '-')}"
-            if not all(_HEADER.fullmatch(name) for name in names):
-                raise ValueError(f"{flag} holds what is no name of a header")
-            if not names and field == "username_headers":
-                raise ValueError(f"{flag} must not be empty")
+    @property
+    def header_names(self) -> HeaderNames:
+        """Of identity headers. Raises ValueError."""
+        return HeaderNames.listed(
+            self.requestheader_username_headers, self.requestheader_group_headers, self.requestheader_uid_headers,
+            self.requestheader_extra_headers_prefix,
+        )  # fmt: skip
 
     @property
     def host(self) -> str:
         """Where clients on this machine find the shard, as it stands in a URL."""
-        address = ipaddress.ip_address(self.bind_address)
-        if address.is_unspecified:
-            return "127.0.0.1" if address.version == 4 else "[::1]"
-        return str(address) if address.version == 4 else f"[{address}]"
+        return url_host(self.bind_address)
 
 
-def comma_separated(text: str) -> tuple[str, ...]:
-    """The parts of a setting that is a list."""
-    return tuple(filter(None, (part.strip() for part in text.split(","))))
+def _is_base_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    bare = not (parts.query or parts.fragment or parts.username) and not url.endswith("/")
+    return parts.scheme == "https" and bool(parts.hostname) and bare
 
 
 class UnknownGate(Exception):
@@ -209,7 +271,7 @@ class UnknownGate(Exception):
 def feature_gates(text: str) -> dict[str, bool]:
     """The gates of `--feature-gates`. Raises UnknownGate."""
     gates: dict[str, bool] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
+    for part in comma_separated(text):
         name, _, value = part.partition("=")
         if name not in FEATURE_GATES:
             raise UnknownGate(f"unrecognized feature gate: {name}")

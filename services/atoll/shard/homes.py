@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import suppress
 
-from atoll.controllers.bindings.definitions import BoundCrds
 from atoll.controllers.facts import Facts
-from atoll.controllers.tenancy.workspaces import export_for
+from atoll.controllers.tenancy.building import Building, export_for
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.effective import in_scope, is_service_account
 from atoll.machinery.apiserver.call import Call, Reply, View
-from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.loopback import Batch, Loopback
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.kcp import shapes, workspace
 from atoll.machinery.kcp.types import TypeReference, TypeRefused, forbidden, resolve
@@ -24,7 +23,7 @@ from atoll.machinery.meta import hashes, paths, times
 from atoll.machinery.meta.names import ROOT, ObjectKey, is_path_segment
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import AlreadyExists, Details, TooManyRequests
-from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage import contract
@@ -41,7 +40,8 @@ class Homes:
     """Answers for `~`. `shard` hosts the homes that are made."""
 
     def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
-        self._loopback, self._facts, self._shard, self._bound = loopback, facts, shard, BoundCrds()
+        self._loopback, self._facts, self._shard = loopback, facts, shard
+        self._building = Building(loopback, facts)
 
     def serve(self, call: Call, snapshot: Snapshot) -> Reply | Awaitable[Reply]:
         """The caller's home, as a Workspace.
@@ -74,18 +74,12 @@ class Homes:
 
     def _planned(self, call: Call) -> Batch:
         """A batch with all of a home."""
-        batch, add = self._loopback.batch(), self._loopback.core.catalogs.base.of_type
+        batch = self._loopback.batch()
         try:
             manifests = workspace.build(self._plan(batch, call.user))
         except TypeRefused as error:
             raise forbidden(HOME, error) from error
-        for manifest in manifests:
-            kind, metadata = add(manifest.type), manifest.object["metadata"]
-            assert kind is not None, manifest.type
-            target = Target(kind, manifest.cluster, metadata.get("namespace", ""), metadata["name"])
-            batch.create(target, manifest.object)
-            if manifest.type == API_BINDINGS:
-                self._bound.add(batch, manifest.object)
+        self._building.add(batch, manifests)
         return batch
 
     def _plan(self, batch: Batch, user: User) -> workspace.Plan:
@@ -96,7 +90,7 @@ class Homes:
             cluster=hashes.home_cluster_name(user.name),
             resolution=resolve(TYPE, {}, lambda path, name: self._facts.workspace_type(batch, path, name)),
             shard=self._shard,
-            find_export=lambda path, name: export_for(batch, self._facts, path, name),
+            find_export=lambda path, name: export_for(batch, self._facts, path, name, _path(user.name)),
             now=times.now(),
             new_uid=new_uid,
         )

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from atoll.machinery.apiserver.authentication import authorities
 from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, AdminTokens, load_admin_tokens
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers, WorkspaceSource
+from atoll.machinery.apiserver.authentication.authorities import Authorities, CredentialsRefused
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.headers import HeaderNames, RequestHeaders
+from atoll.machinery.apiserver.authentication.foreign_accounts import ForeignAccounts
+from atoll.machinery.apiserver.authentication.headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.issuing import TokenIssuer
 from atoll.machinery.apiserver.authentication.keys import KeySet
@@ -23,23 +26,20 @@ from atoll.machinery.apiserver.authentication.tokens import KnownTokens, TokenSo
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
+from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair
-from atoll.machinery.process.tls import server_context
 from atoll.shard import serviceaccounts
-from atoll.shard.config import ShardConfig, comma_separated
+from atoll.shard.config import ShardConfig
 from atoll.shard.kubeconfig import kept_admin_token
 
 SERVING_CA, SERVING = "serving-ca", "apiserver"
 
 
-class CredentialsRefused(Exception):
-    """A file with tokens, keys or authorities that is not what it should be; names the file, quotes nothing of it."""
-
-
 class Credentials(msgspec.Struct, frozen=True):
-    """What a shard was given or made: its serving pair and CA, token keys, administrators' tokens."""
+    """What a shard was given or made: its serving pair and the authority to trust for it, token keys, administrators'
+    tokens."""
 
-    ca: Pair
+    ca_pem: bytes
     serving: Pair
     keys: KeySet
     tokens: AdminTokens | None
@@ -52,8 +52,7 @@ class Credentials(msgspec.Struct, frozen=True):
     @property
     def context(self) -> ssl.SSLContext:
         """What connections are served by; which of the CAs signed a certificate decides what it is good for."""
-        pems = (self.client_ca_pem, self.proxy_ca_pem)
-        return server_context(self.serving, b"\n".join(pem for pem in pems if pem))
+        return Authorities(self.client_ca_pem, self.proxy_ca_pem).context(self.serving)
 
 
 def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
@@ -62,11 +61,7 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     `tokens` are the administrators' tokens that another process of this shard made. Raises CredentialsRefused, OSError.
     """
     root = Path(config.root_directory)
-    try:
-        ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
-        serving = pki.serving_in(root, SERVING, ca, names)
-    except pki.PkiError as error:
-        raise CredentialsRefused(str(error)) from error
+    ca_pem, serving = _serving(config, root, names)
     try:
         keys = serviceaccounts.keys(config)
     except serviceaccounts.KeyRefused as error:
@@ -74,20 +69,21 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
     users = _known_users(config.token_auth_file)
-    clients, proxies = authorities(config.client_ca_file), authorities(config.requestheader_client_ca_file)
-    return Credentials(ca, serving, keys, tokens, clients, proxies, users)
+    clients, proxies = map(authorities.read, (config.client_ca_file, config.requestheader_client_ca_file))
+    return Credentials(ca_pem, serving, keys, tokens, clients, proxies, users)
 
 
-def authorities(file: str) -> bytes:
-    """The CA certificates of a PEM file, none without one. Raises CredentialsRefused, OSError."""
-    if not file:
-        return b""
-    pem = Path(file).read_bytes()
+def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, Pair]:
+    """The serving pair with the authority to trust for it: the operator's, or one of our own making."""
     try:
-        pki.check_authorities(pem)
-    except ValueError as error:
-        raise CredentialsRefused(f"{file} holds no PEM certificate") from error
-    return pem
+        if config.tls_cert_file:
+            pair = pki.pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+            # Whoever signed for himself, or sends a chain, is to be trusted as he stands there.
+            return authorities.read(config.root_ca_file) or pair.certificate, pair
+        ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
+        return authorities.read(config.root_ca_file) or ca.certificate, pki.serving_in(root, SERVING, ca, names)
+    except pki.PkiError as error:
+        raise CredentialsRefused(str(error)) from error
 
 
 def _known_users(file: str) -> dict[bytes, User]:
@@ -115,6 +111,8 @@ class Foreign(msgspec.Struct, frozen=True):
 
     configured: TokenSource | None = None
     workspaces: WorkspaceSource | None = None
+    #: What other shards say of their service accounts.
+    accounts: ForeignAccounts | None = None
 
 
 def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: Foreign) -> Identity:
@@ -125,24 +123,14 @@ def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authoriz
         sources.append(KnownTokens(credentials.tokens.users, issuers.audiences))
     if credentials.users:
         sources.append(KnownTokens(credentials.users, issuers.audiences))
-    sources.append(ServiceAccountTokens(credentials.keys, issuers))
+    sources.append(ServiceAccountTokens(credentials.keys, issuers, elsewhere=foreign.accounts))
     if foreign.configured is not None:
         sources.append(foreign.configured)
     bearers = Bearers(tuple(sources), issuers.audiences, foreign.workspaces)
     certificates = Certificates(
         credentials.client_ca_pem, credentials.proxy_ca_pem, comma_separated(config.requestheader_allowed_names)
     )
-    headers = RequestHeaders(_header_names(config))
+    headers = RequestHeaders(config.header_names)
     authenticator = Authenticator(bearers, certificates, Impersonator(authorizer), headers)
     tokens = TokenIssuer(credentials.keys, issuers, config.max_token_life_s)
     return Identity(authenticator, certificates, bearers, tokens, issuers, credentials.keys)
-
-
-def _header_names(config: ShardConfig) -> HeaderNames:
-    def names(text: str) -> tuple[str, ...]:
-        return tuple(name.lower() for name in comma_separated(text))
-
-    return HeaderNames(
-        names(config.requestheader_username_headers), names(config.requestheader_group_headers),
-        names(config.requestheader_uid_headers), names(config.requestheader_extra_headers_prefix),
-    )  # fmt: skip

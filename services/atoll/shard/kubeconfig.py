@@ -21,10 +21,12 @@ from atoll.machinery.process.pki import write_private
 log = structlog.get_logger()
 
 FILE_NAME = "admin.kubeconfig"
+#: kcp's context for what goes straight to a shard.
+SHARD_BASE = "shard-base"
 _CLUSTERS = {"root": "/clusters/root", "base": "", "system:admin": "/clusters/system:admin"}
 _CONTEXTS = {
     "root": ("root", "kcp-admin"), "base": ("base", "kcp-admin"),
-    "system:admin": ("system:admin", "shard-admin"), "shard-base": ("base", "shard-admin"),
+    "system:admin": ("system:admin", "shard-admin"), SHARD_BASE: ("base", "shard-admin"),
 }  # fmt: skip
 _AUTHORITY = "certificate-authority-data"
 #: The lists of a kubeconfig, and what the entries of each hold beside their name.
@@ -75,12 +77,15 @@ def merged(found: Object, ours: Object) -> Object:
 def write(root: Path, url: str, ca_pem: bytes, tokens: AdminTokens) -> Path:
     """Bring the file of a root directory up to date, readable by its owner alone. Raises OSError."""
     path = root / FILE_NAME
-    config = admin_kubeconfig(url, ca_pem, tokens)
-    found = _read(path)
-    if found is not None:
-        config = merged(found, config)
-    write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
+    bring_up_to_date(path, admin_kubeconfig(url, ca_pem, tokens))
     return path
+
+
+def bring_up_to_date(path: Path, ours: Object) -> None:
+    """Write our entries into the file, made 0600 if there is none. Raises OSError."""
+    found = _read(path)
+    config = ours if found is None else merged(found, ours)
+    write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
 def kept_admin_token(root: Path) -> str:

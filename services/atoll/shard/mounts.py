@@ -13,13 +13,13 @@ from collections.abc import Callable
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.egress import EgressError
 from atoll.machinery.apiserver.egress.forward import Forwarder
+from atoll.machinery.apiserver.pathindex import PathIndex
 from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.apiserver.requestinfo import inside
+from atoll.machinery.apiserver.speaking import CREDENTIALS, IDENTITY, passed_on, spoken_for
 from atoll.machinery.meta.status import ServiceUnavailable
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
-from atoll.shard.paths import PathIndex
-from atoll.shard.speaking import CREDENTIALS, IDENTITY, passed_on, spoken_for
 
 #: `clusters` and the path.
 _OWN_SEGMENTS = 2

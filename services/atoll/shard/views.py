@@ -16,12 +16,13 @@ from atoll.virtualworkspaces.apiexport import ExportView
 from atoll.virtualworkspaces.boundschemas import BoundSchemas
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 from atoll.virtualworkspaces.lifecycle import LifecycleView
-from atoll.virtualworkspaces.replication import Replication
+from atoll.virtualworkspaces.replication import Replication, Shards
 
 
-def views(core: Core, authorizer: Authorizer, facts: Facts) -> dict[str, Service]:
-    """Every view, by name."""
+def views(core: Core, authorizer: Authorizer, facts: Facts, shards: Shards | None = None) -> dict[str, Service]:
+    """Every view, by name. `shards`: those of other shards."""
     kind = core.catalogs.builtin
+    cached = Replication(core.catalogs, authorizer, facts.cluster_of, core.store, shards)
 
     def lifecycle(which: Lifecycle) -> VirtualWorkspace:
         return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
@@ -32,5 +33,5 @@ def views(core: Core, authorizer: Authorizer, facts: Facts) -> dict[str, Service
         TERMINATION.service: lifecycle(TERMINATION),
         apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer)),
         boundschemas.SERVICE: VirtualWorkspace(schemas, implied=True),
-        replication.SERVICE: VirtualWorkspace(Replication(core.catalogs, authorizer, facts.cluster_of, core.store)),
+        replication.SERVICE: VirtualWorkspace(cached),
     }

@@ -24,6 +24,8 @@ from atoll.machinery.apiserver.egress.forward import Forwarder
 from atoll.machinery.apiserver.pipeline import Route, Service
 from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.apiserver.requestinfo import inside, parse
+from atoll.machinery.apiserver.speaking import CREDENTIALS, IDENTITY, bare, passed_on, spoken_for
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import virtual
 from atoll.machinery.kcp.virtual import Here
 from atoll.machinery.kinds.kind import Kind
@@ -32,7 +34,6 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError, InternalError, ServiceUnavailable
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Snapshot
-from atoll.shard.speaking import CREDENTIALS, IDENTITY, bare, passed_on, spoken_for
 
 log = structlog.get_logger()
 
@@ -49,7 +50,7 @@ class ShardObject:
 
     def read(self, snapshot: Snapshot) -> Here:
         """As it stands; without labels and URL where there is no such object."""
-        record = snapshot.get(self._key)
+        record = wide(snapshot).get(self._key)
         return virtual.here(decode(record.value)) if record is not None else Here({}, "")
 
 
@@ -175,5 +176,5 @@ def _hops(request: Request, kind: Kind) -> int:
 
 
 def _read(snapshot: Snapshot, key: ObjectKey) -> Object | None:
-    record = snapshot.get(key)
+    record = wide(snapshot).get(key)
     return decode(record.value) if record is not None else None

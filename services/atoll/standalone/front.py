@@ -33,12 +33,13 @@ class Door:
 
     def __init__(self) -> None:
         self.pipeline: Pipeline | None = None
+        self.why = "the shard is starting"
 
     def __call__(self, exchange: Exchange) -> None:
         if self.pipeline is not None:
             self.pipeline(exchange)
             return
-        error = ServiceUnavailable("the shard is starting", Details(retry_after_s=1))
+        error = ServiceUnavailable(self.why, Details(retry_after_s=1))
         headers = (("content-type", "application/json"), ("retry-after", "1"))
         exchange.reply(503, headers, encode_json(error.status()) + b"\n")
 
@@ -62,6 +63,10 @@ class Front:
             return int(self._reserved.getsockname()[1])
         self._server = Server(self._door, Limits(), self._credentials.context)
         return await self._server.start(host, port)
+
+    def waits(self, reason: str) -> None:
+        """Tell who asks that the root shard is waited for. The reason is for the log: anybody may ask."""
+        self._door.why = "the shard is starting: its root shard cannot be reached, or does not let it join"
 
     async def open(self, app: ShardApp, names: list[str], store: StoreOptions) -> None:
         """Let requests in: through the pipeline of this process, or by starting the workers."""

@@ -1,4 +1,4 @@
-"""`atoll start`: open the store, bootstrap, serve, publish; drain on SIGTERM and leave in order.
+"""`atoll start` and `atoll shard`: open the store, bootstrap, serve, publish; drain on SIGTERM and leave in order.
 
 Start order: store (refuses a second process), port, bootstrap, HTTPS, controllers, stream. NATS comes up beside,
 never before: a writer waits for the disk alone. End order is the reverse, and what was acknowledged is on disk.
@@ -6,22 +6,19 @@ never before: a writer waits for the disk alone. End order is the reverse, and w
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import gc
-import ipaddress
-import signal
-import socket
 import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 
 from atoll.machinery.meta.types import SECRETS
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.lifetime import Lifetime
+from atoll.machinery.process.listening import serving_names, take_port
 from atoll.machinery.storage.files import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
@@ -30,12 +27,13 @@ from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
 from atoll.shard.config import ShardConfig, feature_gates
 from atoll.shard.identity import Credentials, load
+from atoll.shard.joining import Origin, wait_for_origin
 from atoll.standalone.front import Front
 from atoll.standalone.stream import CREDENTIALS_FILE, Streaming
 
 log = structlog.get_logger()
 
-PORT_FILE, KEYS_FILE, STORE = "secure-port", "sealing-keys.json", "store"
+KEYS_FILE, STORE = "sealing-keys.json", "store"
 
 #: A round of compaction comes so often, and at least twice in the time that the log is kept.
 _MAINTENANCE_S = 30.0
@@ -71,7 +69,8 @@ def prepare(config: ShardConfig) -> LmdbStore:
 
 
 async def start(config: ShardConfig) -> None:
-    """Run until SIGTERM or SIGINT. Raises what `prepare` does, before serving."""
+    """Run until SIGTERM or SIGINT. Raises what `prepare` does, before serving; KubeconfigError, OtherRoot and
+    CredentialFileRefused for what a shard that joins was given; WorkFailed."""
     began = time.monotonic()
     feature_gates(config.feature_gates)
     store = prepare(config)
@@ -82,73 +81,78 @@ async def start(config: ShardConfig) -> None:
 
 
 class Standalone:
-    """One running `atoll start`."""
+    """One running shard."""
 
     def __init__(self, config: ShardConfig, store: LmdbStore, began: float) -> None:
         self._config, self._store, self._began = config, store, began
         self._root = Path(config.root_directory)
-        self._stop = asyncio.Event()
+        self._life = Lifetime()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, self._stop.set)
-        names = _names(self._config.bind_address)
+        self._life.heed_signals()
+        names = _names(self._config)
         credentials = load(self._config, names)
         front = Front(self._config, self._store, credentials)
-        port = await self._listen(front)
-        app = ShardApp(self._config, self._store, credentials, f"https://{self._config.host}:{port}")
-        await app.bootstrap()
-        async with Streaming(self._config, self._store, app.registry, self._stop.set):
-            tasks = [self._background(app.manager(self._store).run()), self._background(self._store.run_maintenance())]
-            if await self._unless_stopped(front.open(app, names, store_options(self._config))):
+        port = await take_port(front.listen, self._config.bind_address, self._config.secure_port, self._root)
+        streaming = None
+        try:
+            app = await self._app(front, credentials, port)
+            if app is not None:
+                streaming = Streaming(self._config, self._store, app.registry, self._life.end)
+        finally:
+            if streaming is None:
+                await front.close()
+        if app is None or streaming is None:
+            return
+        async with streaming:
+            self._life.beside(*self._works(app, streaming))
+            if await self._life.unless_over(front.open(app, names, store_options(self._config))):
                 self._write_kubeconfig(app.url, credentials)
                 self._tell(app.url)
                 # What start-up made stays: the collector need not go through it again and again.
                 gc.freeze()
-                await self._stop.wait()
-            await self._drain(app, front, tasks)
+                await self._life.over()
+            await self._drain(app, front)
+        self._life.check()
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do it, or give it up and return False when told to stop. Raises what it raises."""
-        task, stopped = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
-        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if task.done():
-            task.result()
-            return True
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return False
+    async def _app(self, front: Front, credentials: Credentials, port: int) -> ShardApp | None:
+        """The shard with all that must exist before the first request; None if told to leave before."""
+        origin = await self._origin(front)
+        if origin is None:
+            return None
+        app = ShardApp(self._config, self._store, credentials, f"https://{self._config.host}:{port}", origin)
+        await app.bootstrap()
+        return app
 
-    async def _listen(self, front: Front) -> int:
-        """Take the port asked for; 0 keeps the one of the last start if it is free."""
-        asked, file = self._config.secure_port, self._root / PORT_FILE
-        if not asked:
-            with contextlib.suppress(OSError, ValueError):
-                return await front.listen(int(file.read_text()))
-        try:
-            port = await front.listen(asked)
-        except OSError as error:
-            where = f"{self._config.bind_address}:{asked} cannot be listened on ({error.strerror})"
-            raise OSError(error.errno, f"{where}; --secure-port names another port, 0 picks a free one") from error
-        write_private(file, b"%d\n" % port)
-        return port
+    async def _origin(self, front: Front) -> Origin | None:
+        """What this shard has of its root shard, waited for at the very first start; None if told to leave before."""
+        found: list[Origin] = []
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run what never ends by itself; without it the shard is not one."""
-        task = asyncio.create_task(work)
-        task.add_done_callback(self._ended)
-        return task
+        async def wait() -> None:
+            found.append(await wait_for_origin(self._config, self._store, front.waits))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("background work failed", exc_info=task.exception())
-            self._stop.set()
+        return found[0] if await self._life.unless_over(wait()) else None
+
+    def _works(self, app: ShardApp, streaming: Streaming) -> list[Coroutine[Any, Any, None]]:
+        """What runs beside serving for as long as the shard does. A shard by itself follows nobody."""
+        follower = None
+        if self._config.in_site and streaming.access is not None:
+            follower = app.follower(self._store, streaming.access)
+        works = [app.manager(self._store, follower).run(), self._store.run_maintenance()]
+        if self._config.in_site:
+            works.append(self._registration(app))
+        if follower is not None:
+            works.append(follower.run())
+        return works
+
+    def _registration(self, app: ShardApp) -> Coroutine[Any, Any, None]:
+        registrar = app.registrar()
+        app.ready_checks["registration"] = registrar.check
+        return registrar.run()
 
     def _write_kubeconfig(self, url: str, credentials: Credentials) -> None:
         if credentials.tokens is not None:
-            kubeconfig.write(self._root, url, credentials.ca.certificate, credentials.tokens)
+            kubeconfig.write(self._root, url, credentials.ca_pem, credentials.tokens)
 
     def _tell(self, url: str) -> None:
         took = time.monotonic() - self._began
@@ -166,19 +170,17 @@ class Standalone:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
-    async def _drain(self, app: ShardApp, front: Front, tasks: list[asyncio.Task[None]]) -> None:
+    async def _drain(self, app: ShardApp, front: Front) -> None:
         """Readiness off, requests finished, streams ended, controllers stopped."""
         log.info("draining")
         app.ready_checks["shutdown"] = lambda: "process is shutting down"
         await front.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._life.close()
         await app.close()
 
 
-def _names(bind_address: str) -> list[str]:
-    """Names in the serving certificate; those of the machine too where everybody on its networks may come in."""
-    address = ipaddress.ip_address(bind_address)
-    more = [socket.gethostname(), socket.getfqdn()] if address.is_unspecified else [str(address)]
-    return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", *more]))
+def _names(config: ShardConfig) -> list[str]:
+    """Names in the serving certificate: those of URLs given by flag, and those of the machine where everybody on its
+    networks may come in."""
+    urls = config.shard_base_url, config.shard_external_url, config.shard_virtual_workspace_url
+    return serving_names(config.bind_address, [urlsplit(url).hostname or "" for url in urls if url])

@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published import PublishedLog
-from atoll.machinery.stream.connection import Access, TooOld
+from atoll.machinery.stream.connection import TooOld
+from atoll.machinery.stream.credentials import access_of
 from atoll.machinery.stream.policy import DefaultPolicy
 from atoll.machinery.stream.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server import EmbeddedServer, ServerFailed, ServerOptions
@@ -31,13 +32,18 @@ CREDENTIALS_FILE = "stream.json"
 
 
 class Streaming:
-    """An async context manager: publishing runs inside it. `deposed` is called if another writer took over."""
+    """An async context manager: publishing runs inside it. `deposed` is called if another writer took over.
+
+    Raises CredentialFileRefused, OSError for credentials that cannot be read.
+    """
 
     def __init__(
         self, config: ShardConfig, store: LmdbStore, registry: CollectorRegistry, deposed: Callable[[], None]
     ) -> None:
         self._config, self._store, self._deposed = config, store, deposed
         self._registry = registry
+        #: Somebody else's server; None for the embedded one, whose access is known once it is up.
+        self.access = access_of(config.nats_url, config.nats_credentials_file) if config.nats_url else None
         self._server: EmbeddedServer | None = None
         self._publisher: Publisher | None = None
         self._task: asyncio.Task[None] | None = None
@@ -58,9 +64,8 @@ class Streaming:
 
     async def _run(self) -> None:
         options = PublisherOptions()
-        if self._config.nats_url:
-            access = Access([self._config.nats_url])
-        else:
+        access = self.access
+        if access is None:
             server = await self._embedded()
             access, options = server.access, PublisherOptions(restart_server=server.restart)
         publisher = Publisher(

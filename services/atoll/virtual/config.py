@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import ClassVar
 
 import msgspec
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
+from atoll.machinery.process.listening import check_place
+from atoll.machinery.process.logging import check_level
 
 
 class ViewConfig(msgspec.Struct, frozen=True):
@@ -46,11 +46,5 @@ class ViewConfig(msgspec.Struct, frozen=True):
         for name in ("export", "directory", "tls_cert_file", "tls_private_key_file", "requestheader_client_ca_file"):
             if not getattr(self, name):
                 raise ValueError(f"{name.replace('_', '-')} must not be empty")
-        if self.log_level not in LOG_LEVELS:
-            raise ValueError(f"log-level {self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
-        if not 0 <= self.secure_port <= 65535:
-            raise ValueError(f"secure-port {self.secure_port} is not between 0 and 65535")
-        try:
-            ipaddress.ip_address(self.bind_address)
-        except ValueError as error:
-            raise ValueError(f"bind-address {self.bind_address!r} is not an IP address") from error
+        check_level(self.log_level)
+        check_place(self.bind_address, self.secure_port)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import structlog
 import uvloop
 
 from atoll.machinery.client.client import WILDCARD, Client
@@ -23,6 +20,8 @@ from atoll.machinery.kinds.custom import kinds_of_resource_schema
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
+from atoll.machinery.process.lifetime import Lifetime, WorkFailed
+from atoll.machinery.process.listening import url_host
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.wire.limits import Limits
@@ -34,8 +33,6 @@ from atoll.virtual.projection import Projection
 from atoll.virtual.reviews import Reviews
 from atoll.virtual.rows import Rows, open_rows
 from atoll.virtual.view import View
-
-log = structlog.get_logger()
 
 DRAIN_S = 10.0
 
@@ -53,12 +50,12 @@ def run(view: View, arguments: Sequence[str] | None = None) -> None:
     logging.configure(config.log_level)
     try:
         uvloop.run(serve(view, config))
-    except (OSError, KubeconfigError, ViewFailed) as error:
+    except (OSError, KubeconfigError, WorkFailed) as error:
         sys.exit(f"{view.name}: {error}")
 
 
 async def serve(view: View, config: ViewConfig) -> None:
-    """The same with settings at hand, on a running loop. Raises OSError, KubeconfigError, ViewFailed, and
+    """The same with settings at hand, on a running loop. Raises OSError, KubeconfigError, WorkFailed, and
     what the store raises."""
     store = open_rows(config.directory, anywhere=config.allow_any_filesystem)
     try:
@@ -66,10 +63,6 @@ async def serve(view: View, config: ViewConfig) -> None:
             await _Serving(view, config, store, client).run()
     finally:
         await store.close()
-
-
-class ViewFailed(Exception):
-    """What keeps a view current came to an end."""
 
 
 class _Serving:
@@ -82,27 +75,21 @@ class _Serving:
             raise ValueError("the definition serves no version")
         self._rows = Rows(store, self._kinds[0])
         self._projection = Projection(view, self._rows, lambda url: client.view(url, WILDCARD))
-        self._stop = asyncio.Event()
-        self._failed = ""
+        self._life = Lifetime()
 
     async def run(self) -> None:
-        """Until told to stop. Raises ViewFailed when something ended that never should."""
-        for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
+        """Until told to stop. Raises WorkFailed when something ended that never should."""
+        self._life.heed_signals()
         listener = await self._listen()
-        tasks = [
-            self._background(endpoints.follow(self._client, self._config.export, self._projection)),
-            self._background(self._projection.run()), self._background(self._store.run_maintenance()),
-            self._background(judge_watches(self._watches, self._store)),
-        ]  # fmt: skip
-        await self._stop.wait()
+        self._life.beside(
+            endpoints.follow(self._client, self._config.export, self._projection), self._projection.run(),
+            self._store.run_maintenance(), judge_watches(self._watches, self._store),
+        )  # fmt: skip
+        await self._life.over()
         await listener.drain(DRAIN_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._life.close()
         await self._projection.close()
-        if self._failed:
-            raise ViewFailed(self._failed)
+        self._life.check()
 
     async def _listen(self) -> Server:
         config = self._config
@@ -111,28 +98,17 @@ class _Serving:
         )
         reviews = Reviews(self._client, self._config.export, self._projection.clients)
         content = Content(self._kinds, self._rows, reviews)
-        names = tuple(filter(None, (part.strip() for part in config.requestheader_allowed_names.split(","))))
+        names = settings.comma_separated(config.requestheader_allowed_names)
         pipeline, self._watches = server.handler(self._store, self._view.name, content, (authority, names), self._ready)
         listener = Server(pipeline, Limits(), server.context(Pair(certificate, key), authority))
         port = await listener.start(config.bind_address, config.secure_port)
-        sys.stdout.write(f"{self._view.name} serves https://{config.bind_address}:{port}/services/{self._view.name}\n")
+        name, host = self._view.name, url_host(config.bind_address)
+        sys.stdout.write(f"{name} serves https://{host}:{port}/services/{name}\n")
         sys.stdout.flush()
         return listener
 
     def _ready(self) -> str | None:
         return None if self._rows.complete else "rows are not complete"
-
-    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run what never ends by itself; without it the view is not one."""
-        task = asyncio.create_task(work)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("background work failed", exc_info=task.exception())
-            self._failed = str(task.exception())
-            self._stop.set()
 
 
 def _read(*files: str) -> list[bytes]:

@@ -27,7 +27,7 @@ from atoll.machinery.apiserver.egress import Egress, policy
 from atoll.machinery.apiserver.health import Check, ping, store_check
 from atoll.machinery.apiserver.observe import Observing, RequestMetrics
 from atoll.machinery.apiserver.openwatches import OpenWatches
-from atoll.machinery.apiserver.pipeline import Doors, Pipeline, Route
+from atoll.machinery.apiserver.pipeline import Doors, Pipeline, Route, Way
 from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.apiserver.resources import Resources
 from atoll.machinery.process.pki import Pair
@@ -40,7 +40,7 @@ from atoll.virtualworkspaces.framework import VirtualWorkspace
 class _NoPaths:
     """There are no workspaces here but those behind the view's URL."""
 
-    def resolve(self, snapshot: Snapshot, workspace: str) -> str | None:
+    def find(self, snapshot: Snapshot, workspace: str) -> Way | None:
         """Nowhere."""
         return None
 

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.gate import check_gate
-from atoll.machinery.apiserver.lens import Choice, Lens, Rows
+from atoll.machinery.apiserver.lens import Choice, Rows
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.kcp.shapes import SINGLETON
 from atoll.machinery.kinds.kind import Kind
@@ -28,6 +28,7 @@ from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
+from atoll.virtualworkspaces.reaching import Reaching
 
 SERVICE = "apiresourceschema"
 
@@ -63,7 +64,7 @@ class BoundSchemas:
         request.judge = lambda view, verb: Decision(verb in READ_VERBS and self.opens(view, caller, own))
         request.lasting, request.relies_on = False, (consumer,)
         request.catalog = self._catalog
-        request.rows = Lens(self._store, [Scope(API_BINDINGS, consumer)], bound_by)
+        request.rows = Reaching(self._store, [Scope(API_BINDINGS, consumer)], bound_by)
 
 
 class _Schema(msgspec.Struct, frozen=True):

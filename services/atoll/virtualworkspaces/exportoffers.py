@@ -18,6 +18,7 @@ import msgspec
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import claims
 from atoll.machinery.kcp.claims import ClaimKey
 from atoll.machinery.kcp.shapes import APIS_GROUP
@@ -83,10 +84,10 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Kept(msgspec.Struct, eq=False):
-    """An offer, and the store's last revision at which it was seen to be the present one."""
+    """An offer, and the state of the store at which it was last seen to be the present one."""
 
     offer: Offer
-    seen_at: int
+    seen_at: tuple[int, int]
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -108,8 +109,10 @@ class Offers:
         self._kept: LruCache[ExportKey, _Kept] = LruCache(MAX_OFFERS)
 
     def of(self, view: View, key: ExportKey) -> Offer | None:
-        """The offer of an export, None where there is no such export. `view` is a snapshot, never an overlay."""
-        kept, now = self._kept.get(key), view.revision
+        """The offer of an export on any shard, None where there is no such export. `view` is a snapshot, never an
+        overlay."""
+        view = wide(view)
+        kept, now = self._kept.get(key), (view.revision, 0 if view.there.empty else view.there.count)
         if kept is not None and kept.seen_at == now:
             return kept.offer
         revision = view.revision_of(key.object)

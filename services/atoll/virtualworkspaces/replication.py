@@ -5,13 +5,15 @@
 `framework` brings requests here, from clients and from consumers' own URLs (a virtual resource). It is read only.
 Whoever holds a verb on the export's `apiexports/content` has it on the objects, `*` included; in a named cluster only
 while a binding of that export there holds the resource. The objects are the provider's own, under their own cluster,
-as many as the labelSelector selects at each moment. Invariant: nothing is shown unless ClusterCachedResource and export
-are of one workspace and the export offers the resource under the identity of the ClusterCachedResource.
+as many as the labelSelector selects at each moment. Where the provider is on another shard, this one says who may read,
+and that one, whose objects they are, is asked for them. Invariant: nothing is shown unless ClusterCachedResource and
+export are of one workspace and the export offers the resource under the identity of the ClusterCachedResource.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -23,13 +25,14 @@ from atoll.machinery.apiserver.catalog import Catalog
 from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.apiserver.gate import check_gate
 from atoll.machinery.apiserver.lens import Choice, Lens, Rows
-from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.apiserver.request import Judge, Onward, Request
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import cachedresources, endpointslices
 from atoll.machinery.kcp.apiexports import export_of
 from atoll.machinery.kcp.locks import read_locks
 from atoll.machinery.kcp.shapes import SINGLETON
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.names import ObjectKey, is_cluster_name
+from atoll.machinery.meta.names import CORE, ObjectKey, is_cluster_name
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import (
@@ -54,10 +57,18 @@ class _Offer(msgspec.Struct, frozen=True):
     cluster: str
     export: str
     cached: Object
+    schema: str
 
     @property
     def group_resource(self) -> str:
         return cachedresources.resource_of(self.cached).group_resource
+
+
+class Shards(Protocol):
+    """The views of other shards."""
+
+    def of(self, shard: str, path: str) -> Onward:
+        """A shard's view at a path of its virtual workspaces."""
 
 
 class Replication:
@@ -66,8 +77,13 @@ class Replication:
     #: The slice's logical cluster, and the slice.
     own_segments = 2
 
-    def __init__(self, catalogs: Catalogs, authorizer: Authorizer, cluster_of: ClusterOf, store: Rows) -> None:
+    def __init__(
+        self, catalogs: Catalogs, authorizer: Authorizer, cluster_of: ClusterOf, store: Rows,
+        shards: Shards | None = None,
+    ) -> None:  # fmt: skip
+        """`shards`: how other shards' views are reached; None: there are none."""
         self._catalogs, self._authorizer, self._cluster_of, self._store = catalogs, authorizer, cluster_of, store
+        self._shards = shards
 
     def opens(self, view: View, user: User, own: Own) -> bool:
         """Who may read anything of it; of a slice that leads nowhere, masters."""
@@ -91,6 +107,8 @@ class Replication:
             raise errors.not_served()
         check_gate(request.info, request.user, offer.cluster, snapshot.gate(offer.cluster))
         request.catalog = Catalog(self._kinds(snapshot, offer))
+        if (shard := _shard_of(snapshot, offer.cluster)) and self._shards is not None:
+            request.onward = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
         choose = _Chooser(offer.cluster, offer.cached["metadata"]["name"])
         request.rows = Lens(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
         request.judge, request.lasting, request.relies_on = self._judge(request, own), False, (offer.cluster,)
@@ -135,23 +153,33 @@ class Replication:
         found = self._read(view, ObjectKey(CACHED_RESOURCES, cluster, "", cached.name))
         if export is None or found is None or not cachedresources.offered_by(export, found):
             return None
-        return _Offer(cluster, reference.name, found)
+        return _Offer(cluster, reference.name, found, _schema_of(export, found))
 
     def _read(self, view: View, key: ObjectKey) -> Object | None:
-        record = view.get(key)
+        record = wide(view).get(key)
         return decode(record.value) if record is not None else None
 
     def _kinds(self, view: View, offer: _Offer) -> list[Kind]:
-        """The resource as the provider's workspace serves it, in all its versions."""
+        """The resource as the provider's workspace serves it, in all its versions; of a workspace elsewhere as the
+        export has it, which is what consumers know of it."""
         group, _, plural = cachedresources.resource_of(offer.cached)
-        kinds = self._catalogs.of(view, offer.cluster).kinds.values()
+        if _shard_of(view, offer.cluster):
+            kinds: Iterable[Kind] = self._catalogs.offered(view, offer.cluster, offer.schema, CORE)
+        else:
+            kinds = self._catalogs.of(view, offer.cluster).kinds.values()
         return [
             shown(kind) for kind in kinds
             if (kind.group, kind.plural) == (group, plural) and not kind.namespaced and kind.virtual is None
         ]  # fmt: skip
 
     def _is_bound(self, view: View, cluster: str, offer: _Offer) -> bool:
-        """Whether a binding of the export holds the resource in a cluster."""
+        """Whether a binding of the export holds the resource in a cluster.
+
+        Of a cluster elsewhere its own shard says so before it asks here. Whoever comes past it may read all of it in
+        `*` anyway: the same verb is asked for.
+        """
+        if _shard_of(view, cluster):
+            return True
         home = self._read(view, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
         lock = (read_locks(home) or {}).get(offer.group_resource) if home is not None else None
         if lock is None or not lock.n:
@@ -161,6 +189,19 @@ class Replication:
             return False
         bound = export_of(binding)
         return (bound.cluster, bound.name) == (offer.cluster, offer.export)
+
+
+def _shard_of(view: View, cluster: str) -> str:
+    """The other shard that a cluster lies on, "" for one that is this shard's or nobody's."""
+    return "" if view.there.empty or view.gate(cluster).generation else view.there.shard_of(cluster)
+
+
+def _schema_of(export: Object, cached: Object) -> str:
+    """The APIResourceSchema by which an export offers what is cached."""
+    resource = cachedresources.resource_of(cached)
+    offered = (export.get("spec") or {}).get("resources") or ()
+    wanted = resource.group, resource.plural
+    return next((str(each["schema"]) for each in offered if (each.get("group") or "", each["name"]) == wanted), "")
 
 
 class _Chooser(msgspec.Struct, frozen=True):

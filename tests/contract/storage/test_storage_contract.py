@@ -8,13 +8,14 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import (
     Change,
     Check,
     Conflict,
     Cursor,
     DeletePrefix,
+    Emptied,
     Exists,
     Flag,
     GateState,
@@ -203,6 +204,23 @@ async def test_a_guard_on_another_object_is_judged_before_the_submit(store: Stor
         await store.submit([put(key("a"))], [Stands(key("lock"), 0)])
     await store.submit([put(key("a")), delete(key("lock"), lock)], [Stands(key("lock"), lock)])
     await store.submit([put(key("b"))], [Stands(key("lock"), 0)])
+
+
+async def test_a_cluster_is_taken_for_emptied_only_if_nothing_is_left_in_it(store: Store) -> None:
+    first, second = await create(store, "a", "b", cluster="c")
+    with pytest.raises(Refused):
+        await store.submit([delete(key("a", cluster="c"), first)], [Emptied("c")])
+    with pytest.raises(Refused):
+        await store.submit([put(key("new", cluster="other"))], [Emptied("other")])
+    await store.submit([delete(key("a", cluster="c"), first), delete(key("b", cluster="c"), second)], [Emptied("c")])
+    # What another submit of the very same commit brings counts as well.
+    [third] = await create(store, "a", cluster="c")
+    brings, takes = (
+        store.submit([put(ObjectKey(SERVICE_ACCOUNTS, "c", "", "late"))]),
+        store.submit([delete(key("a", cluster="c"), third)], [Emptied("c")]),
+    )
+    _, refused = await asyncio.gather(brings, takes, return_exceptions=True)
+    assert isinstance(refused, Refused)
 
 
 # --- reads

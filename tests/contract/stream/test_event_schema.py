@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.process.resources import schema_path
@@ -51,6 +52,10 @@ def samples() -> dict[str, Event]:
         "tombstone": tombstone(SOURCE, ObjectKey(LOGICAL_CLUSTERS, "2x9k4vtw", "", "cluster"), NOW),
         "resync": control("changes", Operation.RESYNC, SOURCE, BEFORE),
         "refill-end": control("state", Operation.RESYNC, SOURCE, BEFORE, Phase.END),
+        "refilled": replace(
+            from_entry("state", SOURCE, entry(Operation.ADDED, config_map, HOLED % NOW, plain)),
+            phase=Phase.REFILL, filling=NOW,
+        ),
         "fence": control("changes", Operation.FENCE, SOURCE, NOW),
     }
 

@@ -337,7 +337,7 @@ documents.Documents._metrics = _metrics
 """),
     "names of clusters": (test_no_text_in_a_url_becomes_a_cluster_that_is_none, """
 import atoll.machinery.apiserver.requestinfo as requestinfo
-import atoll.shard.paths as paths
+import atoll.machinery.apiserver.pathindex as paths
 requestinfo.is_workspace_path = paths.is_cluster_name = lambda text: True
 """),
     "scopes": (

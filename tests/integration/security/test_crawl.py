@@ -2,74 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from harness.api import Answer, Api
-
-OPEN = ("/healthz", "/livez", "/readyz")
-SERVICES = (
-    "/services", "/services/cache/shards/*/clusters/*/apis", "/services/apiexport", "/services/apiexport/root",
-    "/services/apiexport/root/tenancy.kcp.io/clusters", "/services/apiexport/root/unheard-of/clusters/*/api",
-    "/services/apiexport/root:x/tenancy.kcp.io/clusters/*/api",
-    "/services/apiexport/root/tenancy.kcp.io/clusters/root:x/api",
-    "/services/apiresourceschema", "/services/apiresourceschema/root/clusters/unheard-of/apis",
-    "/services/apiresourceschema/unheard-of/clusters/*/apis", "/services/apiresourceschema/unheard-of/apis",
-    "/services/replication", "/services/replication/root", "/services/replication/root/unheard-of/clusters/*/apis",
-    "/services/replication/root/unheard-of/clusters/root/apis",
-    "/services/initializingworkspaces", "/services/initializingworkspaces/root:universal/clusters",
-    "/services/terminatingworkspaces/root:universal/x/root/api", "/services/workspaces", "/services/nothing",
-    "/services/initializingworkspaces/root:universal/clusters/root:x/api",
-)  # fmt: skip
-_LIFECYCLE = "/services/{}workspaces/root:universal/clusters/{}"
-VIEWS = tuple(
-    _LIFECYCLE.format(view, cluster) + path
-    for view in ("initializing", "terminating") for cluster in ("*", "root", "unheard-of")
-    for path in ("/api", "/apis", "/apis/core.kcp.io/v1alpha1/logicalclusters", "/api/v1/namespaces/default/configmaps",
-                 "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "/openapi/v3", "/metrics")
-)  # fmt: skip
-_SCHEMAS = tuple(
-    f"/services/apiresourceschema/root{clusters}{path}"
-    for clusters in ("", "/clusters/*", "/clusters/root")
-    for path in ("/apis", "/openapi/v3", "/apis/apis.kcp.io/v1alpha1/apiresourceschemas", "/healthz", "/metrics",
-                 "/apis/apis.kcp.io/v1alpha1/apiresourceschemas/x", "/api/v1/secrets")
-)  # fmt: skip
-_EXPORT = "/services/apiexport/root/tenancy.kcp.io/clusters/{}/{}"
-EXPORTS = tuple(
-    _EXPORT.format(cluster, path)
-    for cluster in ("*", "root", "unheard-of")
-    for path in ("", "api", "apis", "version", "openapi/v2", "openapi/v3", "apis/tenancy.kcp.io/v1alpha1",
-                 "apis/tenancy.kcp.io/v1alpha1/workspaces", "apis/tenancy.kcp.io/v1alpha1/workspaces/x/status",
-                 "apis/apis.kcp.io/v1alpha2/apibindings", "api/v1/secrets", "healthz", "metrics")
-)  # fmt: skip
-OTHERS = (
-    "/", "/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/openid/v1/jwks",
-    "/.well-known/openid-configuration", "/logs", "/debug/pprof", "/flagz", "/statusz", "/configz", "/nothing",
-    "/healthz/ping", "/readyz/ping", "/clusters", "/clusters/", "/api/v1/watch/secrets",
-)  # fmt: skip
-#: What Kubernetes' own roles show of the shard itself: the version to all, built-in schemas and keys to who has a name.
-PUBLIC = ("/version",)
-TO_THE_NAMED = ("/version", "/openapi/v", "/openid/v1/jwks", "/.well-known/openid-configuration")
-
-
-def everything(root: Api) -> Iterator[str]:
-    """Every path of the route list, as an administrator finds it."""
-    yield from (path for path in (*OTHERS, *SERVICES, *VIEWS, *_SCHEMAS, *EXPORTS) if not path.startswith("/clusters"))
-    yield from root.get("/").json["paths"]
-    groups = [("/api/v1", root.get("/api/v1").json)]
-    for group in root.get("/apis").json["groups"]:
-        for version in group["versions"]:
-            path = f"/apis/{version['groupVersion']}"
-            groups.append((path, root.get(path).json))
-    for path, found in groups:
-        yield from (path, f"/openapi/v3{path}")
-        for resource in found["resources"]:
-            name, _, subresource = resource["name"].partition("/")
-            space = "/namespaces/default" if resource["namespaced"] else ""
-            yield f"{path}{space}/{name}" + (f"/x/{subresource}" if subresource else "")
-            if space:
-                yield f"{path}/{name}"
+from harness.routetable import CACHE, OPEN, PUBLIC, SERVICES, TO_THE_NAMED, everything, watchable
 
 
 @pytest.mark.parametrize("token", ["", "nobody-token"], ids=["anonymous", "nobody"])
@@ -81,7 +17,7 @@ def test_who_may_do_nothing_gets_nothing_on_any_path(root: Api, token: str) -> N
     for prefix in ("", "/clusters/system:admin", "/clusters/system:shard", "/clusters/nowhere", "/clusters/*",
                    "/clusters/root:nowhere", *(["/clusters/root"] if not token else [])):  # fmt: skip
         for path in paths:
-            for url in (prefix + path, *([f"{prefix}{path}?watch=1"] if path.endswith("s") else [])):
+            for url in (prefix + path, *([f"{prefix}{path}?watch=1"] if watchable(path) else [])):
                 answer = somebody.send("GET", url)
                 if path not in OPEN:
                     seen[url] = answer.code
@@ -107,7 +43,7 @@ def test_who_may_do_nothing_changes_nothing(root: Api, method: str) -> None:
 
 def test_services_that_do_not_exist_do_not_exist_for_masters_either(shard: object, root: Api) -> None:
     master = Api(root.shard, user="shard-admin")
-    for path in SERVICES:
+    for path in (*SERVICES, *CACHE):
         assert master.get(path, expect=404).json["reason"] == "NotFound"
 
 
@@ -141,10 +77,11 @@ def test_an_unknown_workspace_and_a_forbidden_one_cannot_be_told_apart(api: Api,
     forbidden = {api.cluster, cluster}
     for path in ("", "/", "/api", "/apis", "/api/v1/configmaps", "/api/v1/namespaces/default/secrets/x", "/version",
                  "/openapi/v3", "/api/v1/pods", "/apis/nothing.example.com/v1/things", "/nothing", "/metrics",
-                 "/api/v1/configmaps?watch=1", "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"):  # fmt: skip
+                 "/api/v1/configmaps?watch=1", "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster",
+                 *OPEN):  # fmt: skip
         shapes = {name: shape(somebody.send("GET", f"/clusters/{name}{path}"), name) for name in unknown | forbidden}
         assert len({str(found) for found in shapes.values()}) == 1, (path, shapes)
-        assert next(iter(shapes.values()))[0] == 403
+        assert next(iter(shapes.values()))[0] == (200 if path in OPEN else 403)
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     path = "/api/v1/namespaces/default/configmaps"
     shapes = {n: shape(somebody.send("POST", f"/clusters/{n}{path}", body), n) for n in unknown | forbidden}

@@ -24,9 +24,9 @@ _spec.loader.exec_module(matrix)
 USERS = "nobody-token,nobody,u-nobody\nalice-token,alice,u-alice\nhelper-token,helper,u-helper\n"
 #: Places where nobody of the matrix has anything to look for, whatever he may do in his workspace.
 CLOSED = ("", "/clusters/root", "/clusters/*", "/clusters/system:admin", "/clusters/system:shard",
-          "/clusters/unheard-of")  # fmt: skip
+          "/clusters/unheard-of", "/clusters/root:unheard-of")  # fmt: skip
 #: Not even the health of the process is told here.
-SEALED = ("/clusters/root:unheard-of", "/services/initializingworkspaces/root:universal/clusters/*",
+SEALED = ("/services/initializingworkspaces/root:universal/clusters/*",
           "/services/terminatingworkspaces/root:universal/clusters/root", "/services/nothing",
           "/services/apiexport/root/tenancy.kcp.io/clusters/*", "/services/apiexport/root/tenancy.kcp.io/clusters/root",
           "/services/apiresourceschema/root/clusters/*", "/services/apiresourceschema/root/clusters/root",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from atoll.machinery.stream.policy import ANNOTATION
 from atoll.machinery.stream.streams import parse_headers
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from harness.nats import NatsServer, eventually
-from harness.shardlog import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, ShardLog
+from harness.shardlog import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
 from harness.streams import QUICK, publishing, read_stream
 
 ROLE = ObjectKey(CLUSTER_ROLES, "c1", "", "reader")
@@ -100,6 +101,32 @@ async def test_a_deleted_store_is_refilled_from_the_objects(tmp_path: Path) -> N
     held = {event.key: event.payload for event in events if event.key is not None}
     assert held == standing(log)
     assert [event.phase for event in events if event.key is None] == [Phase.END]
+
+
+class Busy(ShardLog):
+    """Writes an object whenever its objects are about to be read, so that each refill meets with a later write."""
+
+    def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[Entry]:
+        if after is None and type == LOGICAL_CLUSTERS:
+            self.put(cluster("busy"))
+        return super().standing(type, after, limit)
+
+
+async def test_what_is_written_during_a_refill_comes_with_it_and_again_in_its_turn(tmp_path: Path) -> None:
+    log = Busy()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        log.put(cluster("c1"))
+        await running.drained()
+        await nats.stop()
+        nats.delete_store()
+        await nats.start()
+        await running.drained()
+        await eventually(lambda: cluster("busy") in log.objects)
+        log.put(cluster("c2"))
+        await running.drained()
+        events = [event for _, event in await read_stream(nats, "state")]
+    held = {event.key: event.payload for event in events if event.key is not None}
+    assert held == standing(log)
 
 
 async def test_a_refill_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:

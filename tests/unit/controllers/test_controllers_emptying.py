@@ -12,7 +12,7 @@ from atoll.controllers.tenancy.logicalclusters import BATCH, LogicalClusterDelet
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import CONFIG_MAPS, LOGICAL_CLUSTERS, SECRETS, SERVICE_ACCOUNTS
-from atoll.machinery.storage.contract import Put
+from atoll.machinery.storage.contract import Delete, Put, Refused
 from harness.cell import cell
 
 COUNT = 300
@@ -41,3 +41,25 @@ async def test_one_submit_removes_no_more_than_a_batch_of_all_types(
         assert remaining.is_empty
         assert sum(removed) == COUNT * len(TYPES)
         assert max(removed) <= BATCH
+
+
+async def test_what_comes_into_a_cluster_while_its_end_is_planned_is_not_left_behind(tmp_path: Path) -> None:
+    async with cell(tmp_path) as here:
+        await here.cluster("leaf")
+        going = LogicalClusterDeletion(here.loopback, here.kind(LOGICAL_CLUSTERS), here.facts.identities.workspaces)
+        free = going._free("leaf", 30)
+        assert free == []
+        batch = here.loopback.batch()
+        going._remove(batch, "leaf", free)
+        late = ObjectKey(CONFIG_MAPS, "leaf", "default", "late")
+        value, hole = encode({"metadata": {"name": "late"}})
+        [revision] = await here.store.submit([Put(late, value, hole, 0)])
+        with pytest.raises(Refused):
+            await batch.submit()
+        assert here.get(LOGICAL_CLUSTERS, "leaf", "cluster") is not None
+        await here.store.submit([Delete(late, revision)])
+        again = here.loopback.batch()
+        going._remove(again, "leaf", [])
+        await again.submit()
+        with here.store.snapshot() as snapshot:
+            assert snapshot.usage("leaf") == []

@@ -6,7 +6,8 @@ import pytest
 
 from atoll.controllers.tenancy.logicalclusters import LogicalClusterDeletion
 from atoll.controllers.tenancy.workspaces import WorkspaceController
-from atoll.shard.config import ShardConfig, comma_separated
+from atoll.machinery.process.config import comma_separated
+from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options
 
 

@@ -1,7 +1,8 @@
 """APIBindings: bound to what their export offers, and again whenever that changes.
 
-Watches: APIBindings, APIExports and APIResourceSchemas (what is offered), LogicalClusters, CustomResourceDefinitions
-and bound CRDs (what was in the way, or is lost). Writes: in one submit the binding's status, the locks in the
+Watches: APIBindings; APIExports and APIResourceSchemas (what is offered), LogicalClusters and Workspaces (where paths
+lead), all of these on other shards too; CustomResourceDefinitions and bound CRDs (what was in the way, or is lost).
+Writes: in one submit the binding's status, the locks in the
 LogicalCluster and the bound CRDs that were not there. Converges because `kcp.bindings.settle` judges from what stands
 each time, and whatever may let a waiting binding go on has an entry in the log that brings it here.
 """
@@ -18,6 +19,7 @@ from atoll.controllers.bindings.heldnames import HeldNames
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import bindings, boundcrds, shapes
 from atoll.machinery.kcp.apiexports import export_of
 from atoll.machinery.kcp.bindings import Around, Export
@@ -49,6 +51,9 @@ AT_A_TIME = 32
 #: Exports whose offers are remembered.
 MAX_EXPORTS = 4096
 #: What the record of a binding that waits for nothing has, and has not.
+_AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL)
+#: In the record of a LogicalCluster that a Workspace owns.
+_OWNED = b'"owner":{'
 _BOUND, _CONFLICT = b'"phase":"Bound"', b'"NamingConflicts"'
 
 
@@ -99,7 +104,7 @@ class ApiBindings:
 
     def __init__(self, loopback: Loopback, facts: Facts, kind: Kind, clusters: Kind) -> None:
         self._loopback, self._facts = loopback, facts
-        self._kind, self._clusters = kind, clusters
+        self._kind, self._clusters, self._workspaces = kind, clusters, facts.identities.workspaces
         self._bound = BoundCrds()
         self._held = HeldNames(self._bound)
         self._offered: LruCache[ExportKey, Export] = LruCache(MAX_EXPORTS)
@@ -107,18 +112,34 @@ class ApiBindings:
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
-        return type in {API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS, CRDS}
+        return type in {API_BINDINGS, CRDS} or self.watches_there(type)
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type in {API_EXPORTS, API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS, self._workspaces}
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        key, gone = entry.key, entry.operation is Operation.DELETED
+        if key.type == API_EXPORTS:
+            yield self._export_key(entry)
+        elif gone:
+            return
+        elif key.type == API_RESOURCE_SCHEMAS:
+            yield SchemaKey(key.cluster, key.name)
+        elif key.type == self._workspaces:
+            yield from self._led_by(key)
+        elif _OWNED not in entry.value:
+            # Where one leads that a Workspace owns, the Workspace says.
+            yield from self._awaiting(entry)
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, added = entry.key, entry.operation is Operation.ADDED
         if key.type == API_BINDINGS:
             yield from self._of_binding(entry)
         elif key.type == API_EXPORTS:
-            export = ExportKey(key.cluster, key.name)
-            if entry.operation is Operation.DELETED:
-                # Bindings may have been told that it is away, however soon it comes back as it was.
-                self._offered.drop(export)
-            yield export
+            yield self._export_key(entry)
+        elif key.type == self._workspaces:
+            if entry.operation is not Operation.DELETED:
+                yield from self._leaving(key)
         elif key.type == API_RESOURCE_SCHEMAS:
             if added:
                 yield SchemaKey(key.cluster, key.name)
@@ -129,16 +150,44 @@ class ApiBindings:
         elif key.type == LOGICAL_CLUSTERS:
             yield from self._awaiting(entry)
 
+    def _export_key(self, entry: LogEntry) -> ExportKey:
+        export = ExportKey(entry.key.cluster, entry.key.name)
+        if entry.operation is Operation.DELETED:
+            # Bindings may have been told that it is away, however soon it comes back as it was.
+            self._offered.drop(export)
+        return export
+
+    def _leaving(self, key: ObjectKey) -> Iterator[Hashable]:
+        """Bindings that wait for a Workspace of this shard. One that stays here comes with its LogicalCluster."""
+        with self._loopback.store.snapshot() as snapshot:
+            if snapshot.there.empty:
+                return
+        yield from self._led_by(key)
+
+    def _led_by(self, key: ObjectKey) -> Iterator[Hashable]:
+        """Bindings whose path leads nowhere for want of a Workspace, or to no such export through it."""
+        with self._loopback.store.snapshot() as snapshot:
+            found = snapshot.labelled(*hashes.awaited_workspace_label(key.cluster, key.name), API_BINDINGS)
+        yield from (BindingKey(binding.cluster, binding.name) for binding in found)
+
     def _of_binding(self, entry: LogEntry) -> Iterator[Hashable]:
         key = entry.key
         if entry.operation is not Operation.ADDED:
             # Names that it held may be free: it is gone, or bound to another schema.
             yield WaitingKey(key.cluster)
-        elif _is_settled(entry.value):
-            # The batch that makes a workspace brings its bindings bound.
+        elif _is_settled(entry.value) and not self._is_from_elsewhere(entry):
+            # The batch that makes a workspace brings its bindings bound, and guards that their exports stay.
             return
         if entry.operation is not Operation.DELETED:
             yield BindingKey(key.cluster, key.name)
+
+    def _is_from_elsewhere(self, entry: LogEntry) -> bool:
+        """Whether a binding that comes bound is to an export on another shard, of which no batch can guard anything."""
+        with self._loopback.store.snapshot() as snapshot:
+            if snapshot.there.empty:
+                return False
+            cluster = (decode(entry.value).get("status") or {}).get("apiExportClusterName") or ""
+            return not self._facts.is_here(snapshot, cluster)
 
     def _awaiting(self, entry: LogEntry) -> Iterator[Hashable]:
         """Bindings that refer to a path which leads somewhere now."""
@@ -198,7 +247,7 @@ class ApiBindings:
     def _offering(self, key: SchemaKey) -> list[ExportKey]:
         name = key.name.encode()
         with self._loopback.store.snapshot() as snapshot:
-            found = each_record(snapshot, Scope(API_EXPORTS, key.cluster))
+            found = each_record(wide(snapshot), Scope(API_EXPORTS, key.cluster))
             return [ExportKey(key.cluster, each.key.name) for each in found if name in each.value]
 
     async def _settle_all(self, export: ExportKey) -> None:
@@ -242,6 +291,8 @@ class ApiBindings:
         if settled != binding or self._bound.lacks(batch, binding):
             self._bound.add(batch, settled, binding)
             batch.update(Target(self._kind, key.cluster, "", key.name), settled, whole=True)
+        elif self._bound.is_outdated(batch, binding):
+            self._bound.add(batch, settled, binding)
 
     def _settled(self, batch: Batch, cluster: str, binding: Object) -> Object:
         """The binding as it should be. Adds the locks that come with it, and what must still hold, to the batch."""
@@ -274,20 +325,21 @@ class ApiBindings:
     def _export(self, view: View, cluster: str, binding: Object) -> tuple[Export | Condition, dict[str, str]]:
         """The export that a binding refers to, and the labels by which the binding is found when that changes."""
         _, path, name = export_of(binding, cluster)
-        labels = dict(binding["metadata"].get("labels") or {})
-        awaited, value = hashes.awaited_path_label(path)
-        labels.pop(awaited, None)
+        labels = {key: each for key, each in (binding["metadata"].get("labels") or {}).items() if key not in _AWAITED}
         home = self._facts.cluster_of(view, path)
         if home is None:
-            labels[awaited] = value
-            return bindings.not_found(path, name), labels
+            return bindings.not_found(path, name), {**labels, **self._awaited(view, path)}
         labels[hashes.EXPORT_LABEL] = hashes.export_hash(home, name)
-        found = self._facts.export(view, home, name)
+        found = self._facts.export(view, home, name, seen_from=cluster)
         if found is None:
             # The path may lead to another cluster when it comes: a workspace that goes loses its content first.
-            labels[awaited] = value
-            return bindings.not_found(path, name), labels
+            return bindings.not_found(path, name), {**labels, **self._awaited(view, path)}
         return found, labels
+
+    def _awaited(self, view: View, path: str) -> dict[str, str]:
+        """By what a binding is found when its path leads somewhere else: what has no owner says its path itself."""
+        labels, workspace = dict([hashes.awaited_path_label(path)]), self._facts.awaited(view, path)
+        return {**labels, **dict([hashes.awaited_workspace_label(*workspace)])} if workspace is not None else labels
 
 
 def _is_settled(record: bytes) -> bool:

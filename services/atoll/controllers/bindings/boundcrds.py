@@ -1,9 +1,9 @@
 """Bound CRDs that nobody is bound to any more: collected once they are old enough.
 
-Watches: deletions of APIBindings and changes of APIExports (one may have been the last to need one), bound CRDs.
-Writes: first a mark on the bound CRD, then its deletion. Whoever binds it takes the mark away in the same submit, and
-both writes name the revision they read, so that none goes that somebody has just bound. Converges because who uses one
-is asked anew each time.
+Watches: deletions of APIBindings and changes of APIExports, on other shards too (one may have been the last to need
+one), bound CRDs. Writes: first a mark on the bound CRD, then its deletion. Whoever binds it takes the mark away in the
+same submit, and both writes name the revision they read, so that none goes that somebody has just bound. Converges
+because who uses one is asked anew each time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from atoll.controllers.bindings.definitions import BoundCrd, BoundCrds, target_o
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback
 from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import boundcrds
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
@@ -51,6 +52,8 @@ class BoundCrdCollector:
 
     name = "boundcrds"
     workers = 1
+    #: Nobody waits for it, and thousands of bindings may go at once.
+    settle_s = 0.5
 
     def __init__(self, loopback: Loopback, clock: Callable[[], float] = time.time) -> None:
         self._loopback, self._clock = loopback, clock
@@ -58,6 +61,13 @@ class BoundCrdCollector:
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_BINDINGS, API_EXPORTS, CRDS}
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type == API_EXPORTS
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.operation is not Operation.ADDED:
+            yield ClusterKey(entry.key.cluster)
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, operation = entry.key, entry.operation
@@ -137,5 +147,6 @@ class BoundCrdCollector:
 def _is_offered(view: View, crd: BoundCrd) -> bool:
     """Whether one of its exports is there and names its schema."""
     name = crd.schema.encode()
+    view = wide(view)
     found = (view.get(ObjectKey(API_EXPORTS, crd.cluster, "", export)) for export in crd.exports)
     return any(record is not None and name in record.value for record in found)

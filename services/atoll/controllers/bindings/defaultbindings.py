@@ -1,9 +1,9 @@
 """Default bindings of WorkspaceTypes: made for the initializer `system:apibindings`, kept up where types maintain them.
 
-Watches: LogicalClusters that are initialized, APIBindings, WorkspaceTypes, APIExports. Writes: APIBindings that a type
-asks for, as their author would (the binding controller binds them), and what the LogicalCluster tells of them, which
-with the last one takes the initializer away. A type finds its clusters by an index: a change costs what uses it.
-Converges because each look compares the bindings there are with those that the types ask for.
+Watches: LogicalClusters that are initialized, APIBindings; WorkspaceTypes and APIExports, on other shards too. Writes:
+APIBindings that a type asks for, as their author would (the binding controller binds them), and what the LogicalCluster
+tells of them, which with the last one takes the initializer away. A type finds its clusters by an index: a change costs
+what uses it. Converges because each look compares the bindings there are with those that the types ask for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import defaultbindings, shapes
 from atoll.machinery.kcp.defaultbindings import INITIALIZED, RECONCILED, Required
 from atoll.machinery.kcp.lifecycle import advance
@@ -35,7 +36,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import GateState, GateUnchanged, LogEntry, Operation, Position, Scope
+from atoll.machinery.storage.contract import Exists, GateState, GateUnchanged, LogEntry, Operation, Position, Scope
 from atoll.machinery.storage.pages import PAGE, behind
 
 #: Clusters of one type that are found at a time.
@@ -87,11 +88,20 @@ class DefaultBindings:
         self._loopback, self._facts = loopback, facts
         self._cluster_kind, self._binding_kind = kinds
         self._types = facts.identities.workspace_types
+        self._maintained: tuple[int, dict[str, list[Resolution]]] | None = None
 
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {LOGICAL_CLUSTERS, API_BINDINGS, API_EXPORTS, self._types}
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type in {API_EXPORTS, self._types}
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.operation is not Operation.DELETED:
+            key = entry.key
+            yield Offer(key.cluster, key.name) if key.type == API_EXPORTS else Type(key.cluster, key.name)
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, gone = entry.key, entry.operation is Operation.DELETED
@@ -117,9 +127,19 @@ class DefaultBindings:
         return record is not None and (_waits(record.value) or _MAINTAINED in record.value)
 
     def all_keys(self) -> Iterable[Hashable]:
-        for key in self._loopback.keys(Scope(self._types)):
-            yield Type(key.cluster, key.name)
+        yield from (Type(key.cluster, key.name) for key in self._type_keys())
         yield from self._waiting()
+
+    def _type_keys(self) -> Iterator[ObjectKey]:
+        """Every WorkspaceType that is known, here or elsewhere."""
+        after: Position | None = None
+        while True:
+            with self._loopback.store.snapshot() as snapshot:
+                page = wide(snapshot).revisions(Scope(self._types), after, PAGE)
+            yield from (key for key, _ in page)
+            if len(page) < PAGE:
+                return
+            after = behind(page[-1][0])
 
     def _waiting(self) -> Iterator[Cluster]:
         """The clusters that wait for their default bindings."""
@@ -157,10 +177,22 @@ class DefaultBindings:
         yield from self._waiting()
 
     def _offered(self, key: Offer) -> Iterator[Cluster]:
-        for resolution in self._resolutions():
+        for resolution in self._maintaining().get(key.name, ()):
             if any(self._names(each.path, each.export, key) for each in resolution.maintained_bindings):
                 yield from self._of_type(resolution)
         yield from self._waiting()
+
+    def _maintaining(self) -> dict[str, list[Resolution]]:
+        """The types that maintain bindings, by names of the exports; read again when any type changed."""
+        with self._loopback.store.snapshot() as snapshot:
+            stamp = wide(snapshot).last(self._types, "")
+        if self._maintained is None or self._maintained[0] != stamp:
+            found: dict[str, list[Resolution]] = {}
+            for resolution in self._resolutions():
+                for name in {each.export for each in resolution.maintained_bindings}:
+                    found.setdefault(name, []).append(resolution)
+            self._maintained = stamp, found
+        return self._maintained[1]
 
     def _names(self, path: str, export: str, key: Offer) -> bool:
         if export != key.name:
@@ -174,15 +206,11 @@ class DefaultBindings:
 
     def _resolutions(self) -> Iterator[Resolution]:
         """Every type with its bases; there are few types beside what uses them."""
-        after: Position | None = None
-        while True:
+        for key in self._type_keys():
             with self._loopback.store.snapshot() as snapshot:
-                page = snapshot.revisions(Scope(self._types), after, PAGE)
-                resolutions = [self._resolved(snapshot, key) for key, _ in page]
-            yield from (each for each in resolutions if each is not None)
-            if len(page) < PAGE:
-                return
-            after = behind(page[-1][0])
+                resolution = self._resolved(snapshot, key)
+            if resolution is not None:
+                yield resolution
 
     def _resolved(self, view: View, key: ObjectKey) -> Resolution | None:
         found = self._facts.workspace_type(view, key.cluster, key.name)
@@ -250,7 +278,7 @@ class DefaultBindings:
         if binding is not None and defaultbindings.is_done(binding) and not keeps:
             return True
         with self._loopback.store.snapshot() as snapshot:
-            export = self._facts.export(snapshot, wanted.path, wanted.export)
+            export = self._facts.export(snapshot, wanted.path, wanted.export, seen_from=cluster)
         if export is None:
             raise NotFound(defaultbindings.no_export(wanted))
         if binding is None:
@@ -271,7 +299,9 @@ class DefaultBindings:
         if gate.state in _OPEN:
             batch.create(Target(self._binding_kind, cluster, "", name), binding, whole=False)
             batch.guard(GateUnchanged(cluster, gate.generation))
-            await batch.submit()
+            with suppress(Exists):
+                # Several keys may lead to one cluster; the entry of whoever was first brings it here again.
+                await batch.submit()
 
     async def _write(self, cluster: str, told: Object) -> bool:
         try:

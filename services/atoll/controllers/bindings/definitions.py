@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Batch, Target
+from atoll.machinery.apiserver.remembered import Remembered
+from atoll.machinery.apiserver.wide import WideView, wide
 from atoll.machinery.kcp import boundcrds
 from atoll.machinery.kcp.boundcrds import Needed
 from atoll.machinery.kcp.conflicts import Names, names_of
@@ -20,7 +22,7 @@ from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.types import API_RESOURCE_SCHEMAS
+from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
 from atoll.machinery.storage.contract import Stands
 
 MAX_KNOWN = 8192
@@ -49,6 +51,7 @@ class BoundCrd(msgspec.Struct, frozen=True):
     exports: tuple[str, ...]
     created: str
     collected: bool
+    policed: tuple[str, ...] = ()
 
 
 def target_of(uid: str) -> Target:
@@ -61,6 +64,7 @@ class BoundCrds:
 
     def __init__(self) -> None:
         self._known: LruCache[str, tuple[int, BoundCrd]] = LruCache(MAX_KNOWN)
+        self._policies = Remembered(_is_policed, MAX_KNOWN)
 
     def get(self, view: View, uid: str) -> BoundCrd | None:
         """The bound CRD of a schema's uid, or None."""
@@ -88,29 +92,58 @@ class BoundCrds:
             for needed in boundcrds.needed(binding)
         )
 
+    def is_outdated(self, view: View, binding: Object) -> bool:
+        """Whether something that a binding refers to says otherwise of the policy of an export elsewhere."""
+        found = ((needed, self.get(view, needed.uid)) for needed in boundcrds.needed(binding))
+        return any(crd is not None and _differs(crd, needed, self._polices(view, needed)) for needed, crd in found)
+
+    def _polices(self, view: View, needed: Needed) -> bool | None:
+        """Whether a binding's export lies elsewhere and carries a maximal permission policy; None where unknown."""
+        reaching = wide(view)
+        if not isinstance(reaching, WideView):
+            return None
+        if reaching.is_local(needed.cluster):
+            return False
+        key = ObjectKey(API_EXPORTS, needed.cluster, "", needed.export)
+        revision = reaching.revision_of(key)
+        return self._policies.of(reaching, key, revision) if revision else None
+
     def add(self, batch: Batch, binding: Object, before: Object | None = None) -> None:
         """Add to a batch what a binding refers to, where it is not there yet.
 
         `before` is the binding as it stands: what it lost together with the schema stays lost. Raises SchemaLost for
-        what it did not refer to.
+        what it did not refer to. Of an export elsewhere is noted whether it carries a maximal permission policy.
         """
         known = {needed.uid for needed in boundcrds.needed(before)} if before is not None else set()
         for needed in boundcrds.needed(binding):
             revision, found = self._look(batch, needed.uid)
+            policed = self._polices(batch, needed)
             if found is None:
                 schema = _schema(batch, needed)
                 if schema is not None:
                     crd = boundcrds.bound_crd(schema, needed.cluster, needed.export, times.now())
+                    crd = boundcrds.with_policed(crd, needed.export, policed=bool(policed))
                     batch.create(target_of(needed.uid), crd)
                 elif needed.uid not in known:
                     raise SchemaLost(needed)
-            elif revision and (found.collected or needed.export not in found.exports):
+            elif revision and (found.collected or _differs(found, needed, policed)):
                 record = batch.get(needed.key)
                 assert record is not None, "just read"
                 kept = boundcrds.kept_for(decode(record.value), needed.export)
+                if policed is not None:
+                    kept = boundcrds.with_policed(kept, needed.export, policed=policed)
                 batch.update(target_of(needed.uid), kept, whole=True)
             elif revision:
                 batch.guard(Stands(needed.key, revision))
+
+
+def _is_policed(export: Object) -> bool:
+    return ((export.get("spec") or {}).get("maximalPermissionPolicy") or {}).get("local") is not None
+
+
+def _differs(found: BoundCrd, needed: Needed, policed: bool | None) -> bool:
+    """Whether a bound CRD does not say yet what it is bound through, or says otherwise of that."""
+    return needed.export not in found.exports or (policed is not None and policed != (needed.export in found.policed))
 
 
 def _read(crd: Object) -> BoundCrd:
@@ -120,12 +153,12 @@ def _read(crd: Object) -> BoundCrd:
         uid=metadata["name"], group=spec["group"], names=names_of(spec["names"]),
         cluster=annotations.get(boundcrds.SCHEMA_CLUSTER, ""), schema=annotations.get(boundcrds.SCHEMA_NAME, ""),
         exports=tuple(boundcrds.exports_of(crd)), created=metadata["creationTimestamp"],
-        collected=boundcrds.COLLECTED in annotations,
+        collected=boundcrds.COLLECTED in annotations, policed=tuple(boundcrds.policed_of(crd)),
     )  # fmt: skip
 
 
 def _schema(view: View, needed: Needed) -> Object | None:
     """The schema that a bound CRD is made from, unless it is another one of that name."""
-    record = view.get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
+    record = wide(view).get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
     schema: Object | None = decode(record.value) if record is not None else None
     return schema if schema is not None and schema["metadata"]["uid"] == needed.uid else None

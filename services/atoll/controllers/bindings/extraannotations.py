@@ -1,8 +1,9 @@
 """Annotations `extra.apis.kcp.io/*` of an APIExport on all its APIBindings, as kcp's extraannotationsync does it.
 
-Watches: APIExports and APIBindings. Writes: those annotations of bindings, and no others; they go when the export's do,
-and stay when the export itself is gone. Converges because a binding is compared with its export each time. What an
-export was last seen to have is remembered in a bounded cache, so that its other writes cost its consumers nothing.
+Watches: APIBindings, and APIExports here and on other shards. Writes: those annotations of bindings, and no others;
+they go when the export's do, and stay when the export itself is gone. Converges because a binding is compared with its
+export each time. What an export was last seen to have is remembered in a bounded cache, so that its other writes cost
+its consumers nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.apiserver.remembered import Remembered
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import apiexports
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.lru import LruCache
@@ -61,6 +63,12 @@ class ExtraAnnotations:
     def watches(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, API_BINDINGS}
 
+    def watches_there(self, type: ResourceType) -> bool:
+        return type == API_EXPORTS
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        return self.keys(entry)
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.operation is Operation.DELETED:
             return
@@ -101,7 +109,9 @@ class ExtraAnnotations:
     async def _settle(self, key: ObjectKey) -> None:
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(key)
-            extra = self._extra(snapshot, self._export_of(snapshot, record)) if record is not None else None
+            export = self._export_of(snapshot, record) if record is not None else None
+            is_seen = export is not None and self._facts.export(snapshot, export.cluster, export.name, key.cluster)
+            extra = self._extra(snapshot, export) if is_seen else None
         if record is None or extra is None:
             return
         if not extra.annotations and not apiexports.may_have_extra(record.value):
@@ -123,6 +133,7 @@ class ExtraAnnotations:
 
     def _extra(self, view: View, export: ObjectKey | None) -> Extra | None:
         """An export's annotations for its bindings, None where there is no such export."""
+        view = wide(view)
         revision = view.revision_of(export) if export is not None else 0
         if export is None or not revision:
             return None

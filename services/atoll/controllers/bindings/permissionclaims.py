@@ -172,7 +172,7 @@ class PermissionClaimsController:
             if conditions.find(said, INITIAL) is None:
                 return binding, None
             _, path, name = export_of(binding, key.cluster)
-            export = self._facts.export(snapshot, path, name)
+            export = self._facts.export(snapshot, path, name, seen_from=key.cluster)
         if export is not None:
             return binding, export.claims
         # One that comes back unchanged changes no binding, so that nothing would bring what is accepted now here again.

@@ -105,7 +105,7 @@ class BindingDeletion:
             binding = decode(record.value)
             yield from bound_types(binding)
             _, path, name = export_of(binding, cluster)
-            export = self._facts.export(view, path, name)
+            export = self._facts.export(view, path, name, seen_from=cluster)
             if export is not None and export.identity:
                 for offered in export.resources:
                     yield ResourceType(offered.group, offered.resource, export.identity)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from atoll.controllers.shardnews import ShardNews
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.gate import NOTHING_NEW
 from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import apiexports
 from atoll.machinery.kcp.apiexports import SecretReference
 from atoll.machinery.kcp.endpointslices import endpoint_url
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
+from atoll.machinery.kcp.shards import virtual_workspace_url
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
@@ -24,6 +27,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, NAMESPACES, SECRETS
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage.pages import each_record
 
 #: Clusters whose exports' Secrets are known by name, so that other Secrets cost a look-up.
 MAX_CLUSTERS = 1024
@@ -41,7 +45,7 @@ class ExportController:
 
     def __init__(self, loopback: Loopback, shards: ResourceType | None = None) -> None:
         """`shards` is the type of Shards where exports still list the URLs of their virtual workspaces in status."""
-        self._loopback, self._shards = loopback, shards
+        self._loopback, self._shards, self._news = loopback, shards, ShardNews()
         types = (API_EXPORTS, API_EXPORT_ENDPOINT_SLICES, SECRETS, NAMESPACES)
         self._kinds = {type: loopback.core.catalogs.builtin(type) for type in types}
         #: Where the exports of a cluster have their identities, by export: listed once, then kept by the log.
@@ -51,6 +55,9 @@ class ExportController:
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, SECRETS, API_EXPORT_ENDPOINT_SLICES, NAMESPACES, self._shards}
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type == self._shards
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, gone = entry.key, entry.operation is Operation.DELETED
@@ -67,10 +74,13 @@ class ExportController:
             if gone:
                 yield key.cluster, key.name
         elif key.type == self._shards:
-            yield from self.all_keys()
+            if self._news.said(entry):
+                yield from self.all_keys()
         elif gone and key.name == KCP_SYSTEM:
             for name in self._naming(key.cluster):
                 yield key.cluster, name
+
+    keys_there = keys
 
     def _keep(self, entry: LogEntry) -> None:
         named = self._named.get(entry.key.cluster)
@@ -151,8 +161,9 @@ class ExportController:
     def _with_urls(self, status: Object, cluster: str, name: str) -> Object:
         if self._shards is None:
             return apiexports.unpublished(status)
-        shards = self._loopback.each(Scope(self._shards, ROOT))
-        bases = [(each.get("spec") or {}).get("virtualWorkspaceURL") for each in shards]
+        with self._loopback.store.snapshot() as snapshot:
+            shards = [decode(each.value) for each in each_record(wide(snapshot), Scope(self._shards, ROOT))]
+        bases = [virtual_workspace_url(each) for each in shards]
         urls = sorted({endpoint_url(base, cluster, name) for base in bases if base})
         return apiexports.published(status, urls, times.now())
 

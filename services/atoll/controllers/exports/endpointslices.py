@@ -1,19 +1,20 @@
 """APIExportEndpointSlices of this shard's clusters: whether what they refer to is there, and which shards they mean.
 
-Watches: slices, APIExports and Partitions. Writes: status but for endpoints, which are every shard's own
-(`endpointurls`), unless the export or the Partition is gone: then nobody's are right. Converges because status follows
-from the objects found.
+Watches: slices and Partitions, APIExports and Shards wherever they are. Writes: status but for endpoints, which are
+every shard's own (`endpointurls`), unless the export or the Partition is gone: then nobody's are right; and it takes
+away those of shards that have no Shard any more, as they cannot. Converges because all follows from the objects found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from atoll.controllers.exports.slicestatus import Shards, SliceStatus
 from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.kcp import endpointslices
-from atoll.machinery.kcp.shapes import PATH
+from atoll.machinery.kcp.shapes import CLUSTER, PATH
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -28,13 +29,19 @@ class EndpointSliceController:
     name = "apiexportendpointslice"
     workers = 2
 
-    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+    def __init__(self, loopback: Loopback, facts: Facts, shard: str) -> None:
         kind = loopback.core.catalogs.builtin(API_EXPORT_ENDPOINT_SLICES)
         self._loopback, self._facts, self._kind = loopback, facts, kind
-        self._partitions = facts.identities.partitions
+        self._status = SliceStatus(loopback, facts, API_EXPORT_ENDPOINT_SLICES, None)
+        self._partitions, self._shards = facts.identities.partitions, Shards(facts, shard)
+
+    # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
-        return type in {API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, self._partitions}
+        return type in {API_EXPORT_ENDPOINT_SLICES, self._partitions} or self.watches_there(type)
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type in {API_EXPORTS, self._facts.identities.shard_objects}
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
@@ -44,13 +51,21 @@ class EndpointSliceController:
         elif key.type == API_EXPORTS:
             with self._loopback.store.snapshot() as snapshot:
                 yield from slices_of(snapshot, key, path_of(decode(entry.value)))
+        elif key.type == self._facts.identities.shard_objects:
+            if entry.operation is Operation.DELETED:
+                yield from self.all_keys()
         else:
             for obj in self._loopback.each(Scope(API_EXPORT_ENDPOINT_SLICES, key.cluster)):
                 if endpointslices.partition_of(obj) == key.name:
                     yield key.cluster, obj["metadata"]["name"]
 
+    keys_there = keys
+
     def all_keys(self) -> Iterable[Hashable]:
-        return every_slice(self._loopback)
+        for key in self._loopback.keys(Scope(API_EXPORT_ENDPOINT_SLICES)):
+            yield key.cluster, key.name
+
+    # --- what to do ---
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -59,14 +74,18 @@ class EndpointSliceController:
             if record is None:
                 return None
             obj = decode(record.value)
-            has_export = exporting_cluster(snapshot, self._facts, obj) is not None
+            home = exporting_cluster(snapshot, self._facts, obj)
+            path = endpointslices.endpoint_url("", home or "", endpointslices.reference_of(obj).name)
+            gone = self._shards.gone(snapshot, obj, path)
             partition = snapshot.get(ObjectKey(self._partitions, cluster, "", endpointslices.partition_of(obj)))
         found = decode(partition.value) if partition is not None else None
-        status = endpointslices.judged(obj, has_export=has_export, partition=found, now=times.now())
-        if status == obj.get("status"):
-            return None
+        status = endpointslices.judged(obj, has_export=home is not None, partition=found, now=times.now())
         try:
-            await self._loopback.update(Target(self._kind, cluster, "", name, "status"), {**obj, "status": status})
+            if status != obj.get("status"):
+                await self._loopback.update(Target(self._kind, cluster, "", name, "status"), {**obj, "status": status})
+                return None
+            for shard in gone:
+                await self._status.apply(cluster, endpointslices.applied(name, []), shard)
         except (Conflict, NotFound):
             # Its newer state has an entry in the log, which brings this key back.
             return None
@@ -74,12 +93,10 @@ class EndpointSliceController:
 
 
 def exporting_cluster(view: View, facts: Facts, obj: Object) -> str | None:
-    """The cluster of a slice's export, None where there is no such export."""
+    """The cluster of a slice's export, on whichever shard; None where the slice's cluster sees no such export."""
     reference = endpointslices.reference_of(obj)
-    cluster = facts.cluster_of(view, reference.path)
-    if cluster is None or not view.revision_of(ObjectKey(API_EXPORTS, cluster, "", reference.name)):
-        return None
-    return cluster
+    export = facts.export(view, reference.path, reference.name, seen_from=obj["metadata"]["annotations"][CLUSTER])
+    return export.cluster if export is not None else None
 
 
 def path_of(export: Object) -> str:
@@ -88,15 +105,9 @@ def path_of(export: Object) -> str:
 
 
 def slices_of(view: View, export: ObjectKey, path: str) -> Iterable[tuple[str, str]]:
-    """The slices of this shard that may be for an export: the one of its name, and those that are labelled so."""
+    """The slices in a view that may be for an export: the one of its name, and those that are labelled so."""
     found = {ObjectKey(API_EXPORT_ENDPOINT_SLICES, export.cluster, "", export.name)}
     for words in {export.cluster, path} - {""}:
         label = hashes.export_hash(words, export.name)
         found.update(view.labelled(endpointslices.EXPORT_LABEL, label, API_EXPORT_ENDPOINT_SLICES))
     return [(key.cluster, key.name) for key in sorted(found)]
-
-
-def every_slice(loopback: Loopback) -> Iterable[tuple[str, str]]:
-    """The key of each slice on this shard."""
-    for key in loopback.keys(Scope(API_EXPORT_ENDPOINT_SLICES)):
-        yield key.cluster, key.name

@@ -1,8 +1,8 @@
 """PartitionSets: a Partition for each combination of values that the labels of shards have.
 
-Watches: PartitionSets, Partitions that they own, and Shards. Writes: Partitions, made and removed, and the set's
-status. Converges because the Partitions a set owns are compared with those its shards ask for; one that somebody
-changed is replaced.
+Watches: PartitionSets, Partitions that they own, and the Shards of the site. Writes: Partitions, made and removed, and
+the set's status. Converges because the Partitions a set owns are compared with those its shards ask for; one that
+somebody changed is replaced.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from atoll.controllers.facts import Facts
+from atoll.controllers.shardnews import ShardNews
 from atoll.machinery.apiserver.gate import NOTHING_NEW
 from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import partitions
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
@@ -21,6 +23,7 @@ from atoll.machinery.meta.selectors import SelectorError
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage.pages import each_record
 
 #: Partitions made and removed in one submit.
 AT_ONCE = 200
@@ -35,25 +38,31 @@ class PartitionSetController:
     workers = 1
 
     def __init__(self, loopback: Loopback, facts: Facts) -> None:
-        self._loopback = loopback
+        self._loopback, self._facts = loopback, facts
         self._sets, self._partitions = facts.identities.partition_sets, facts.identities.partitions
-        self._shards = facts.identities.shard_objects
+        self._shards, self._news = facts.identities.shard_objects, ShardNews()
 
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {self._sets, self._partitions, self._shards}
 
+    def watches_there(self, type: ResourceType) -> bool:
+        return type == self._shards
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == self._shards:
-            yield from self.all_keys()
+            if self._news.said(entry):
+                yield from self.all_keys()
         elif key.type == self._partitions:
             for owner in decode(entry.value)["metadata"].get("ownerReferences") or []:
                 if owner.get("kind") == "PartitionSet":
                     yield key.cluster, owner["name"]
         elif entry.operation is not Operation.DELETED:
             yield key.cluster, key.name
+
+    keys_there = keys
 
     def all_keys(self) -> Iterable[Hashable]:
         for key in self._loopback.keys(Scope(self._sets)):
@@ -82,8 +91,11 @@ class PartitionSetController:
 
     def _settle(self, batch: Batch, cluster: str, obj: Object) -> bool:
         """Add to a batch what makes the set's Partitions what they should be, and its status; whether some is left."""
+        labels = self._labels()
+        if labels is None:
+            return False
         try:
-            plan = partitions.plan(obj, self._labels(), self._owned(cluster, obj))
+            plan = partitions.plan(obj, labels, self._owned(cluster, obj))
         except SelectorError as error:
             self._add_status(batch, cluster, obj, partitions.invalid(obj.get("status") or {}, error, times.now()))
             return False
@@ -112,10 +124,12 @@ class PartitionSetController:
             records = [snapshot.get(key) for key in snapshot.owned(cluster, obj["metadata"]["uid"])]
         return [decode(each.value) for each in records if each is not None and each.key.type == self._partitions]
 
-    def _labels(self) -> Iterable[dict[str, str]]:
-        """The labels of every shard there is."""
-        for shard in self._loopback.each(Scope(self._shards, ROOT)):
-            yield shard["metadata"].get("labels") or {}
+    def _labels(self) -> list[dict[str, str]] | None:
+        """The labels of every shard of the site; None while root has not told of any."""
+        with self._loopback.store.snapshot() as snapshot:
+            shards = [decode(each.value) for each in each_record(wide(snapshot), Scope(self._shards, ROOT))]
+            is_root_here = self._facts.is_here(snapshot, ROOT)
+        return [each["metadata"].get("labels") or {} for each in shards] if shards or is_root_here else None
 
     async def _tell(self, cluster: str, obj: Object, status: Object) -> None:
         """Say what failed, in a submit of its own."""

@@ -36,6 +36,19 @@ class Reference(msgspec.Struct, frozen=True):
     blockOwnerDeletion: bool = False
 
 
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str
+
+
+class _Gone(msgspec.Struct, frozen=True):
+    """What is asked of every object that was deleted."""
+
+    metadata: _Metadata
+
+
+_gone = msgspec.json.Decoder(_Gone)
+
+
 class GarbageCollector:
     """Key: the ObjectKey of an object that may have to go, or whose deletion waits."""
 
@@ -59,10 +72,10 @@ class GarbageCollector:
 
     def _after_deletion(self, entry: LogEntry) -> Iterable[Hashable]:
         """The dependents of what is gone, and owners that waited for it."""
-        obj = decode(entry.value)
+        owners = references(decode(entry.value)) if _OWNED in entry.value else ()
         with self._loopback.store.snapshot() as snapshot:
-            yield from snapshot.owned(entry.key.cluster, obj["metadata"]["uid"])
-            for reference in references(obj):
+            yield from snapshot.owned(entry.key.cluster, _gone.decode(entry.value).metadata.uid)
+            for reference in owners:
                 if reference.blockOwnerDeletion:
                     owner = self._owner_key(snapshot, entry.key, reference)
                     if owner is not None:

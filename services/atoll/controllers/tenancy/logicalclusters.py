@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content import Remaining, ask_held, delete
+from atoll.controllers.calls import ShardUnavailable
+from atoll.controllers.content import Remaining, ask_held, delete, finalizers_of
 from atoll.controllers.tenancy import workspacedeletion
+from atoll.controllers.tenancy.owners import Owners, OwnerUnknown, owner_elsewhere
 from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kcp import shapes
@@ -18,7 +20,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import (
     API_BINDINGS,
@@ -29,12 +31,14 @@ from atoll.machinery.meta.types import (
     NAMESPACES,
 )
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import DeletePrefix, Flag, GateState, LogEntry, Operation, Record, Scope, Stands
+from atoll.machinery.storage.contract import DeletePrefix, Emptied, Flag, GateState, LogEntry, Operation, Record, Scope
 
 AGAIN_S, SOON_S = 5.0, 0.05
 BATCH = 500
 #: What goes in one submit with its cluster at most.
 MAX_AT_ONCE = 200
+#: What goes in one submit with its cluster and some of its siblings.
+MAX_IN_PASSING = 30
 CONTENT_DELETED = "WorkspaceContentDeleted"
 #: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
 _LAST = (
@@ -56,8 +60,10 @@ class LogicalClusterDeletion:
     #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
     max_delay_s = 10.0
 
-    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType) -> None:
-        self._loopback, self._kind, self._workspaces = loopback, kind, workspaces
+    def __init__(
+        self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: Owners | None = None
+    ) -> None:
+        self._loopback, self._kind, self._workspaces, self._owners = loopback, kind, workspaces, owners
 
     def watches(self, type: ResourceType) -> bool:
         return True
@@ -97,12 +103,13 @@ class LogicalClusterDeletion:
     async def _empty(self, cluster: str, obj: Object) -> float | None:
         """Content stage by stage; all that is left and the LogicalCluster in one submit where nothing holds it."""
         for types in self._stages(cluster):
-            free = self._free(cluster)
+            free = self._free(cluster, MAX_AT_ONCE)
             if free is not None:
                 return await self._finish(cluster, obj, free)
             remaining = await self._clear(cluster, types)
             if not remaining.is_empty:
-                await self._tell(cluster, obj, remaining)
+                told = Condition(CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
+                await self._tell(cluster, obj, told)
                 return AGAIN_S
         # Somebody who may wrote more while it went.
         return AGAIN_S
@@ -116,12 +123,12 @@ class LogicalClusterDeletion:
             yield [type for type in stage if type in held]
         yield []
 
-    def _free(self, cluster: str) -> list[Record] | None:
+    def _free(self, cluster: str, limit: int) -> list[Record] | None:
         """What is left beside the LogicalCluster, if it is little and held by nobody but us; else None."""
         found: list[Record] = []
         with self._loopback.store.snapshot() as snapshot:
             held = [usage for usage in snapshot.usage(cluster) if usage.type != LOGICAL_CLUSTERS]
-            if sum(usage.count for usage in held) > MAX_AT_ONCE:
+            if sum(usage.count for usage in held) > limit:
                 return None
             for usage in held:
                 found.extend(snapshot.scan(Scope(usage.type, cluster)))
@@ -129,24 +136,40 @@ class LogicalClusterDeletion:
 
     async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> float | None:
         """Everything that is left, the LogicalCluster, and the hold on its Workspace, at once."""
+        if self._owners is not None:
+            await self._release_elsewhere(cluster, obj, self._owners)
         batch = self._loopback.batch()
-        bindings = self._loopback.core.catalogs.builtin(API_BINDINGS)
         try:
-            for record in free:
-                if record.key.type == API_BINDINGS:
-                    batch.delete(Target(bindings, cluster, "", record.key.name), _UNBOUND)
-                else:
-                    # A finalizer that came meanwhile must not be left behind without its cluster.
-                    batch.guard(Stands(record.key, record.revision))
-            for type in {record.key.type for record in free} - {API_BINDINGS}:
-                batch.delete_prefix(Scope(type, cluster))
-            batch.delete(Target(self._kind, cluster, "", shapes.SINGLETON), _EMPTIED)
+            self._remove(batch, cluster, free)
             workspacedeletion.release_owner(batch, obj, self._workspaces)
             await batch.submit()
         except (NotFound, contract.Conflict, contract.Missing, contract.Refused):
             # Something of it changed meanwhile, which need not bring the cluster back by itself.
             return SOON_S
         return None
+
+    async def _release_elsewhere(self, cluster: str, obj: Object, owners: Owners) -> None:
+        """Have the Workspace let go on its own shard, before nobody is left here who would ask for it.
+
+        Raises ShardUnavailable and OwnerUnknown, and says so in a condition: it is tried again.
+        """
+        try:
+            await self._let_go(obj, owners)
+        except (ShardUnavailable, OwnerUnknown) as error:
+            await self._tell(cluster, obj, Condition(CONTENT_DELETED, "False", "OwnerUnavailable", str(error), "Info"))
+            raise
+
+    async def _let_go(self, obj: Object, owners: Owners) -> None:
+        try:
+            with self._loopback.store.snapshot() as snapshot:
+                owner = owner_elsewhere(snapshot, obj)
+        except OwnerUnknown:
+            if await owners.is_anywhere(obj["spec"]["owner"]["cluster"]):
+                raise
+            # Gone with all that lay in it.
+            return
+        if owner is not None:
+            await owners.release(owner)
 
     async def _clear(self, cluster: str, types: list[ResourceType]) -> Remaining:
         """Delete what types hold in a cluster, as far as finalizers let it."""
@@ -168,7 +191,21 @@ class LogicalClusterDeletion:
         return remaining
 
     def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
-        workspacedeletion.begin(batch, target, obj, self._kind)
+        """Begin the deletion of a Workspace; one with little in it that nobody holds is over as it begins."""
+        leaf = workspacedeletion.unheld(batch, obj)
+        free = self._free(leaf, MAX_IN_PASSING) if leaf else None
+        if free is None:
+            workspacedeletion.begin(batch, target, obj, self._kind)
+            return
+        self._remove(batch, leaf, free)
+        workspacedeletion.release(batch, target)
+
+    def _remove(self, batch: Batch, cluster: str, free: list[Record]) -> None:
+        """Add the end of a cluster with all that it holds. It is refused if more came, or something changed."""
+        for record in free:
+            batch.remove(record)
+        batch.delete(Target(self._kind, cluster, "", shapes.SINGLETON), _EMPTIED)
+        batch.guard(Emptied(cluster))
 
     async def _unbind(self, cluster: str) -> None:
         """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""
@@ -178,8 +215,7 @@ class LogicalClusterDeletion:
         for record in records:
             await self._loopback.delete(Target(kind, cluster, "", record.key.name), _UNBOUND)
 
-    async def _tell(self, cluster: str, obj: Object, remaining: Remaining) -> None:
-        condition = Condition(CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
+    async def _tell(self, cluster: str, obj: Object, condition: Condition) -> None:
         status = obj.get("status") or {}
         conditions = set_condition(status.get("conditions") or [], condition, times.now())
         if conditions != status.get("conditions"):
@@ -197,8 +233,7 @@ def _is_free(record: Record) -> bool:
     """Whether nobody but us holds an object."""
     if not record.flags & Flag.FINALIZERS:
         return True
-    finalizers = decode(record.value)["metadata"].get("finalizers") or ()
-    return record.key.type == API_BINDINGS and set(finalizers) <= _UNBOUND.served_finalizers
+    return record.key.type == API_BINDINGS and _UNBOUND.served_finalizers.issuperset(finalizers_of(record))
 
 
 def going_phase(obj: Object) -> str:

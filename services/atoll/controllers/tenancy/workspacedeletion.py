@@ -26,10 +26,11 @@ def begin(batch: Batch, target: Target, obj: Object, cluster_kind: Kind) -> None
     """
     cluster = (obj.get("spec") or {}).get("cluster") or ""
     key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
-    if cluster and _owned(batch, key, obj):
+    if cluster and _own(batch, cluster, obj) is not None:
         batch.delete(Target(cluster_kind, cluster, "", shapes.SINGLETON), DeleteOptions())
     record = batch.get(key) if cluster else None
     if record is None:
+        # It lies on another shard, or is gone: the controller of Workspaces finds out.
         batch.delete(target, DeleteOptions())
         return
     marked = decode(record.value)
@@ -40,14 +41,26 @@ def begin(batch: Batch, target: Target, obj: Object, cluster_kind: Kind) -> None
         batch.delete(replace(target, kind=kind), DeleteOptions())
 
 
-def _owned(batch: Batch, key: ObjectKey, obj: Object) -> bool:
-    """Whether the LogicalCluster is there, this Workspace's, and not marked yet."""
-    record = batch.get(key)
+def unheld(batch: Batch, obj: Object) -> str:
+    """The logical cluster of a Workspace if nobody but us holds either of both; else empty."""
+    cluster = (obj.get("spec") or {}).get("cluster") or ""
+    found = _own(batch, cluster, obj) if cluster else None
+    if found is None or (found.get("status") or {}).get("terminators"):
+        return ""
+    held = {*(found["metadata"].get("finalizers") or ()), *(obj["metadata"].get("finalizers") or ())}
+    return cluster if held <= {shapes.DELETION_FINALIZER, shapes.OWNER_FINALIZER} else ""
+
+
+def _own(batch: Batch, cluster: str, obj: Object) -> Object | None:
+    """The LogicalCluster if it is there, this Workspace's, and not marked yet."""
+    record = batch.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
     if record is None:
-        return False
+        return None
     found = decode(record.value)
     owner = (found.get("spec") or {}).get("owner") or {}
-    return owner.get("uid") == obj["metadata"]["uid"] and not found["metadata"].get("deletionTimestamp")
+    if owner.get("uid") != obj["metadata"]["uid"] or found["metadata"].get("deletionTimestamp"):
+        return None
+    return found
 
 
 def release_owner(batch: Batch, cluster: Object, type: ResourceType) -> None:

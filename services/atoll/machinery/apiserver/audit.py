@@ -31,6 +31,8 @@ log = structlog.get_logger()
 
 STANDARD_OUTPUT = "-"
 STARTED, COMPLETE, PANIC = "ResponseStarted", "ResponseComplete", "Panic"
+#: The annotation that names the front proxy, which said who asks.
+THROUGH = "authentication.atoll.dev/front-proxy"
 MAX_EVENTS = 10_000
 _BATCH = 1000
 _RETRY_S = 1.0
@@ -109,6 +111,8 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     path: str = ""
     impersonator: User | None = None
+    #: The front proxy that passed it on, which alone is believed about where it came from.
+    through: str = ""
     decision: Decision | None = None
     #: More annotations, such as those of access reviews.
     annotations: Mapping[str, str] = {}
@@ -137,7 +141,7 @@ def event_of(request: Audited, stage: str, code: int = 0, reason: str = "", mess
         verb=request.info.verb,
         user=_user(sender),
         impersonated_user=_user(request.user) if request.impersonator is not None else None,
-        source_ips=(request.http.peer.address,),
+        source_ips=_addresses(request),
         user_agent=request.http.header("user-agent")[:_LONG],
         object_ref=_object(request.info, request.http),
         response_status=status,
@@ -145,6 +149,13 @@ def event_of(request: Audited, stage: str, code: int = 0, reason: str = "", mess
         stage_timestamp=times.now_micro(),
         annotations=_annotations(request),
     )
+
+
+def _addresses(request: Audited) -> tuple[str, ...]:
+    """Where it came from, as in Kubernetes the first first; what a client says of that itself is not told."""
+    here = request.http.peer.address
+    before = request.http.header("x-forwarded-for")[:_LONG] if request.through else ""
+    return (*filter(None, (part.strip() for part in before.split(","))), here)
 
 
 def _user(user: User) -> UserInfo:
@@ -199,6 +210,8 @@ def _annotations(request: Audited) -> dict[str, str]:
         found["kcp.io/cluster"] = found["tenancy.kcp.io/workspace"] = request.cluster
     if request.path:
         found["kcp.io/path"] = request.path
+    if request.through:
+        found[THROUGH] = request.through
     return found
 
 

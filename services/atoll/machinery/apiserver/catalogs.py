@@ -15,6 +15,7 @@ import msgspec
 from atoll.machinery.apiserver.boundapis import Bound, Offers, bound_resources
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import boundcrds
 from atoll.machinery.kinds.custom import has_versions, kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.kinds.kind import Kind
@@ -47,7 +48,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     def is_current(self, view: View) -> bool:
         """Whether its versions are still converted as they were when it was made."""
-        return self.conversion is None or view.revision_of(self.conversion) == self.conversion_revision
+        return self.conversion is None or wide(view).revision_of(self.conversion) == self.conversion_revision
 
     @property
     def followed(self) -> tuple[ObjectKey, ...]:
@@ -71,7 +72,7 @@ class _Kept(msgspec.Struct, frozen=True):
     def is_current(self, view: View, stamp: tuple[int, int]) -> bool:
         if self.stamp != stamp:
             return False
-        return self.conversions is None or self.conversions == view.last(API_CONVERSIONS, "")
+        return self.conversions is None or self.conversions == wide(view).last(API_CONVERSIONS, "")
 
 
 class Catalogs:
@@ -112,7 +113,7 @@ class Catalogs:
         content, catalog, follows = self._load(view, cluster)
         if not catalog.unavailable:
             # What lacks is looked for each time: nothing in the cluster says when it is there again.
-            conversions = view.last(API_CONVERSIONS, "") if follows else None
+            conversions = wide(view).last(API_CONVERSIONS, "") if follows else None
             self._by_cluster.put(cluster, _Kept(stamp, content, conversions))
         return catalog
 
@@ -181,7 +182,7 @@ class Catalogs:
         """
         if identity == CORE:
             return self.base.find(*wanted)
-        key = (*wanted, identity)
+        key, view = (*wanted, identity), wide(view)
         found = self._by_identity.get(key)
         if found is not None and all(view.revision_of(row) == revision for row, revision in found[0]):
             return found[1]
@@ -208,7 +209,7 @@ class Catalogs:
     def offered(self, view: View, cluster: str, schema: str, identity: str) -> Sequence[Kind]:
         """The kinds of a cluster's APIResourceSchema under an identity, as whoever binds it now is served; none where
         there is no such schema."""
-        key = ObjectKey(API_RESOURCE_SCHEMAS, cluster, "", schema)
+        key, view = ObjectKey(API_RESOURCE_SCHEMAS, cluster, "", schema), wide(view)
         revision = view.revision_of(key)
         found = self._definitions.get((key, identity))
         if not revision or found is None or found[0] != revision or not found[1].is_current(view):
@@ -254,7 +255,7 @@ def _conversion(view: View, definition: Object, cluster: str, schema: str) -> _C
     """The APIConversion of a schema of a cluster: it has the schema's name."""
     if not has_versions(definition) or not cluster:
         return _Conversion()
-    key = ObjectKey(API_CONVERSIONS, cluster, "", schema)
+    key, view = ObjectKey(API_CONVERSIONS, cluster, "", schema), wide(view)
     record = view.get(key)
     if record is None:
         return _Conversion(key)

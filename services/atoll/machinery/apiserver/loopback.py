@@ -24,6 +24,7 @@ from atoll.machinery.apiserver.rest.delete import plan_delete
 from atoll.machinery.apiserver.rest.patch import APPLY, plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import Writing
+from atoll.machinery.apiserver.wide import Latest
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -35,6 +36,7 @@ from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import (
     Delete,
     DeletePrefix,
+    Elsewhere,
     Flag,
     Gate,
     Guard,
@@ -43,6 +45,7 @@ from atoll.machinery.storage.contract import (
     Position,
     Put,
     Record,
+    Route,
     Scope,
     Store,
 )
@@ -186,7 +189,7 @@ class Batch:
 
     def __init__(self, core: Core, manager: str) -> None:
         self._core, self._options = core, WriteOptions(False, manager, "Ignore")
-        self.manager = manager
+        self.manager, self._there = manager, Latest(core.store)
         self._mutations: list[Mutation] = []
         self._guards: list[Guard] = []
         self._overlay: dict[ObjectKey, Record | None] = {}
@@ -205,6 +208,10 @@ class Batch:
     def revision(self) -> int:
         with self._core.store.snapshot() as snapshot:
             return snapshot.revision
+
+    @property
+    def there(self) -> Elsewhere:
+        return self._there
 
     def get(self, key: ObjectKey) -> Record | None:
         if key in self._overlay:
@@ -293,6 +300,15 @@ class Batch:
     def delete_prefix(self, scope: Scope) -> None:
         """Add the removal of what a scope holds and no finalizer keeps; at most 500 objects of it."""
         self._mutations.append(DeletePrefix(scope))
+
+    def route(self, cluster: str, shard: str, generation: int = 0) -> None:
+        """Add that a cluster lies on another shard ("": nowhere any more). It is told from what is submitted."""
+        self._mutations.append(Route(cluster, shard, generation))
+
+    def remove(self, record: Record) -> None:
+        """Add the end of an object that its logical cluster takes along, as it was read; nobody is asked any more."""
+        self._mutations.append(Delete(record.key, record.revision))
+        self._note(record.key, None)
 
     def guard(self, *guards: Guard) -> None:
         """Add what must hold when the batch is applied."""

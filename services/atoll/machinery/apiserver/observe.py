@@ -90,5 +90,6 @@ def _audited(request: Request) -> Audited:
     return Audited(
         audit_id=request.audit_id, http=request.http, info=request.info, user=request.user,
         received_s=time.time() - (time.monotonic() - request.started), cluster=request.cluster,
-        path=workspace if ":" in workspace else "", impersonator=request.impersonator, decision=request.decision,
+        path=workspace if ":" in workspace else "", impersonator=request.impersonator, through=request.through,
+        decision=request.decision,
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 Kubernetes closes the watches of a custom resource when its definition changes, so that clients list again under the new
 one. Those that a virtual workspace let in are judged again besides, whenever something changed that they were let in
-by: their own cluster's bindings and its LogicalCluster, and exports and RBAC of the clusters that they rely on. One
-task follows these types; a watch costs an entry here for each of its clusters.
+by: their own cluster's bindings and its LogicalCluster, and exports and RBAC of the clusters that they rely on, on
+whatever shard those are. One task follows these types; a watch costs an entry here for each of its clusters.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalogs import Catalogs
-from atoll.machinery.apiserver.rest.watch import Watch
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import CORE, LOCAL, ResourceType
 from atoll.machinery.meta.types import (
@@ -47,6 +46,13 @@ _GRANTING = (
 
 
 V = TypeVar("V")
+
+
+class Watch(Protocol):
+    """A watch that is served, here or by another shard."""
+
+    def end(self) -> None:
+        """End it cleanly."""
 
 
 class Still(msgspec.Struct, frozen=True):
@@ -97,6 +103,7 @@ class OpenWatches:
             *(self._follow(type, self._judge) for type in _SERVING),
             self._follow(API_CONVERSIONS, self._judge_converted),
             *map(self._follow_granting, _GRANTING),
+            self._follow_there(),
         )
 
     async def _follow(self, type: ResourceType, judge: Callable[[str], None]) -> None:
@@ -115,6 +122,23 @@ class OpenWatches:
                 while self._relying:
                     self._read(cursor, self._judge_relying)
                     await cursor.wait()
+
+    async def _follow_there(self) -> None:
+        """Judge again what relies on clusters of other shards, when something of theirs arrived or ceased to count."""
+        seen: dict[str, tuple[int, ...]] = {}
+        seen_of_all: tuple[int, ...] = ()
+        while True:
+            await self._relied_on.wait()
+            with self._store.snapshot() as snapshot:
+                count, of_all = snapshot.there.count, _stamps(snapshot, "")
+                new = of_all != seen_of_all or not seen.keys() >= self._relying.keys()
+                stamps = {cluster: _stamps(snapshot, cluster) for cluster in self._relying} if new else seen
+            for cluster, stamp in stamps.items():
+                # What is not known from before may have changed since its watches were let in.
+                if seen.get(cluster) != stamp:
+                    self._judge_relying(cluster)
+            seen, seen_of_all = stamps, of_all
+            await self._store.replicated(count)
 
     def _from_now_on(self, type: ResourceType) -> Cursor:
         with self._store.snapshot() as snapshot:
@@ -159,6 +183,14 @@ class OpenWatches:
     def _end(self, snapshot: View, watches: Iterable[tuple[Watch, Still]]) -> None:
         for watch in [watch for watch, still in watches if not still.holds(snapshot)]:
             watch.end()
+
+
+def _stamps(snapshot: View, cluster: str) -> tuple[int, ...]:
+    """When what decides in a cluster of another shard ("" for all) was last changed; empty for one that is here."""
+    there = snapshot.there
+    if cluster and not there.shard_of(cluster):
+        return ()
+    return tuple(there.last(type, cluster) for type in (LOGICAL_CLUSTERS, *_GRANTING))
 
 
 def _take(watches: dict[str, dict[Watch, V]], cluster: str, watch: Watch) -> V | None:

@@ -28,8 +28,9 @@ from atoll.machinery.apiserver.authorization.attributes import (
     attributes_of,
     with_verb,
 )
+from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call import Reply, View
 from atoll.machinery.apiserver.gate import check_gate
 from atoll.machinery.apiserver.request import Observer, Request, fail
 from atoll.machinery.apiserver.requestinfo import RequestInfo, parse
@@ -43,21 +44,39 @@ from atoll.machinery.wire.exchange import Exchange, HttpRequest
 MAX_SETTLED = 2
 
 
+class Way(Protocol):
+    """Where a path leads."""
+
+    @property
+    def cluster(self) -> str: ...
+
+    @property
+    def elsewhere(self) -> bool:
+        """The cluster is another shard's."""
+
+    @property
+    def unavailable(self) -> bool:
+        """Its Workspace says that it cannot be used at present."""
+
+
 class Resolver(Protocol):
     """Workspace text of a URL to a logical cluster."""
 
-    def resolve(self, snapshot: Snapshot, workspace: str) -> str | None:
-        """The cluster name, or None if the path leads nowhere. A single name is returned as it is."""
+    def find(self, snapshot: Snapshot, workspace: str) -> Way | None:
+        """Where it leads, or None if that is nowhere. A single name leads to itself."""
 
 
 class Caller(Protocol):
-    """Who a request counts as, and who sent it where that is somebody else."""
+    """Who a request counts as, who sent it where that is somebody else, and the proxy that passed it on ("": none)."""
 
     @property
     def user(self) -> User: ...
 
     @property
     def impersonator(self) -> User | None: ...
+
+    @property
+    def through(self) -> str: ...
 
 
 class Authentication(Protocol):
@@ -123,11 +142,13 @@ class Pipeline:
         try:
             request.info = parse(http.method, http.target)
             with self._store.snapshot() as snapshot:
-                self._resolve(request, snapshot)
+                if (misdirected := self._resolve(request, snapshot)) is not None:
+                    request.reply(misdirected)
+                    return
                 if request.cluster == UNKNOWN and self._mounted(request, snapshot):
                     return
                 caller = self._authentication.identify(http, request.cluster, snapshot)
-                request.user, request.impersonator = caller.user, caller.impersonator
+                request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
                 self._enter(request, snapshot)
                 self.authorize(request, snapshot)
                 if request.cluster:
@@ -149,15 +170,20 @@ class Pipeline:
         await error.settle()
         self._serve(exchange, settles)
 
-    def _resolve(self, request: Request, snapshot: Snapshot) -> None:
+    def _resolve(self, request: Request, snapshot: Snapshot) -> Reply | None:
+        """Find the cluster; gives the answer to a path that leads to another shard, or to what cannot be used."""
         workspace = request.info.workspace
         if request.info.is_wildcard or request.info.service:
-            return
+            return None
         if not workspace:
             # A service account's token says by itself which cluster it speaks to, as in kcp.
             request.cluster = token_cluster(request.http)
-            return
-        request.cluster = self._resolver.resolve(snapshot, workspace) or UNKNOWN
+            return None
+        way = self._resolver.find(snapshot, workspace)
+        request.cluster = way.cluster if way is not None else UNKNOWN
+        if way is None or not (way.elsewhere or way.unavailable):
+            return None
+        return _UNAVAILABLE if way.unavailable else _ELSEWHERE
 
     def _mounted(self, request: Request, snapshot: Snapshot) -> bool:
         def identify() -> User:
@@ -182,7 +208,7 @@ class Pipeline:
     def authorize(self, request: Request, snapshot: Snapshot) -> None:
         """Decide, and remember the decision for audit. Raises Forbidden."""
         self.check_identity(request)
-        if request.cluster == UNKNOWN:
+        if request.cluster == UNKNOWN and request.info.path not in ALWAYS_ALLOWED_PATHS:
             # Where the path leads nowhere nobody may do anything, and hears what the unwelcome hear.
             raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
         decision = request.judge(snapshot, request.info.verb)
@@ -211,3 +237,7 @@ _NAMES_IDENTITY = Decision(
     False, True, ACCESS_DENIED, (Step("00-identity", Outcome.DENY, "only system:masters name an identity"),)
 )
 _UNPARSED = parse("GET", b"/")
+_TEXT = "text/plain; charset=utf-8"
+#: kcp's answers, before anybody is asked who he is: whoever knows a path asks a front proxy, which knows all of them.
+_ELSEWHERE = Reply(429, b"Not found on this shard\n", _TEXT, (("retry-after", "1"),))
+_UNAVAILABLE = Reply(503, b"Not available.\n", _TEXT)

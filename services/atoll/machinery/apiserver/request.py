@@ -25,7 +25,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
-from atoll.machinery.storage.contract import StoreError
+from atoll.machinery.storage.contract import Snapshot, StoreError
 from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_asked
 from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 
@@ -52,6 +52,13 @@ class Observer(Protocol):
 Judge = Callable[[View, str], Decision]
 
 
+class Onward(Protocol):
+    """Another shard, which has what a view shows."""
+
+    def serve(self, request: Request, snapshot: Snapshot) -> None:
+        """Have an authorized request answered there. Raises ApiError."""
+
+
 def _refuse(view: View, verb: str) -> Decision:
     return Decision(False, False, "nobody has judged the request")
 
@@ -67,6 +74,8 @@ class Request(msgspec.Struct):
     cluster: str = ""
     user: User = ANONYMOUS_USER
     impersonator: User | None = None
+    #: The front proxy that passed it on, by the name in its certificate.
+    through: str = ""
     decision: Decision | None = None
     judge: Judge = _refuse
     #: What a virtual workspace serves in place of the cluster's own kinds, and what it asks of each write.
@@ -77,6 +86,8 @@ class Request(msgspec.Struct):
     shown: LabelSelector | None = None
     #: The rows that a virtual workspace shows in place of the store's.
     rows: Shown | None = None
+    #: Who answers for a view whose rows another shard has.
+    onward: Onward | None = None
     #: A watch goes on, as in Kubernetes, though a later one would be refused; False: it ends with what allowed it.
     lasting: bool = True
     #: Clusters whose exports and RBAC such a watch needs beside its own cluster.

@@ -44,8 +44,9 @@ _ON_ONE = frozenset({"update", "patch"})
 
 V = TypeVar("V")
 
-#: Answers a create that stores nothing (reviews, token requests), or the get of a name that no object has.
-Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply]]
+#: Answers a create that is more or less than one object (reviews, token requests, whole logical clusters), or the get
+#: of a name that no object has. None: it goes the ordinary way.
+Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply] | None]
 
 
 class Elsewhere(Protocol):
@@ -72,6 +73,9 @@ class Resources:
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer an authorized resource request."""
+        if request.onward is not None:
+            request.onward.serve(request, snapshot)
+            return
         kind = self._kind(request, snapshot)
         if kind.virtual is not None and self.elsewhere is not None:
             self.elsewhere.take(request, kind, snapshot)
@@ -81,9 +85,9 @@ class Resources:
         if call.kind.deprecation:
             call.warnings.append(call.kind.deprecation)
         special = self._specials.get((call.kind.group, call.kind.plural, call.info.subresource))
-        if special is not None and call.info.verb == "create":
-            self._special(request, call, special, snapshot)
-        elif self._mutating >= MAX_MUTATING and call.info.verb not in _READS:
+        if special is not None and call.info.verb == "create" and self._special(request, call, special, snapshot):
+            return
+        if self._mutating >= MAX_MUTATING and call.info.verb not in _READS:
             text = "Too many requests, please try again later."
             raise TooManyRequests(text, Details(retry_after_s=1))
         elif call.info.verb in _MUTATING:
@@ -184,12 +188,14 @@ class Resources:
 
     # --- answers ---
 
-    def _special(self, request: Request, call: Call, special: Special, snapshot: Snapshot) -> None:
+    def _special(self, request: Request, call: Call, special: Special, snapshot: Snapshot) -> bool:
+        """Answer out of the ordinary; whether that is done."""
         answer = special(call, snapshot)
         if isinstance(answer, Reply):
             request.reply(answer)
-        else:
+        elif answer is not None:
             request.exchange.spawn(self._guarded(request, request.reply_later(answer)))
+        return answer is not None
 
     async def _guarded(self, request: Request, work: Awaitable[None]) -> None:
         mutating = request.info.verb not in _READS

@@ -38,16 +38,18 @@ class Client:
     """A client of one server, looking at one logical cluster. Use as an async context manager, or `close`.
 
     `cluster` is a name, a path or `*`; empty takes that of the target's URL. `manager` is the field manager of writes.
-    Must be made inside a running event loop. All verbs raise ApiError (the class of the Status' reason), and
-    `wire.client`'s Unreachable, ConnectionLost and BadResponse, and TimeoutError after the limits' request time.
+    `retries` is how often a server that says when to come back is asked again. Must be made inside a running event
+    loop. All verbs raise ApiError (the class of the Status' reason), and `wire.client`'s Unreachable, ConnectionLost
+    and BadResponse, and TimeoutError after the limits' request time.
     """
 
     def __init__(
-        self, target: Target, cluster: str = "", *, http: HttpClient | None = None, manager: str = USER_AGENT
-    ) -> None:
-        self.target, self._manager = target, manager
+        self, target: Target, cluster: str = "", *, http: HttpClient | None = None, manager: str = USER_AGENT,
+        retries: int = RETRIES, limits: ClientLimits | None = None,
+    ) -> None:  # fmt: skip
+        self.target, self._manager, self._retries = target, manager, retries
         origin = Origin(target.host, target.port, target.tls, target.server_name)
-        self._http = http or HttpClient(origin, ClientLimits())
+        self._http = http or HttpClient(origin, limits or ClientLimits())
         self._owns_http = http is None
         self._prefix = target.path_of(cluster) if cluster else target.path
 
@@ -58,7 +60,7 @@ class Client:
 
     def cluster(self, cluster: str) -> Client:
         """The same connections, looking at another path, name or `*`. Ends with this client."""
-        return Client(self.target, cluster, http=self._http, manager=self._manager)
+        return Client(self.target, cluster, http=self._http, manager=self._manager, retries=self._retries)
 
     def view(self, url: str, cluster: str = WILDCARD) -> Client:
         """What stands below another URL, as a virtual workspace's status names it, with the same credentials.
@@ -69,7 +71,7 @@ class Client:
         place = parts.hostname or self.target.host, parts.port or self.target.port
         target = msgspec.structs.replace(self.target, host=place[0], port=place[1], path=parts.path.rstrip("/"))
         shared = self._http if place == (self.target.host, self.target.port) else None
-        return Client(target, cluster, http=shared, manager=self._manager)
+        return Client(target, cluster, http=shared, manager=self._manager, retries=self._retries)
 
     async def __aenter__(self) -> Client:
         return self
@@ -93,12 +95,12 @@ class Client:
         """Send a request to a path below the cluster; the body of a good answer."""
         target = self._target(path, query)
         headers = self._headers((("content-type", content_type),) if body else ())
-        for attempt in range(RETRIES + 1):
+        for attempt in range(self._retries + 1):
             response = await self._http.request(method, target, headers, body)
             if response.status < 300:
                 return response.body
             delay_s = _come_back_s(response)
-            if delay_s is None or attempt == RETRIES:
+            if delay_s is None or attempt == self._retries:
                 break
             await asyncio.sleep(delay_s)
         raise _error(response.status, response.body)
@@ -154,12 +156,14 @@ class Client:
         path = resource.path(namespace, name, subresource)
         return await self.request("PATCH", path, self._owned(), patch, MERGE)
 
-    async def apply(self, resource: Resource, obj: Object, *, force: bool = True, subresource: str = "") -> Object:
-        """Server-side apply under this client's field manager: creates, or changes what this manager owns.
+    async def apply(
+        self, resource: Resource, obj: Object, *, force: bool = True, subresource: str = "", manager: str = ""
+    ) -> Object:
+        """Server-side apply under this client's field manager, or another: creates, or changes what this manager owns.
 
         With `force` false a field that another manager owns raises Conflict.
         """
-        query = {**self._owned(), "force": "true" if force else "false"}
+        query = {"fieldManager": manager or self._manager, "force": "true" if force else "false"}
         return await self.request("PATCH", _path_of(resource, obj, subresource), query, obj, APPLY)
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", **options: str) -> Object:

@@ -4,14 +4,18 @@ One task reads the log behind the saved position and hands each entry to the con
 workers a controller take keys. The position saved is below everything unfinished, so a restart repeats and never
 skips. Where a key stays unfinished for long, the controllers that have one are saved by name beside a newer position: a
 restart then lists their keys from state, as all do when the log no longer reaches back far enough.
+
+What other shards publish comes by `arrived` to the controllers that ask for it. It stands in no log of this shard: a
+count of arrivals is saved while nothing of them is left to do, and a restart that finds another count lists the keys of
+those controllers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -23,10 +27,12 @@ from atoll.machinery.storage.contract import Compacted, LogEntry, Store
 
 log = structlog.get_logger()
 
-POSITION = "controllers"
+POSITION, THERE = "controllers", "controllers.there"
 READ_LIMIT = 500
 SAVE_INTERVAL_S = 1.0
 FIRST_REVISION = 1
+#: What arrivals are asked for at: above every revision, so that they hold no position back.
+ARRIVED_REVISION = 1 << 62
 #: How far a key that is looked at again and again may hold the saved position back; revisions count microseconds.
 HELD_BACK_US = 600 * 1_000_000
 #: Keys listed from state before others have their turn.
@@ -41,7 +47,9 @@ class Controller(Protocol):
 
     name: str
     workers: int
-    # A controller whose failed keys must come back sooner than the queue's limit names `max_delay_s` too.
+    # A controller whose failed keys must come back sooner than the queue's limit names `max_delay_s` too; one that
+    # may look once where many entries ask for the same key says with `settle_s` how long it waits for more of them.
+    # One that is concerned with objects of other shards is an `Outward`.
 
     def watches(self, type: ResourceType) -> bool:
         """Whether entries of a type concern it. Asked once a type."""
@@ -57,6 +65,18 @@ class Controller(Protocol):
 
         Reads state, never events; an exception means another turn, later.
         """
+
+
+@runtime_checkable
+class Outward(Controller, Protocol):
+    """A controller that is concerned with objects of other shards too. `all_keys` covers those."""
+
+    def watches_there(self, type: ResourceType) -> bool:
+        """Whether arrivals of a type concern it. Asked once a type."""
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        """What an arrival asks to be reconciled. ADDED and DELETED also mean that an object counts from now on, or no
+        more; revisions are those of its own shard. Cheap, and free of side effects."""
 
 
 class Positions(Protocol):
@@ -106,7 +126,12 @@ class Manager:
         #: Whether every key from before the start was asked for: what Kubernetes calls synced.
         self.listed = False
         self._interested: dict[ResourceType, tuple[Controller, ...]] = {}
+        self._settle_s: dict[str, float] = {c.name: getattr(c, "settle_s", 0.0) for c in controllers}
         self._position = 0
+        self._outward = tuple(controller for controller in self._controllers if isinstance(controller, Outward))
+        self._interested_there: dict[ResourceType, tuple[Outward, ...]] = {}
+        #: Arrivals up to this count were handed out.
+        self._arrived = 0
 
     async def run(self) -> None:
         """Dispatch and reconcile until cancelled; the position is saved at the end."""
@@ -144,7 +169,28 @@ class Manager:
                 position = min(position, oldest - 1)
         return position, tuple(sorted(lagging))
 
+    def wants_there(self, type: ResourceType) -> bool:
+        """Whether any controller is concerned with objects of a type on other shards."""
+        return bool(self._watching_there(type))
+
+    def arrived(self, entries: Iterable[LogEntry], count: int) -> None:
+        """Objects of other shards changed, count from now on or no more; all up to the store's apply count are told."""
+        for entry in entries:
+            for controller in self._watching_there(entry.key.type):
+                self._ask(controller.name, controller.keys_there, entry, ARRIVED_REVISION)
+        self._arrived = max(self._arrived, count)
+
     async def _begin(self) -> None:
+        await self._begin_here()
+        if not self._outward:
+            return
+        with self._store.snapshot() as snapshot:
+            count = snapshot.there.count
+        if int(self._positions.get_mark(THERE) or b"-1") != count:
+            await self._list(self._outward)
+        self._arrived = max(self._arrived, count)
+
+    async def _begin_here(self) -> None:
         saved = self._positions.get_mark(POSITION)
         if saved is None:
             await self._resync()
@@ -205,12 +251,17 @@ class Manager:
 
     def _hand_out(self, entry: LogEntry) -> None:
         for controller in self._watching(entry.key.type):
-            try:
-                for key in controller.keys(entry):
-                    self._queues[controller.name].add(key, entry.revision)
-            except Exception:
-                # One odd object must not stop every controller of the shard; the entry would come again for ever.
-                log.exception("entry not understood", controller=controller.name, revision=entry.revision)
+            self._ask(controller.name, controller.keys, entry, entry.revision)
+
+    def _ask(
+        self, name: str, keys: Callable[[LogEntry], Iterable[Hashable]], entry: LogEntry, revision: int
+    ) -> None:
+        try:
+            for key in keys(entry):
+                self._queues[name].add(key, revision, self._settle_s[name])
+        except Exception:
+            # One odd object must not stop every controller of the shard; the entry would come again for ever.
+            log.exception("entry not understood", controller=name, revision=entry.revision)
 
     def _watching(self, type: ResourceType) -> tuple[Controller, ...]:
         found = self._interested.get(type)
@@ -219,6 +270,15 @@ class Manager:
                 self._interested.clear()
             found = tuple(controller for controller in self._controllers if controller.watches(type))
             self._interested[type] = found
+        return found
+
+    def _watching_there(self, type: ResourceType) -> tuple[Outward, ...]:
+        found = self._interested_there.get(type)
+        if found is None:
+            if len(self._interested_there) >= MAX_TYPES:
+                self._interested_there.clear()
+            found = tuple(controller for controller in self._outward if controller.watches_there(type))
+            self._interested_there[type] = found
         return found
 
     async def _save(self) -> None:
@@ -232,3 +292,8 @@ class Manager:
         value = " ".join([str(position), *lagging]).encode()
         if self._positions.get_mark(POSITION) != value:
             self._positions.set_mark(POSITION, value)
+        if any(self._queues[controller.name] or controller.name in self._listing for controller in self._outward):
+            return
+        count = str(self._arrived).encode()
+        if self._outward and self._positions.get_mark(THERE) != count:
+            self._positions.set_mark(THERE, count)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from atoll.machinery.kcp import claimstatus
+from atoll.machinery.kcp import claimstatus, levels
 from atoll.machinery.kcp.claimstatus import CLAIMS_APPLIED, CLAIMS_VALID
 from atoll.machinery.kcp.conflicts import Holder, Names, conflict, names_of, told
 from atoll.machinery.kcp.locks import Lock
+from atoll.machinery.kcp.shapes import PATH
 from atoll.machinery.meta.conditions import (
     ERROR,
     FALSE,
@@ -64,7 +65,8 @@ class BoundResource(msgspec.Struct, frozen=True):
 class Export(msgspec.Struct, frozen=True):
     """An APIExport as a binding needs it. `identity` is empty while the export has none.
 
-    `missing` are the schemas it names and its cluster does not have.
+    `missing` are the schemas it names and its cluster does not have. `organization` is the path below which alone it is
+    found, empty where that is everywhere.
     """
 
     cluster: str
@@ -73,6 +75,9 @@ class Export(msgspec.Struct, frozen=True):
     resources: tuple[BoundResource, ...]
     claims: tuple[Object, ...] = ()
     missing: tuple[str, ...] = ()
+    organization: str = ""
+    #: It carries a maximal permission policy.
+    policed: bool = False
 
     @property
     def can_bind_at_once(self) -> bool:
@@ -100,7 +105,16 @@ def read_export(cluster: str, export: Object, find_schema: Callable[[str], Objec
         resources=tuple(resources),
         claims=tuple(spec.get("permissionClaims") or ()),
         missing=tuple(missing),
+        organization=_organization(cluster, export),
+        policed=(spec.get("maximalPermissionPolicy") or {}).get("local") is not None,
     )
+
+
+def _organization(cluster: str, export: Object) -> str:
+    """Whose an export is, if it says that it is an organization's own."""
+    if levels.level_of(export) != levels.ORGANIZATION:
+        return ""
+    return levels.organization(str((export["metadata"].get("annotations") or {}).get(PATH) or cluster))
 
 
 def _offered(offered: Object, schema: Object) -> BoundResource:

@@ -20,6 +20,7 @@ from atoll.machinery.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, nam
 from atoll.machinery.kcp.newbindings import Bindings, Wanted, bind
 from atoll.machinery.kcp.policy import policy
 from atoll.machinery.kcp.shapes import REPLICATE, Manifest, Stamp
+from atoll.machinery.kcp.shards import Registration, new_shard
 from atoll.machinery.meta.conditions import TRUE, Condition
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_BOUND_CRDS, SYSTEM_CRDS, SYSTEM_SHARD
 from atoll.machinery.meta.objects import Object
@@ -28,6 +29,8 @@ from atoll.machinery.meta.user import AUTHENTICATED
 
 #: In namespace `default` of system:shard: export name -> identity hash, as kcp's shards look them up.
 IDENTITY_CACHE = "apiexport-identity-cache"
+#: Annotation of that ConfigMap: the UUID that uids of root's objects are derived from, as each shard has to know them.
+INSTALLATION = "internal.atoll.dev/installation"
 _ADMIN_NAMESPACES = (DEFAULT, KUBE_SYSTEM, "kube-public", "kube-node-lease")
 _ROOT_TYPE = "root:root"
 #: root holds APIExports and WorkspaceTypes, so its LogicalCluster is replicated for both.
@@ -38,7 +41,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What bootstrap is told. URLs have no trailing slash.
 
     `installation` is a UUID drawn with the store; uids are derived from it, so that they are the same at
-    each start. `identities` are those of root's exports: new ones at the first start, later what the exports
+    each start. `root_installation` is that of the root shard, where this shard joins one: uids of what root offers are
+    derived from it everywhere, and `root` itself is written nowhere else.
+    `identities` are those of root's exports: new ones at the first start, later what the exports
     say, whatever became of their secrets. `ca_bundle` is PEM. `now` is an RFC 3339 text.
     """
 
@@ -51,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ca_bundle: str
     now: str
     shard_labels: Mapping[str, str] = {}
+    root_installation: str = ""
     #: Groups whose members may have a home workspace.
     home_creators: tuple[str, ...] = (AUTHENTICATED,)
 
@@ -60,13 +66,15 @@ def bootstrap(options: Options) -> Iterator[Manifest]:
     yield from _system_crds(options)
     yield from _system_admin(options)
     yield from _system_bound_crds(options)
-    yield from _root(options)
+    if not options.root_installation:
+        yield from _root(options)
     yield from _system_shard(options)
 
 
 def stamp_of(options: Options, cluster: str) -> Stamp:
     """How objects of one of bootstrap's clusters are stamped; its path is its name."""
-    space = uuid.UUID(options.installation)
+    installation = options.root_installation if cluster == ROOT and options.root_installation else options.installation
+    space = uuid.UUID(installation)
     return Stamp(cluster, cluster, options.now, lambda key: str(uuid.uuid5(space, key)))
 
 
@@ -80,7 +88,7 @@ def _system_bound_crds(options: Options) -> Iterator[Manifest]:
     """Before root, whose bindings are served from here; uids of root's schemas are known before they are written."""
     stamp = stamp_of(options, SYSTEM_BOUND_CRDS)
     yield _system_cluster(stamp, options)
-    yield from exports.bound(stamp_of(options, ROOT), stamp)
+    yield from exports.bound(stamp_of(options, ROOT), stamp, elsewhere=bool(options.root_installation))
 
 
 def _system_admin(options: Options) -> Iterator[Manifest]:
@@ -136,31 +144,31 @@ def _kept(bindings: Bindings) -> Iterator[Manifest]:
 
 def _identity_cache(stamp: Stamp, options: Options) -> Manifest:
     hashed = {name: identity.hash for name, identity in options.identities.items()}
+    installation = options.root_installation or options.installation
     config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": stamp.metadata("configmaps", IDENTITY_CACHE, DEFAULT),
+        "metadata": stamp.metadata("configmaps", IDENTITY_CACHE, DEFAULT, {INSTALLATION: installation}),
         "data": hashed,
     }
     return Manifest(stamp.cluster, config_map, CONFIG_MAPS, reconciled=True)
 
 
+def registration(options: Options) -> Registration:
+    """What the shard says of itself in `root`."""
+    return Registration(
+        options.shard, options.base_url, options.external_url, options.virtual_workspace_url,
+        options.installation if options.root_installation else "", options.shard_labels,
+    )  # fmt: skip
+
+
 def _shard(stamp: Stamp, options: Options) -> Manifest:
-    """Every shard labels its Shard object with its own name, so that selectors can pick it."""
-    shard = {
-        "apiVersion": "core.kcp.io/v1alpha1",
-        "kind": "Shard",
-        "metadata": stamp.metadata(
-            "shards", options.shard, labels={**options.shard_labels, "name": options.shard}
-        ),
-        "spec": {
-            "baseURL": options.base_url,
-            "externalURL": options.external_url,
-            "virtualWorkspaceURL": options.virtual_workspace_url,
-        },
-    }
+    """The root shard's own object; it is kept up to date by registration, as that of any other."""
+    shard = new_shard(registration(options))
+    metadata = shard["metadata"]
+    stamped = stamp.metadata("shards", options.shard, "", metadata.get("annotations"), metadata["labels"])
     stored_as = exports.exported_type("shards.core.kcp.io", options.identities)
-    return Manifest(stamp.cluster, shard, stored_as, reconciled=True)
+    return Manifest(stamp.cluster, {**shard, "metadata": stamped}, stored_as)
 
 
 def _workspace_types(stamp: Stamp, options: Options) -> Iterator[Manifest]:

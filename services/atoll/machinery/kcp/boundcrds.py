@@ -26,6 +26,9 @@ PATH_SEGMENT = "path-segment"
 API_APPROVED = "api-approved.kubernetes.io"
 #: Ours: names of the exports through which it was bound, by which its bindings are found in the index.
 EXPORTS = "internal.atoll.dev/bound-through"
+#: Ours: which of these lie on another shard and carried a maximal permission policy when they were last seen. It is
+#: what the authorizer goes by while such an export is not known here.
+POLICED = "internal.atoll.dev/policed"
 #: Ours: nobody binds it, and it goes unless somebody does first.
 COLLECTED = "internal.atoll.dev/collected"
 
@@ -85,6 +88,25 @@ def bound_crd(schema: Object, cluster: str, export: str, now: str) -> Object:
 def exports_of(crd: Object) -> list[str]:
     """Names of the exports through which a bound CRD was bound, in its schema's cluster."""
     return [name for name in (crd["metadata"].get("annotations") or {}).get(EXPORTS, "").split(",") if name]
+
+
+def policed_of(crd: Object) -> list[str]:
+    """Names of those exports elsewhere whose maximal permission policy is known to be in force."""
+    return [name for name in (crd["metadata"].get("annotations") or {}).get(POLICED, "").split(",") if name]
+
+
+def with_policed(crd: Object, export: str, *, policed: bool) -> Object:
+    """The bound CRD with an export among those, or not; itself where nothing changes."""
+    known = policed_of(crd)
+    if policed == (export in known):
+        return crd
+    left = [*known, export] if policed else [name for name in known if name != export]
+    metadata = crd["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(POLICED, None)
+    if left:
+        annotations[POLICED] = ",".join(left)
+    return {**crd, "metadata": {**metadata, "annotations": annotations}}
 
 
 def source_of(crd: Object) -> tuple[str, str]:

@@ -8,7 +8,7 @@ another shard, but when what the slice refers to is gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -113,6 +113,16 @@ def owned_urls(obj: Object, manager: str) -> list[str]:
             found = [msgspec.json.decode(key[2:])["url"] for key in endpoints if key.startswith("k:")]
     there = {each["url"] for each in (obj.get("status") or {}).get("endpoints") or []}
     return sorted(there.intersection(found))
+
+
+def abandoned(obj: Object, path: str, shards: Collection[str]) -> list[str]:
+    """The field managers of endpoints at `path` of some shard that are none of `shards`: shards that are no more.
+
+    Who is not a shard and applied something else to a slice keeps it.
+    """
+    managers = {str(entry.get("manager")) for entry in obj["metadata"].get("managedFields") or []}
+    gone = managers.difference(shards)
+    return sorted(each for each in gone if any(url.endswith(path) for url in owned_urls(obj, each)))
 
 
 def applied(name: str, urls: Sequence[str]) -> Object:

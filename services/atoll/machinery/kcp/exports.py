@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from atoll.machinery.kcp.bindings import BoundResource, Export
-from atoll.machinery.kcp.boundcrds import bound_crd, established
+from atoll.machinery.kcp.boundcrds import bound_crd, established, with_policed
 from atoll.machinery.kcp.conflicts import names_of
 from atoll.machinery.kcp.files import bootstrap_file, definition
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
@@ -85,12 +85,14 @@ def bindable(root: Stamp, identities: Mapping[str, Identity]) -> dict[str, Expor
     }
 
 
-def bound(root: Stamp, stamp: Stamp) -> Iterator[Manifest]:
-    """The bound CRDs of what root exports. `stamp` is that of their own cluster."""
+def bound(root: Stamp, stamp: Stamp, *, elsewhere: bool = False) -> Iterator[Manifest]:
+    """The bound CRDs of what root exports. `stamp` is that of their own cluster; `elsewhere`: root is on another shard,
+    and what it permits consumers is to be asked for even before anything of it is known."""
     for export, offer in bootstrap_file("exports")["exports"].items():
         for name in offer["resources"]:
             schema = _schema(root, name, bootstrap_file("exports")["schemas"][name])
             crd = bound_crd(schema, root.cluster, export, stamp.now)
+            crd = with_policed(crd, export, policed=elsewhere and bool(offer.get("limited")))
             metadata = crd["metadata"]
             stamped = stamp.metadata("customresourcedefinitions", metadata["name"], annotations=metadata["annotations"])
             yield Manifest(stamp.cluster, {**crd, "metadata": stamped}, CRDS, reconciled=True)

@@ -23,6 +23,8 @@ OWNER = "experimental.tenancy.kcp.io/owner"
 REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
 REPLICATE = "internal.kcp.io/replicate"
 LOCKS = "internal.apis.kcp.io/resource-bindings"
+#: On a Workspace whose LogicalCluster lies on another shard: the newest revision of it that this shard told of.
+CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
 #: Label on Workspaces and LogicalClusters that mirrors status.phase.
 PHASE = "tenancy.kcp.io/phase"
 REGION = "region"

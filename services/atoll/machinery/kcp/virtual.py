@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from atoll.machinery.kcp.shards import virtual_workspace_url
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import SelectorError, compile_label_selector
 
@@ -34,8 +35,7 @@ class Reference(NamedTuple):
 
 def here(shard: Object) -> Here:
     """What a Shard object says of itself."""
-    url = (shard.get("spec") or {}).get("virtualWorkspaceURL") or ""
-    return Here(shard["metadata"].get("labels") or {}, url.rstrip("/"))
+    return Here(shard["metadata"].get("labels") or {}, virtual_workspace_url(shard))
 
 
 def reference(export: Object, group: str, plural: str) -> Reference | None:

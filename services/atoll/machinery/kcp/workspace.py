@@ -39,12 +39,14 @@ SCHEDULED = "WorkspaceScheduled"
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """The shard that hosts a cluster. URLs have no trailing slash; `ca_bundle` is PEM."""
+    """The shard that hosts a cluster. URLs have no trailing slash; `ca_bundle` is PEM. `virtual_workspace_url` is where
+    its views are reached."""
 
     name: str
     external_url: str
     ca_bundle: str
     labels: dict[str, str] = {}
+    virtual_workspace_url: str = ""
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,13 +61,21 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 _owner_decoder = msgspec.json.Decoder(Owner)
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """Who must finish before a cluster is Ready and before it goes, where another shard says so."""
+
+    initializers: tuple[str, ...] = ()
+    terminators: tuple[str, ...] = ()
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What is known when a Workspace is scheduled.
 
     `path` is the new workspace's canonical path, `cluster` its logical cluster's name
-    (hashes.random_cluster_name), `find_export` gives an export by path or cluster name and name, or None.
+    (hashes.cluster_name_of), `find_export` gives an export by path or cluster name and name, or None.
     `parent_cluster` is empty for a home, which no Workspace owns.
-    `required_groups` comes from the parent's LogicalCluster, empty where it has none.
+    `required_groups` comes from the parent's LogicalCluster, empty where it has none. `asked` is what the shard of a
+    parent elsewhere says of its type, None where that is `resolution`'s to say.
     """
 
     workspace: Object
@@ -78,6 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
     now: str
     new_uid: Callable[[], str]
     required_groups: str = ""
+    asked: Asked | None = None
 
 
 def build(plan: Plan) -> tuple[Manifest, ...]:
@@ -134,6 +145,18 @@ def owner_of(obj: Object) -> Owner | None:
         return None
 
 
+def owner_reference(plan: Plan) -> Object:
+    """spec.owner of the LogicalCluster behind a Workspace."""
+    metadata = plan.workspace["metadata"]
+    return {
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "resource": "workspaces",
+        "name": metadata["name"],
+        "cluster": plan.parent_cluster,
+        "uid": metadata["uid"],
+    }
+
+
 def reduced_owner(owner: Owner) -> str:
     """Value of the owner annotation once a workspace is ready: the name alone."""
     return msgspec.json.encode({"username": owner.username}).decode()
@@ -156,10 +179,11 @@ def _bindings(plan: Plan, stamp: Stamp) -> tuple[Bindings, tuple[str, ...]]:
 
 
 def _life(plan: Plan, bindings: Bindings, missing: Sequence[str]) -> Life:
-    initializers = plan.resolution.initializers
-    passed = {NAMESPACE_INITIALIZER, *([BINDINGS_INITIALIZER] if bindings.all_bound and not missing else [])}
-    left = tuple(name for name in initializers if name not in passed)
-    return Life(initializers, plan.resolution.terminators, left)
+    asked = plan.asked or plan.resolution
+    bound = plan.resolution.default_bindings and bindings.all_bound and not missing
+    passed = {NAMESPACE_INITIALIZER, *([BINDINGS_INITIALIZER] if bound else [])}
+    left = tuple(name for name in asked.initializers if name not in passed)
+    return Life(asked.initializers, asked.terminators, left)
 
 
 def _verdicts(resolution: Resolution, bindings: Bindings, missing: Sequence[str]) -> tuple[Condition, ...]:
@@ -175,13 +199,7 @@ def _logical_cluster(
     spec: Object = {}
     annotations: dict[str, str] = {}
     if plan.parent_cluster:
-        spec["owner"] = {
-            "apiVersion": "tenancy.kcp.io/v1alpha1",
-            "resource": "workspaces",
-            "name": metadata["name"],
-            "cluster": plan.parent_cluster,
-            "uid": metadata["uid"],
-        }
+        spec["owner"] = owner_reference(plan)
     if (creator := owner_of(plan.workspace)) is not None:
         spec["createdBy"] = msgspec.to_builtins(creator)
         full = metadata["annotations"][shapes.OWNER]

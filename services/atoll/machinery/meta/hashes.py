@@ -18,6 +18,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 INITIALIZER_LABEL_PREFIX = "initializer.internal.kcp.io/"
 ROOT_PATH_LABEL = "paths.internal.atoll.dev/root"
 AWAITED_PATH_LABEL = "paths.internal.atoll.dev/awaited"
+AWAITED_WORKSPACE_LABEL = "paths.internal.atoll.dev/awaited-workspace"
 TERMINATOR_LABEL_PREFIX = "terminator.internal.kcp.io/"
 CLAIM_LABEL_PREFIX = "claimed.internal.apis.kcp.io/"
 #: On APIBindings: which export they bind (`export_hash`).
@@ -75,6 +76,15 @@ def random_cluster_name(random_bytes: Callable[[int], bytes] = secrets.token_byt
     return b36_padded(hashlib.sha224(token).digest())[:_CLUSTER_NAME_SIZE]
 
 
+def cluster_name_of(parent: str, uid: str, shard: str) -> str:
+    """The logical cluster behind a Workspace, by its cluster and uid and the first shard it is on.
+
+    It looks like kcp's random names. Nobody finds another Workspace with the same one, so that a shard which names a
+    cluster shows by the name alone that it is its to name.
+    """
+    return b36_padded(sha224(f"{parent}/{uid}/{shard}"))[:_CLUSTER_NAME_SIZE]
+
+
 def home_cluster_name(user: str) -> str:
     """The logical cluster of a user's home workspace, about 13 characters, the same on every shard."""
     return b36_padded(sha224(user)[:_HOME_HASH_SIZE])
@@ -101,6 +111,11 @@ def terminator_label(terminator: str) -> tuple[str, str]:
 def root_path_label(path: str) -> tuple[str, str]:
     """Label key and value on a LogicalCluster that no Workspace owns and whose path is not its name."""
     return ROOT_PATH_LABEL, hashlib.sha224(path.encode()).hexdigest()
+
+
+def awaited_workspace_label(cluster: str, name: str) -> tuple[str, str]:
+    """On an APIBinding whose export is not there: the Workspace that leads nowhere yet, or somewhere else later."""
+    return AWAITED_WORKSPACE_LABEL, hashlib.sha224(f"{cluster}/{name}".encode()).hexdigest()
 
 
 def awaited_path_label(path: str) -> tuple[str, str]:

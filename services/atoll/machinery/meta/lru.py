@@ -49,6 +49,10 @@ class LruCache(Generic[K, V]):
         if value is not None:
             self._total -= self._weight(value)
 
+    def values(self) -> list[V]:
+        """All values, that of the entry used longest ago first."""
+        return list(self._entries.values())
+
     def clear(self) -> None:
         self._entries.clear()
         self._total = 0

@@ -53,6 +53,11 @@ def _parts(value: Any) -> Any:
     return [part for piece in value for part in _parts(piece)] if isinstance(value, list) else value
 
 
+def comma_separated(text: str) -> tuple[str, ...]:
+    """The parts of a setting that is a list in one text."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
 def printed(config: msgspec.Struct) -> str:
     """The configuration as a file that `--config` reads."""
     return yaml.safe_dump(

@@ -14,6 +14,15 @@ from typing import Any
 import msgspec
 import structlog
 
+#: What a process may be told to log from.
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def check_level(level: str) -> None:
+    """Raises ValueError for a level that there is not."""
+    if level not in LEVELS:
+        raise ValueError(f"log-level {level!r} is none of {', '.join(LEVELS)}")
+
 
 def configure(level: str = "info") -> None:
     """Set structlog up for this process."""

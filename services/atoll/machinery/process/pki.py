@@ -181,8 +181,7 @@ def read_pair(directory: Path, name: str) -> Pair | None:
         return None
     try:
         pair = Pair(certificate, (directory / f"{name}.key").read_bytes())
-        key = serialization.load_pem_private_key(pair.key, None)
-        matches = key.public_key() == pair.x509.public_key()
+        matches = _matches(pair)
     except FileNotFoundError as error:
         raise PkiError(f"{name}.crt has no {name}.key beside it in {directory}") from error
     except ValueError as error:
@@ -190,6 +189,23 @@ def read_pair(directory: Path, name: str) -> Pair | None:
     if not matches:
         raise PkiError(f"{name}.crt and {name}.key in {directory} do not belong together")
     return pair
+
+
+def pair_of(certificate: Path, key: Path) -> Pair:
+    """The pair in two files that somebody else keeps. Raises PkiError, OSError."""
+    pair = Pair(certificate.read_bytes(), key.read_bytes())
+    try:
+        matches = _matches(pair)
+    except (ValueError, TypeError) as error:
+        # Texts of the library may quote; TypeError is what it says of a key behind a passphrase.
+        raise PkiError(f"{certificate} and {key} cannot be read as a PEM certificate and its key") from error
+    if not matches:
+        raise PkiError(f"{certificate} and {key} do not belong together")
+    return pair
+
+
+def _matches(pair: Pair) -> bool:
+    return serialization.load_pem_private_key(pair.key, None).public_key() == pair.x509.public_key()
 
 
 def write_pair(directory: Path, name: str, pair: Pair) -> None:

@@ -25,22 +25,28 @@ from atoll.machinery.storage.contract import (
     Conflict,
     Delete,
     DeletePrefix,
+    Emptied,
     Exists,
     Flag,
     Full,
     Gate,
     GateUnchanged,
     Guard,
+    Mark,
     Missing,
     Mutation,
     NamespaceActive,
     Operation,
     Put,
     Refused,
+    Replica,
+    Route,
     Scope,
     Stands,
+    SweepReplicas,
 )
 from atoll.machinery.storage.interning import NO_TYPE
+from atoll.machinery.storage.replicas import Replication
 from atoll.machinery.storage.rows import Head, Version, pack_entry, pack_version, unpack_gate
 from atoll.machinery.storage.sealing import Unsealable
 
@@ -65,16 +71,19 @@ class Application:
         self.counters = Counters(batch, txn)
         self._derived = Derived(batch, txn)
         self._changes: list[Change] = []
+        self._replication: Replication | None = None
         self.log_bytes = 0
 
     def run(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
         """Do everything or raise; gives one revision (or number) a mutation."""
         for guard in guards:
-            if not isinstance(guard, NamespaceActive) and not self._holds(guard):
+            if isinstance(guard, GateUnchanged | Stands) and not self._holds(guard):
                 raise Refused(guard)
         results = [self._mutate(mutation) for mutation in mutations]
         for guard in guards:
             if isinstance(guard, NamespaceActive) and not self._namespace_active(guard):
+                raise Refused(guard)
+            if isinstance(guard, Emptied) and self.counters.holds_any(guard.cluster):
                 raise Refused(guard)
         return results
 
@@ -83,6 +92,15 @@ class Application:
         self._batch.counters.update(self.counters.changed)
         self._batch.changes.extend(self._changes)
         self._batch.log_bytes += self.log_bytes
+        if self._replication is not None:
+            self._batch.applied = self._replication.applied
+
+    @property
+    def replication(self) -> Replication:
+        """What applies the mutations that speak of other shards."""
+        if self._replication is None:
+            self._replication = Replication(self._batch, self._txn)
+        return self._replication
 
     def _mutate(self, mutation: Mutation) -> int:
         match mutation:
@@ -95,6 +113,14 @@ class Application:
                 return 0
             case DeletePrefix():
                 return self._delete_prefix(mutation)
+            case Replica():
+                return self.replication.replica(mutation)
+            case Route():
+                return self.replication.route(mutation)
+            case Mark():
+                return self.replication.mark(mutation)
+            case SweepReplicas():
+                raise ValueError("only the first mutation of a submit sweeps")
 
     # --- guards and preconditions
 

@@ -59,6 +59,8 @@ class Batch:
         self.fresh_types: dict[ResourceType, int] = {}
         self.changes: list[Change] = []
         self.log_bytes = 0
+        #: The apply count of replicas and routes, once any was applied; None before.
+        self.applied: int | None = None
         self.sealed_types = frozenset(options.sealed_types)
         self.ttl_us = {expiring.type: expiring.ttl_s * 1_000_000 for expiring in options.expiring}
 
@@ -97,6 +99,18 @@ class Counters:
             raw = self._txn.get(key, db=self._batch.records.environment.clusters)
             row = unpack_counter(raw) if raw is not None else NO_COUNTER
         return row
+
+    def holds_any(self, cluster: str) -> bool:
+        """Whether anything is counted in a cluster."""
+        prefix, environment = keys.cluster_part(cluster) + b"\0", self._batch.records.environment
+        known = {key for rows in (self.changed, self._batch.counters) for key in rows if key.startswith(prefix)}
+        with self._txn.cursor(environment.clusters) as cursor:
+            there = cursor.set_range(prefix)
+            while there and cursor.key().startswith(prefix):
+                known.add(bytes(cursor.key()))
+                there = cursor.next()
+        numbers = keys.type_number_of
+        return any(self.get(key).count for key in known if numbers(key[len(prefix) :]) != NO_TYPE)
 
     def resize(self, key: bytes, size_bytes: int) -> None:
         """Add to the bytes of a row alone."""

@@ -89,7 +89,52 @@ class DeletePrefix(msgspec.Struct, frozen=True, tag=True):
     limit: int = 500
 
 
-Mutation = Put | Delete | Check | DeletePrefix
+class Replica(msgspec.Struct, frozen=True, tag=True):
+    """What another shard, `origin`, says of one of its objects. Leaves no log entry and takes no revision.
+
+    `value` is the object's JSON with its revision in it; empty: it is gone. The row takes a revision above its own,
+    and in a `generation` (a reading of everything, they rise for each origin) above the row's any; of an earlier one
+    nothing. Nobody remembers what is gone, and of a sealed type nothing is kept. The result is the apply count of the
+    change, 0 where nothing changed.
+    """
+
+    origin: str
+    key: ObjectKey
+    value: bytes
+    revision: int
+    generation: int
+
+
+class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
+    """Drop the rows of an origin that are of an earlier generation. Only as the first mutation of a submit.
+
+    It goes in bounded pieces, each durable by itself, before the rest of the submit, which is one transaction. Its
+    result is the number of rows dropped.
+    """
+
+    origin: str
+    generation: int
+
+
+class Route(msgspec.Struct, frozen=True, tag=True):
+    """A cluster lies on `shard`, so that rows of that origin count; "": it lies nowhere that is known.
+
+    Not applied where the route there is of a higher generation. Result as of `Replica`.
+    """
+
+    cluster: str
+    shard: str
+    generation: int = 0
+
+
+class Mark(msgspec.Struct, frozen=True, tag=True):
+    """Save a position in this transaction; `get_mark` gives it. No name is written by `set_mark` too. Result 0."""
+
+    name: str
+    value: bytes
+
+
+Mutation = Put | Delete | Check | DeletePrefix | Replica | SweepReplicas | Route | Mark
 
 
 class NamespaceActive(msgspec.Struct, frozen=True, tag=True):
@@ -116,7 +161,13 @@ class Stands(msgspec.Struct, frozen=True, tag=True):
     revision: int
 
 
-Guard = NamespaceActive | GateUnchanged | Stands
+class Emptied(msgspec.Struct, frozen=True, tag=True):
+    """The cluster holds nothing any more after the mutations of this submit: what came meanwhile is not left behind."""
+
+    cluster: str
+
+
+Guard = NamespaceActive | GateUnchanged | Stands | Emptied
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -287,12 +338,8 @@ class CorruptRecord(Exception):
         self.key, self.reason = key, reason
 
 
-class Snapshot(Protocol):
-    """One read transaction. Short: never held across an await."""
-
-    @property
-    def revision(self) -> int:
-        """The last revision committed."""
+class Rows(Protocol):
+    """Objects as they are read by key, scope and label."""
 
     def get(self, key: ObjectKey) -> Record | None:
         """The object as it stands, or None. Verifies its CRC and raises CorruptRecord if it is bad."""
@@ -303,22 +350,11 @@ class Snapshot(Protocol):
     def last(self, type: ResourceType, cluster: str) -> int:
         """Revision of the last change of a type in a cluster ("" for all); 0 if there never was one."""
 
-    def gate(self, cluster: str) -> Gate: ...
-
-    def usage(self, cluster: str) -> list[Usage]:
-        """What a cluster holds, types with count 0 left out."""
-
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         """Up to `limit` current objects of a scope behind `after`, in key order."""
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
         """What `scan` gives, without the objects, which are not read: for who keeps what it made of them."""
-
-    def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
-        """Objects with an ownerReference to this uid."""
-
-    def owning(self) -> Iterator[ObjectKey]:
-        """Every object that has an owner, in all clusters; once for each of its owners."""
 
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
@@ -329,6 +365,65 @@ class Snapshot(Protocol):
 
         Anybody may put any label on objects that admission leaves alone, so that only a type makes sure what they are.
         """
+
+
+class Elsewhere(Rows, Protocol):
+    """What other shards published of their clusters, in the transaction of who gave this.
+
+    Rows count if their origin is where their cluster's route leads; no others are given but where it is said.
+    Revisions are those of the shard of origin. `last` is the local apply count of the last change: a cluster that
+    comes to lie on another shard changes in all its types, one that is forgotten gives 0, "" never falls.
+    """
+
+    @property
+    def empty(self) -> bool:
+        """Whether no cluster is known to lie elsewhere, so that nothing counts."""
+
+    @property
+    def count(self) -> int:
+        """The local apply count: how many changes of replicas and routes there were. Never falls."""
+
+    def shard_of(self, cluster: str) -> str:
+        """The shard that a cluster lies on, "" where none is known."""
+
+    def route_of(self, cluster: str) -> Route | None: ...
+
+    def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        """What one origin sent, whether it counts or not."""
+
+    def sent(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+        """One object as an origin sent it, whether it counts or not, and the generation that brought it."""
+
+    def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
+        """The types of which an origin sent objects of a cluster, whether they count or not."""
+
+    def below(
+        self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
+    ) -> tuple[list[ObjectKey], ObjectKey | None]:
+        """Which of the next `limit` rows `SweepReplicas` would drop, and behind which to go on (None: at the end)."""
+
+
+class Snapshot(Rows, Protocol):
+    """One read transaction. Short: never held across an await."""
+
+    @property
+    def revision(self) -> int:
+        """The last revision committed."""
+
+    @property
+    def there(self) -> Elsewhere:
+        """What other shards published."""
+
+    def gate(self, cluster: str) -> Gate: ...
+
+    def usage(self, cluster: str) -> list[Usage]:
+        """What a cluster holds, types with count 0 left out."""
+
+    def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
+        """Objects with an ownerReference to this uid."""
+
+    def owning(self) -> Iterator[ObjectKey]:
+        """Every object that has an owner, in all clusters; once for each of its owners."""
 
 
 class Cursor(Protocol):
@@ -367,8 +462,8 @@ class Store(Protocol):
         """Apply all or nothing, in order, each key at most once; returns when durable.
 
         Gives one revision a mutation: that of its log entry, 0 for Check, the number deleted for
-        DeletePrefix. Raises one of the six errors; then nothing of this submit was done. Cancelling the
-        caller does not undo a submit that was queued.
+        DeletePrefix; what replicas and their like give, they say. Raises one of the six errors; then nothing of
+        this submit was done. Cancelling the caller does not undo a submit that was queued.
         """
 
     def page(
@@ -393,3 +488,6 @@ class Store(Protocol):
 
     async def committed(self, revision: int) -> int:
         """Wait until the last committed revision is above `revision`; give it."""
+
+    async def replicated(self, count: int) -> int:
+        """Wait until the local apply count of replicas and routes is above `count`; give it."""

@@ -11,7 +11,7 @@ import os
 import secrets
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from atoll.machinery.storage.interning import TypeTable
 from atoll.machinery.storage.options import StoreOptions
 
 if TYPE_CHECKING:
-    from atoll.machinery.storage.handles import Txn
+    from atoll.machinery.storage.handles import Database, Txn
 
 
 FORMAT_VERSION = 1
@@ -43,6 +43,8 @@ _DATABASES = (
     "expiry",
     "marks",
 )
+#: What other shards published. A file that no newer version opened for writing has none of them.
+_REPLICA_DATABASES = ("replicas", "routes", "replica_counters", "replica_labels")
 
 
 class UnknownFormat(Exception):
@@ -70,18 +72,28 @@ class Meta(msgspec.Struct, frozen=True):
     voids: tuple[Void, ...] = ()
 
 
+class ReplicaDatabases(msgspec.Struct, frozen=True):
+    """Handles of what other shards published: rows, clusters' routes, counters, system labels."""
+
+    rows: Database
+    routes: Database
+    counters: Database
+    labels: Database
+
+
 class Environment:
     """An open LMDB environment with its databases. One a process; not across fork."""
 
     def __init__(self, env: lmdb.Environment, directory: Path, owner_fd: int = -1) -> None:
         self.env, self.directory = env, directory
         self._owner_fd = owner_fd
-        create = owner_fd >= 0
-        handles = {name: env.open_db(name.encode(), create=create) for name in _DATABASES}
+        handles = _open_all(env, owner_fd >= 0)
         self.meta, self.types = handles["meta"], handles["types"]
         self.objects, self.log, self.versions = handles["objects"], handles["log"], handles["versions"]
         self.clusters, self.owners, self.labels = handles["clusters"], handles["owners"], handles["labels"]
         self.expiry, self.marks = handles["expiry"], handles["marks"]
+        #: None only in a reader's hands, and only until a writer opens the file.
+        self.replicas = _replica_databases(handles)
         self.handles = handles
         self.type_table = TypeTable(self.types)
 
@@ -100,6 +112,11 @@ class Environment:
     def last(self, txn: Txn) -> int:
         """The last revision committed, 0 in an empty store."""
         value: int = self.get_meta(txn, "last", 0)
+        return value
+
+    def applied(self, txn: Txn) -> int:
+        """How many changes of replicas and routes there were, ever."""
+        value: int = self.get_meta(txn, "applied", 0)
         return value
 
     def compacted(self, txn: Txn) -> int:
@@ -144,6 +161,23 @@ class Environment:
         if self._owner_fd >= 0:
             os.close(self._owner_fd)
             self._owner_fd = -1
+
+
+def _open_all(env: lmdb.Environment, create: bool) -> dict[str, Database]:
+    """Every database there is; made in one transaction, so that a new file costs one commit."""
+    if create:
+        with env.begin(write=True) as txn:
+            return {name: env.open_db(name.encode(), txn=txn) for name in (*_DATABASES, *_REPLICA_DATABASES)}
+    handles = {name: env.open_db(name.encode(), create=False) for name in _DATABASES}
+    with suppress(lmdb.NotFoundError):
+        for name in _REPLICA_DATABASES:
+            handles[name] = env.open_db(name.encode(), create=False)
+    return handles
+
+
+def _replica_databases(handles: dict[str, Database]) -> ReplicaDatabases | None:
+    found = [handles[name] for name in _REPLICA_DATABASES if name in handles]
+    return ReplicaDatabases(*found) if len(found) == len(_REPLICA_DATABASES) else None
 
 
 def open_for_writing(options: StoreOptions, now_us: int) -> Environment:

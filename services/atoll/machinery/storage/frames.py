@@ -45,12 +45,19 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
     identity: Identity
     last: int
+    applied: int = 0
 
 
 class Committed(msgspec.Struct, frozen=True, tag=True):
     """Everything up to this revision can be read from the file."""
 
     last: int
+
+
+class Replicated(msgspec.Struct, frozen=True, tag=True):
+    """Changes of replicas and routes can be read from the file, so many in all."""
+
+    applied: int
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -71,7 +78,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     text: str = ""
 
 
-Answer = Hello | Committed | Done | Failed
+Answer = Hello | Committed | Replicated | Done | Failed
 _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder()

@@ -21,6 +21,7 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage import index, keys
 from atoll.machinery.storage.contract import CorruptRecord, Flag, Operation
 from atoll.machinery.storage.environment import Environment, open_for_reading
+from atoll.machinery.storage.fsck_replicas import ReplicaCheck
 from atoll.machinery.storage.interning import NO_TYPE
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.records import Records
@@ -86,6 +87,9 @@ class _Check:
             "clusters": self._check_counters,
             "owners": lambda: self._check_rows("owners", self._environment.owners, self._owners),
             "labels": lambda: self._check_rows("labels", self._environment.labels, self._labels),
+            "replicas": ReplicaCheck(
+                self._environment, self._options.system_label_prefixes, self._txn, self._report
+            ).run,
         }
         for name, check in checks.items():
             try:

@@ -40,7 +40,8 @@ class Ring:
         """Append changes of one commit and drop the oldest beyond the limit."""
         self._changes.extend(changes)
         self._revisions.extend(change.revision for change in changes)
-        self.size_bytes += sum(_size_bytes(change) for change in changes)
+        for change in changes:
+            self.size_bytes += _size_bytes(change)
         while self.size_bytes > self.limit_bytes and self._head < len(self._changes):
             dropped = self._changes[self._head]
             size_bytes = _size_bytes(dropped)
@@ -92,16 +93,41 @@ def _size_bytes(change: Change) -> int:
     return len(change.after) + len(change.before or b"") + _CHANGE_OVERHEAD_BYTES
 
 
+class Waiting:
+    """Futures of those who wait for one number to rise."""
+
+    def __init__(self) -> None:
+        self._futures: set[asyncio.Future[None]] = set()
+
+    def wake(self) -> None:
+        """Let all go on."""
+        futures, self._futures = self._futures, set()
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait(self) -> None:
+        """Return at the next `wake`."""
+        future = asyncio.get_running_loop().create_future()
+        self._futures.add(future)
+        try:
+            await future
+        finally:
+            self._futures.discard(future)
+
+
 class Hub:
     """Registrations and the ring. Lives in one event loop."""
 
-    def __init__(self, last: int, ring_bytes: int) -> None:
+    def __init__(self, last: int, ring_bytes: int, applied: int = 0) -> None:
         #: The last revision published; cursors that were not woken since have read up to here.
         self.last = last
+        #: How many changes of replicas and routes there were.
+        self.applied = applied
         self.ring = Ring(last, ring_bytes)
         self.registrations = Registrations()
         self._crowd = Crowd()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._published, self._arrived = Waiting(), Waiting()
 
     @property
     def watchers(self) -> int:
@@ -127,7 +153,7 @@ class Hub:
         else:
             for watcher in concerned:
                 watcher.wake(before)
-        self._wake_waiting()
+        self._published.wake()
 
     def skip(self, last: int) -> None:
         """Go on behind changes that cannot be had any more; every watcher has to look into the log."""
@@ -135,21 +161,22 @@ class Hub:
         self.ring = Ring(self.last, self.ring.limit_bytes)
         for watcher in self.registrations:
             watcher.wake(before)
-        self._wake_waiting()
+        self._published.wake()
 
-    def _wake_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+    def arrive(self, applied: int) -> None:
+        """Take up that replicas or routes changed."""
+        if applied > self.applied:
+            self.applied = applied
+            self._arrived.wake()
 
     async def above(self, revision: int) -> int:
         """Wait until something above a revision was published; gives the last revision."""
         while self.last <= revision:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.add(future)
-            try:
-                await future
-            finally:
-                self._waiting.discard(future)
+            await self._published.wait()
         return self.last
+
+    async def applied_above(self, count: int) -> int:
+        """Wait until there were more changes of replicas and routes than that; gives how many."""
+        while self.applied <= count:
+            await self._arrived.wait()
+        return self.applied

@@ -152,6 +152,11 @@ def owner_prefix(cluster: str, uid: str) -> bytes:
     return cluster_part(cluster) + b"\0" + _digest(uid.encode())
 
 
+def cluster_bytes(key: bytes) -> bytes:
+    """The cluster of an object key, as `cluster_part` gives it."""
+    return key[4 : key.index(b"\0", 4)]
+
+
 def dependent_of(row: bytes) -> bytes:
     """The dependent's object key at the end of an `owners` row."""
     return row[row.index(b"\0") + 1 + _DIGEST_BYTES :]
@@ -160,6 +165,11 @@ def dependent_of(row: bytes) -> bytes:
 def label_prefix(label: str, value: str) -> bytes:
     """What the `labels` rows of one pair start with; the object key follows."""
     return _digest(label.encode() + b"\0" + value.encode())
+
+
+def origin_prefix(origin: str) -> bytes:
+    """What the `replicas` rows of a shard start with; the object's key follows."""
+    return _part(origin, MAX_NAMESPACE_BYTES, _SHORT_LEAD_BYTES) + b"\0"
 
 
 def expiry_key(moment_us: int, key: bytes) -> bytes:

@@ -16,7 +16,7 @@ from atoll.machinery.storage import environment as environments
 from atoll.machinery.storage import files
 from atoll.machinery.storage.clock import Clock, HybridClock
 from atoll.machinery.storage.compaction import Retention
-from atoll.machinery.storage.contract import Full, Guard, Mutation
+from atoll.machinery.storage.contract import Full, Guard, Mutation, SweepReplicas
 from atoll.machinery.storage.environment import Environment
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.readside import ReadSide
@@ -25,6 +25,7 @@ from atoll.machinery.storage.residency import Residency
 from atoll.machinery.storage.rotation import reseal
 from atoll.machinery.storage.scrub import Scrubber
 from atoll.machinery.storage.space import Space
+from atoll.machinery.storage.sweeps import sweep
 from atoll.machinery.storage.writer import Fatal, Stats, Writer, exit_process
 
 #: A disk slower than this blocks the event loop for too long; commits then run in a thread.
@@ -65,7 +66,10 @@ class LmdbStore(ReadSide):
         return self._writer.threaded
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
-        return await self._writer.submit(mutations, guards)
+        if not mutations or not isinstance(mutations[0], SweepReplicas):
+            return await self._writer.submit(mutations, guards)
+        dropped, rest = await sweep(self._environment, self._writer, mutations[0]), mutations[1:]
+        return [dropped, *(await self._writer.submit(rest, guards))] if rest else [dropped]
 
     def get_mark(self, name: str) -> bytes | None:
         waiting = self._writer.marks.get(name)

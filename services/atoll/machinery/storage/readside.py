@@ -34,13 +34,13 @@ class ReadSide:
         self._environment = environment
         sealer = Sealer(Path(options.key_file)) if options.key_file else None
         with environment.reading() as txn:
-            last = environment.last(txn)
+            last, applied = environment.last(txn), environment.applied(txn)
             self._void_end = max((void.first_new for void in environment.voids(txn)), default=0)
             sealed = frozenset(options.sealed_types).union(environment.sealed_types(txn))
         self._records = Records(environment, sealer, alarm, sealed)
         self._history = History(self._records)
         self._lists = Lists(self._records, now_us, options.list_window_s)
-        self.hub = Hub(last, options.ring_bytes)
+        self.hub = Hub(last, options.ring_bytes, applied)
         self._cursors = Cursors(self._records, self._history, self.hub)
         self._identity = environment.identity()
 
@@ -84,6 +84,9 @@ class ReadSide:
 
     async def committed(self, revision: int) -> int:
         return await self.hub.above(revision)
+
+    async def replicated(self, count: int) -> int:
+        return await self.hub.applied_above(count)
 
     def get_mark(self, name: str) -> bytes | None:
         """A position that was saved under a name, None if there is none."""

@@ -17,11 +17,13 @@ from atoll.machinery.storage.clock import Clock
 from atoll.machinery.storage.contract import Compacted, CorruptRecord, Guard, Mutation
 from atoll.machinery.storage.environment import Environment, open_for_reading
 from atoll.machinery.storage.frames import (
+    Answer,
     Committed,
     Done,
     Failed,
     FrameRefused,
     Hello,
+    Replicated,
     Request,
     error_of,
     pack,
@@ -59,6 +61,7 @@ class RemoteStore(ReadSide):
             raise FrameRefused("the first frame is no greeting")
         self._identity = hello.identity
         self._announce(hello.last)
+        self.hub.arrive(hello.applied)
         self._tasks = [asyncio.create_task(self._receive(reader)), asyncio.create_task(self._follow())]
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
@@ -96,9 +99,12 @@ class RemoteStore(ReadSide):
         except (asyncio.IncompleteReadError, ConnectionError, FrameRefused):
             self._lose()
 
-    def _take(self, answer: Hello | Committed | Done | Failed) -> None:
+    def _take(self, answer: Answer) -> None:
         if isinstance(answer, Committed):
             self._announce(answer.last)
+            return
+        if isinstance(answer, Replicated):
+            self.hub.arrive(answer.applied)
             return
         future = self._open.get(answer.id) if isinstance(answer, Done | Failed) else None
         if future is None or future.done():

@@ -1,4 +1,4 @@
-"""Binary rows of the databases beside `objects`: log entries, versions, counters, gates.
+"""Binary rows of the databases beside `objects`: log entries, versions, counters, gates, replicas, routes.
 
 The writer packs, every reader unpacks; the layout is part of the format version in `environment`. Invariant:
 a log entry alone restores the record before it (its value as stored, with the versions row that describes
@@ -18,6 +18,10 @@ _VERSION = struct.Struct(">IBI")
 _ENTRY = struct.Struct(">BHQQ")
 _COUNTER = struct.Struct(">QQQ")
 _GATE = struct.Struct(">BQ")
+_REPLICA = struct.Struct(">QQIBH")
+_ROUTE = struct.Struct(">Q")
+#: Length of what stands for a label pair in front of `labels` keys.
+LABEL_SIZE = 16
 VERSION_SIZE = _VERSION.size
 # Plain integers: every read of an object asks, and arithmetic on an enum costs more than the read of its row.
 _SEALED, _DELETED = Flag.SEALED.value, Flag.DELETED.value
@@ -68,6 +72,17 @@ class Counter(msgspec.Struct, frozen=True, gc=False):
     last: int
 
 
+class ReplicaRow(msgspec.Struct, frozen=True, gc=False):
+    """A `replicas` row. The CRC covers the value as it is; `labels` are those under which the row is indexed."""
+
+    generation: int
+    revision: int
+    crc: int
+    flags: int
+    labels: tuple[bytes, ...]
+    value: bytes
+
+
 def pack_version(crc: int, flags: int, hole: int) -> bytes:
     return _VERSION.pack(crc, flags, hole)
 
@@ -113,6 +128,33 @@ def pack_gate(gate: Gate) -> bytes:
 def unpack_gate(data: bytes | memoryview) -> Gate:
     state, generation = _GATE.unpack(data)
     return Gate(_STATES[state], generation)
+
+
+def pack_replica(row: ReplicaRow) -> bytes:
+    fixed = _REPLICA.pack(row.generation, row.revision, row.crc, row.flags, len(row.labels))
+    return b"".join((fixed, *row.labels, row.value))
+
+
+def unpack_replica(data: bytes) -> ReplicaRow:
+    generation, revision, crc, flags, count = _REPLICA.unpack_from(data)
+    begin, end = _REPLICA.size, _REPLICA.size + count * LABEL_SIZE
+    labels = tuple(data[at : at + LABEL_SIZE] for at in range(begin, end, LABEL_SIZE))
+    return ReplicaRow(generation, revision, crc, flags, labels, data[end:])
+
+
+def generation_of(data: bytes) -> int:
+    """The generation of a `replicas` row; cheap to read."""
+    generation: int = _ROUTE.unpack_from(data)[0]
+    return generation
+
+
+def pack_route(shard: str, generation: int) -> bytes:
+    return _ROUTE.pack(generation) + shard.encode()
+
+
+def unpack_route(data: bytes) -> tuple[str, int]:
+    """Shard and generation."""
+    return data[_ROUTE.size :].decode(), _ROUTE.unpack_from(data)[0]
 
 
 def covered(value: bytes, version: Version) -> bytes:

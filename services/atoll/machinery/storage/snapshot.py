@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage import keys
-from atoll.machinery.storage.contract import Gate, Position, Record, Scope, Usage
+from atoll.machinery.storage.contract import Elsewhere, Gate, Position, Record, Scope, Usage
+from atoll.machinery.storage.elsewhere import elsewhere
 from atoll.machinery.storage.interning import NO_TYPE
 from atoll.machinery.storage.records import Records
 from atoll.machinery.storage.rows import unpack_counter, unpack_gate
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class LmdbSnapshot:
     """One read transaction, open from `with` to its end. Use it at once; it pins pages."""
 
-    __slots__ = ("_environment", "_gate", "_records", "_revision", "_txn")
+    __slots__ = ("_environment", "_gate", "_records", "_revision", "_there", "_txn")
 
     _txn: Txn
 
@@ -33,6 +34,7 @@ class LmdbSnapshot:
         self._environment = records.environment
         self._revision = -1
         self._gate: tuple[str, Gate] | None = None
+        self._there: Elsewhere | None = None
 
     def __enter__(self) -> LmdbSnapshot:
         self._txn = self._environment.reading()
@@ -46,6 +48,12 @@ class LmdbSnapshot:
         if self._revision < 0:
             self._revision = self._environment.last(self._txn)
         return self._revision
+
+    @property
+    def there(self) -> Elsewhere:
+        if self._there is None:
+            self._there = elsewhere(self._records, self._txn)
+        return self._there
 
     def _key(self, key: ObjectKey) -> bytes | None:
         number = self._environment.type_table.number(self._txn, key.type)

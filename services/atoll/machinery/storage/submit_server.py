@@ -10,7 +10,6 @@ from the file.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 
 import structlog
@@ -20,6 +19,7 @@ from atoll.machinery.storage.frames import (
     Done,
     FrameRefused,
     Hello,
+    Replicated,
     Request,
     failure,
     pack,
@@ -78,9 +78,12 @@ class _Connection:
 
     async def run(self) -> None:
         """Serve until the worker goes away."""
-        last = self._store.hub.last
-        self._writer.write(pack(Hello(self._store.identity, last)))
-        announcing = asyncio.create_task(self._announce(last))
+        last, applied = self._store.hub.last, self._store.hub.applied
+        self._writer.write(pack(Hello(self._store.identity, last, applied)))
+        announcing = [
+            asyncio.create_task(self._announce(last)),
+            asyncio.create_task(self._announce_replicas(applied)),
+        ]
         try:
             while True:
                 await self._room.acquire()
@@ -90,9 +93,9 @@ class _Connection:
         except FrameRefused as error:
             structlog.get_logger().warning("worker connection refused", reason=str(error))
         finally:
-            announcing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
-                await announcing
+            for task in announcing:
+                task.cancel()
+            await asyncio.gather(*announcing, return_exceptions=True)
 
     def _take(self, request: Request) -> None:
         task = asyncio.create_task(self._serve(request))
@@ -116,4 +119,11 @@ class _Connection:
         while True:
             sent = await self._store.committed(sent)
             self._writer.write(pack(Committed(sent)))
+            await self._writer.drain()
+
+    async def _announce_replicas(self, sent: int) -> None:
+        """The same for what other shards published."""
+        while True:
+            sent = await self._store.replicated(sent)
+            self._writer.write(pack(Replicated(sent)))
             await self._writer.drain()

@@ -23,7 +23,7 @@ import structlog
 from atoll.machinery.storage.apply import Application
 from atoll.machinery.storage.batch import Batch
 from atoll.machinery.storage.clock import HybridClock
-from atoll.machinery.storage.contract import Check, Delete, Full, Guard, Mutation, Put
+from atoll.machinery.storage.contract import Check, Delete, Full, Guard, Mutation, Put, Replica
 from atoll.machinery.storage.hub import Hub
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.records import Records
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 #: commit.
 _MAX_BATCH_BYTES = 16 << 20
 EXIT_DISK_FAILED = 74
+#: Mutations that bring an object.
+_BRINGING = (Put, Replica)
 
 Fatal = Callable[[str], None]
 #: Maintenance inside a child transaction. It returns what `Writer.run` gives.
@@ -66,7 +68,7 @@ class Submit:
         future: asyncio.Future[Any],
     ) -> None:
         self.mutations, self.guards, self.job, self.future = mutations, guards, job, future
-        self.size_bytes = sum(len(mutation.value) for mutation in mutations if isinstance(mutation, Put))
+        self.size_bytes = sum(len(mutation.value) for mutation in mutations if isinstance(mutation, _BRINGING))
         self.result: Any = None
         self.error: Exception | None = None
 
@@ -224,7 +226,7 @@ class Writer:
 
     def _apply(self, txn: Txn, batch: Batch, submit: Submit) -> None:
         for mutation in submit.mutations:
-            if isinstance(mutation, Put):
+            if isinstance(mutation, _BRINGING):
                 batch.intern(txn, mutation.key.type)
         child = self._records.environment.env.begin(write=True, parent=txn)
         application = Application(batch, child)
@@ -253,6 +255,8 @@ class Writer:
             environment.put_meta(txn, "log_bytes", max(0, size_bytes + batch.log_bytes))
         for name, value in lazy.marks.items():
             txn.put(name.encode(), value, db=environment.marks)
+        if batch.applied is not None:
+            environment.put_meta(txn, "applied", batch.applied)
         if lazy.published is not None:
             environment.put_meta(txn, "published", lazy.published)
 
@@ -264,6 +268,8 @@ class Writer:
             self._forget(lazy)
             if batch.changes:
                 self._hub.publish(batch.changes, batch.changes[-1].revision)
+            if batch.applied is not None:
+                self._hub.arrive(batch.applied)
         for submit in taken:
             submit.answer()
         room, self._room = self._room, deque()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,9 @@ VERSION_FLOOR = (2, 14, 3)
 _CONNECT_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 2.0
 _REQUEST_TIMEOUT_S = 5.0
-_PAUSE_S, _PAUSE_MAX_S = 0.05, 5.0
+_PAUSE_S, _PAUSE_MAX_S, _REFUSED_PAUSE_MAX_S = 0.05, 5.0, 1.0
+#: Work that went on for so long did not fail of its start.
+_HEALTHY_S = 10.0
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -217,21 +220,24 @@ class Connection:
 
 
 async def keep_connected(access: Access, name: str, work: Callable[[Connection], Awaitable[None]]) -> None:
-    """Do `work` on one connection after the other until cancelled. What else than the stream's errors it
-    raises ends it."""
-    failures = 0
+    """Do `work` on one connection after the other until cancelled, later each time it fails soon. What else than the
+    stream's errors it raises ends it."""
+    failures, longest_s = 0, _PAUSE_MAX_S
     while True:
+        since = time.monotonic()
         try:
             connection = await Connection.open(access, name)
-            failures = 0
             try:
                 await work(connection)
             finally:
                 await connection.close()
         except (Unavailable, ApiError, TooOld) as error:
-            failures += 1
-            log.warning("stream not readable", reader=name, error=str(error), failures=failures)
-        await asyncio.sleep(min(_PAUSE_MAX_S, _PAUSE_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))
+            failures = failures + 1 if time.monotonic() - since < _HEALTHY_S else 1
+            # A stream that is not there is being made by its shard.
+            longest_s = _REFUSED_PAUSE_MAX_S if isinstance(error, ApiError) else _PAUSE_MAX_S
+            tell = log.debug if failures & (failures - 1) else log.warning
+            tell("stream not readable", reader=name, error=str(error), failures=failures)
+        await asyncio.sleep(min(longest_s, _PAUSE_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))
 
 
 def _check_cancelled() -> None:

@@ -19,7 +19,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.chain import Chain, Gap, Verdict
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
-from atoll.machinery.stream.events import Event, Malformed, decode
+from atoll.machinery.stream.events import Event, Malformed, received
 from atoll.machinery.stream.reader import Bounds, Reader, stream_sequence
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Consumer:
         """The event if it is to be applied. Raises _Broken."""
         sequence = stream_sequence(message.reply)
         try:
-            event = decode(message.subject, message.headers, message.data)
+            event = received(message.subject, message.headers, message.data)
         except Malformed as error:
             log.warning("message ignored", subject=message.subject, error=str(error))
             self._sequence, self._written = sequence, 0

@@ -34,6 +34,8 @@ _SEALED = "application/octet-stream"
 _MARK = b'"resourceVersion":"%016d"'
 _LEAD_SIZE = len(b'"resourceVersion":"')
 _ZEROES = b"0" * HOLE_SIZE
+_REPUBLISHED = "Nats-Stream"
+FILLING = "Atoll-Filling"
 
 
 class Operation(enum.IntEnum):
@@ -65,7 +67,8 @@ class Event(msgspec.Struct, frozen=True):
 
     `previous` is the previous revision on the event's own changes subject (0: none; always 0 on state).
     `hole` is the offset of the 16 digits of resourceVersion in the payload, -1 where it has none. `key` is
-    None for RESYNC and FENCE; the `revision` of a RESYNC is the one behind which the stream goes on.
+    None for RESYNC and FENCE; the `revision` of a RESYNC is the one behind which the stream goes on. `filling` says
+    which filling of a state stream brought it (0: the first); they rise, also where the stream was made anew.
     """
 
     kind: str
@@ -82,6 +85,7 @@ class Event(msgspec.Struct, frozen=True):
     hole: int = _NO_HOLE
     crc: int = 0
     phase: Phase = Phase.NONE
+    filling: int = 0
 
     @property
     def id(self) -> str:
@@ -200,6 +204,8 @@ def encode_headers(event: Event) -> dict[str, str]:
         headers["Atoll-Hole"] = str(event.hole)
     if event.phase:
         headers["Atoll-Phase"] = event.phase.value
+    if event.filling:
+        headers[FILLING] = str(event.filling)
     return headers
 
 
@@ -213,6 +219,17 @@ def decode(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> E
     if event.subject != subject:
         raise Malformed(f"an event of {event.subject!r} on {subject!r}")
     return event
+
+
+def received(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> Event:
+    """`decode` for a message of a shard's stream. Raises Malformed for what its shard cannot have put there.
+
+    A stream can be told to republish what it takes in under other subjects, and whoever manages one may tell it so: the
+    server then publishes in the place of that shard. It leaves a header that nobody can take off.
+    """
+    if headers and _REPUBLISHED in headers:
+        raise Malformed(f"republished by another stream: {subject!r}")
+    return decode(subject, headers, payload)
 
 
 def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes) -> Event:
@@ -234,6 +251,7 @@ def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes)
         hole=int(headers.get("Atoll-Hole", _NO_HOLE)),
         crc=int(headers["Atoll-Crc32c"], 16),
         phase=Phase(headers.get("Atoll-Phase", "")),
+        filling=int(headers.get(FILLING, 0)),
     )
 
 

@@ -19,7 +19,7 @@ import structlog
 from atoll.machinery.stream import streams, subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import Bounds, definition
-from atoll.machinery.stream.events import Event, encode_headers, from_entry
+from atoll.machinery.stream.events import FILLING, Event, Phase, encode_headers, from_entry
 from atoll.machinery.stream.log import Entry, Log, Policy
 from atoll.machinery.stream.pipeline import Acked, Limits, Outgoing, OutOfSequence, Pipeline
 from atoll.machinery.stream.resume import Cursor, Plan, Tip, decide
@@ -83,6 +83,8 @@ class Lane(abc.ABC):
         self._unsettled_after = 0
         self._rebuild_wanted = ""
         self._rewritten_until = 0
+        #: Which filling of the stream what is sent belongs to; 0 for the first, and on changes.
+        self._filling = 0
         self._saved_at, self._saved_acks, self._woke = 0.0, 0, 0.0
 
     @property
@@ -139,6 +141,9 @@ class Lane(abc.ABC):
         if self._rebuild_wanted:
             plan = Plan(self._retained_from(), True, self._rebuild_wanted, purge=True)
         self._rebuild_wanted = ""
+        if self._cursor is not None and plan.after < self._cursor.revision:
+            # What was written once is written again: the stream lost it, or older messages were put behind it.
+            self._rewritten_until = max(self._rewritten_until, self._cursor.revision)
         self.stats.resumed += 1
         facts = {"reason": plan.reason, "anew": plan.anew, "after": plan.after, "sequence": tip.last_sequence}
         log.info("stream resumed", stream=self.stream, **facts)
@@ -149,6 +154,7 @@ class Lane(abc.ABC):
         pipeline = Pipeline(connection, self._limits, Acked(plan.after, tip.last_sequence, written))
         await pipeline.open()
         self._unsettled_after = plan.after
+        self._filling = max(self._cursor.filling if self._cursor else 0, tip.event.filling if tip.event else 0)
         self._pipeline, self._created, self._saved_acks = pipeline, tip.created, 0
         return pipeline
 
@@ -228,6 +234,8 @@ class Lane(abc.ABC):
     async def _send(self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
         """Send one event; once it is acknowledged, entries up to revision `done` are."""
         headers = encode_headers(event)
+        if self._filling:
+            headers[FILLING] = str(self._filling)
         if extra:
             headers.update(extra)
         self.stats.published += 1
@@ -236,9 +244,10 @@ class Lane(abc.ABC):
 
     def _message_id(self, event: Event) -> str:
         """The event's id, so that a second copy of it is dropped; another one where a second copy is meant. The
-        server remembers ids for minutes, even those of a stream that was purged since, and would drop that too.
+        server remembers ids for minutes, even those of a stream that was purged since, and would drop that too. What
+        is written while a refill goes on is read by that, and comes again in its turn.
         """
-        if event.key is not None and event.revision > self._rewritten_until:
+        if event.key is not None and event.phase is not Phase.REFILL and event.revision > self._rewritten_until:
             return event.id
         return f"{event.id}-{secrets.token_hex(4)}"
 
@@ -277,7 +286,10 @@ class Lane(abc.ABC):
         if not (due or force):
             return
         acked = pipeline.acked
-        self._cursor = Cursor(acked.revision, acked.sequence, acked.written, self._created, self._log.identity.lineage)
+        lineage = self._log.identity.lineage
+        self._cursor = Cursor(
+            acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling
+        )
         self._saved_at, self._saved_acks = now, pipeline.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
         self.on_saved()

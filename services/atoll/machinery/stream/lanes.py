@@ -3,10 +3,13 @@
 Changes: every entry of a published type becomes a message; starting anew is a RESYNC and then the retained
 log. State: an entry matters only where an object is, becomes or ceases to be replicated; starting anew is a
 refill from the current objects between two RESYNC. Invariant: a refill that was cut off is recognised by the
-phase of the stream's last message and begun again.
+phase of the stream's last message and begun again; and each has a number above those before it, on every message that
+comes with it or after it.
 """
 
 from __future__ import annotations
+
+import time
 
 import msgspec
 
@@ -77,6 +80,7 @@ class StateLane(Lane):
         replayed."""
         del plan
         position = self._log.last()
+        self._filling = max(self._filling + 1, time.time_ns() // 1000)
         # The first BEGIN moves the stream's end past the cursor, so that a purge cut off behind it is
         # noticed.
         await self._mark_phase(pipeline, position, Phase.BEGIN)

@@ -1,24 +1,26 @@
-"""Who may do what on NATS: subject lists for a shard and for the operator's subscriber.
+"""Who may do what on NATS: subject lists for shards, for processes that only read, and for the operator's subscriber.
 
 The embedded server's configuration is written from these; an operator of an external server copies them.
 Allow-lists only, since deny rules have been talked past before. Invariant: whatever a credential may name is
-spelled out, so it reaches its own streams, its own consumers and its own inbox and nothing else.
+spelled out, so it publishes under its own name alone, and of others reads state, with consumers that carry its
+own name, into its own inbox.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from atoll.machinery.stream.subjects import KINDS, stream_name
+from atoll.machinery.stream.subjects import KINDS, STATE, stream_name
 
 #: NATS wildcards match whole tokens, so a prefix of consumer names cannot be granted; a list of names can.
 OPERATOR_CONSUMERS = ("operator", *(f"operator-{number}" for number in range(1, 16)))
-SHARD_INBOX = "_INBOX_shard"
-OPERATOR_INBOX = "_INBOX_operator"
+OPERATOR = "operator"
+PROVIDER = "provider"
 
+_MAKING_VERBS = ("STREAM.CREATE", "STREAM.UPDATE")
 _STREAM_VERBS = (
-    "STREAM.CREATE",
-    "STREAM.UPDATE",
     "STREAM.INFO",
     "STREAM.PURGE",
     "STREAM.MSG.GET",
@@ -40,16 +42,61 @@ class Permissions(msgspec.Struct, frozen=True):
     subscribe: tuple[str, ...]
 
 
-def shard_permissions(shard: str) -> Permissions:
-    """Publish under the shard's own name and manage exactly its two streams. It cannot delete them."""
+def shard_user(shard: str) -> str:
+    """The NATS user that a shard is."""
+    return f"shard-{shard}"
+
+
+def inbox_of(user: str) -> str:
+    """The prefix of a user's inboxes, which nobody else may listen to."""
+    return f"_INBOX_{user.replace('-', '_', 1)}"
+
+
+def follower_of(user: str) -> str:
+    """The name of a user's consumer on every state stream that it reads."""
+    return f"follow-{user}"
+
+
+def shard_permissions(shard: str, peers: Sequence[str] = (), *, makes_streams: bool = True) -> Permissions:
+    """Publish under the shard's own name, manage exactly its two streams, read the state of others.
+
+    It cannot delete its streams. `peers` names the others where they are known for good (`_following`). Who makes a
+    stream also says what it sources and republishes, so it can read what others publish: where shards do not trust each
+    other, an operator makes the streams (`streams.provide`) and shards do without.
+    """
     publish: list[str] = []
     for kind in KINDS:
         name = stream_name(kind, shard)
         publish.append(f"atoll.{kind}.{shard}.>")
-        publish.extend(f"$JS.API.{verb}.{name}" for verb in _STREAM_VERBS)
+        verbs = (*_MAKING_VERBS, *_STREAM_VERBS) if makes_streams else _STREAM_VERBS
+        publish.extend(f"$JS.API.{verb}.{name}" for verb in verbs)
         publish.extend(f"$JS.API.{verb}.{name}.>" for verb in _CONSUMER_VERBS)
         publish.append(f"$JS.ACK.{name}.>")
-    return Permissions(tuple(publish), (f"{SHARD_INBOX}_{shard}.>",))
+    user = shard_user(shard)
+    return Permissions((*publish, *_following(user, peers)), (f"{inbox_of(user)}.>",))
+
+
+def provider_permissions() -> Permissions:
+    """Make the streams of all shards, and nothing else: `streams.provide`."""
+    publish = tuple(f"$JS.API.{verb}.*" for verb in (*_MAKING_VERBS, "STREAM.INFO"))
+    return Permissions(publish, (f"{inbox_of(PROVIDER)}.>",))
+
+
+def reader_permissions(user: str, peers: Sequence[str] = ()) -> Permissions:
+    """Read the state of every shard, or of those in `peers`, and publish nothing: front proxies, cache servers."""
+    return Permissions(_following(user, peers), (f"{inbox_of(user)}.>",))
+
+
+def source_permissions(shards: Sequence[str], domain: str = "hub") -> Permissions:
+    """What a leaf node may do at the hub whose JetStream domain is `domain`: source the state of these shards.
+
+    Its streams have the server make consumers there, which deliver to subjects that the leaf makes up.
+    """
+    publish = [f"$JS.FC.{domain}.>"]
+    for stream in (stream_name(STATE, shard) for shard in shards):
+        create = f"$JS.{domain}.API.CONSUMER.CREATE.{stream}"
+        publish.extend((create, f"{create}.>", f"$JS.FC.{stream}.>"))
+    return Permissions(tuple(publish), ("$JSC.R.*", "$JS.S.*"))
 
 
 def operator_permissions(shard: str) -> Permissions:
@@ -63,4 +110,25 @@ def operator_permissions(shard: str) -> Permissions:
             publish.extend(f"$JS.API.{verb}.{name}.{consumer}" for verb in _CONSUMER_VERBS)
             publish.append(f"$JS.API.CONSUMER.CREATE.{name}.{consumer}.>")
             publish.append(f"$JS.ACK.{name}.{consumer}.>")
-    return Permissions(tuple(publish), (f"{OPERATOR_INBOX}.>",))
+    return Permissions(tuple(publish), (f"{inbox_of(OPERATOR)}.>",))
+
+
+def _following(user: str, peers: Sequence[str]) -> tuple[str, ...]:
+    """Look at state streams and read them through one's own consumer.
+
+    A stream's name is one token, so "every state stream" cannot be said of streams. It can be said of what a consumer
+    selects: the subject that creates one ends in its only filter, and the server holds it to that. Without `peers`
+    the looks of other streams (`STREAM.INFO`: counts and subjects, no message) come with it.
+    """
+    name = follower_of(user)
+    streams = [stream_name(STATE, peer) for peer in peers] or ["*"]
+    return tuple(
+        subject
+        for stream in streams
+        for subject in (
+            f"$JS.API.STREAM.INFO.{stream}",
+            f"$JS.API.CONSUMER.CREATE.{stream}.{name}.atoll.{STATE}.>",
+            f"$JS.API.CONSUMER.DELETE.{stream}.{name}",
+            f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}",
+        )
+    )

@@ -11,6 +11,7 @@ the id of the one before it as well.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -125,7 +126,7 @@ class Pipeline:
         self._next += 1
         self._last_id = message.id
         if not self._flying:
-            self._progress = asyncio.get_running_loop().time()
+            self._progress = time.monotonic()
         self._flying.append(_Sent(revision, message.written, self._next, size))
         self._flying_bytes += size
         await self._connection.publish(message.subject, message.payload, self._inbox, message.headers)
@@ -150,8 +151,7 @@ class Pipeline:
 
     def check(self) -> None:
         """Raises what broke the pipeline, also if an acknowledgement is overdue."""
-        age_s = asyncio.get_running_loop().time() - self._progress
-        if self._flying and age_s > self._limits.stall_s:
+        if self._flying and time.monotonic() - self._progress > self._limits.stall_s:
             self.fail(Unresponsive("no acknowledgement in time"))
         if self.failure.done():
             self.failure.result()
@@ -183,7 +183,7 @@ class Pipeline:
         self._flying_bytes -= sent.size
         self.acked = Acked(sent.revision, sent.sequence, sent.written)
         self.acks += 1
-        self._progress = asyncio.get_running_loop().time()
+        self._progress = time.monotonic()
         self._room.set()
 
     def _judge(self, message: Msg) -> Exception | None:

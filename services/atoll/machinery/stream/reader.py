@@ -47,6 +47,13 @@ def stream_sequence(reply: str) -> int:
     return int(tokens[5] if len(tokens) == 9 else tokens[7])
 
 
+def _left_behind(reply: str) -> int:
+    """How many messages the server had behind a delivered one, from its reply subject."""
+    tokens: list[str] = reply.split(".")
+    place = 8 if len(tokens) == 9 else 10
+    return int(tokens[place])
+
+
 class Bounds(msgspec.Struct, frozen=True):
     """How much one request may bring. `size_bytes` must hold the largest message."""
 
@@ -65,6 +72,8 @@ class Reader:
         self._queue: asyncio.Queue[Msg | Exception] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._outstanding = 0
+        #: How many messages were left at the server behind the last one that came.
+        self.pending = 0
         self._inbox = ""
         self._requests = 0
 
@@ -77,8 +86,23 @@ class Reader:
         self._connection.on_lost(self._queue.put_nowait)
         base = {"name": self._name, "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
                 "inactive_threshold": 60_000_000_000}  # fmt: skip
-        body = {"stream_name": self._stream, "config": {**base, **config}}
-        return await self._connection.api(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
+        subject, selecting = self._selecting(config)
+        body = {"stream_name": self._stream, "config": {**base, **selecting}}
+        info = await self._connection.api(subject, body)
+        self.pending = info.get("num_pending", 0)
+        return info
+
+    def _selecting(self, config: Object) -> tuple[str, Object]:
+        """The subject that creates the consumer, and its settings.
+
+        A consumer's only filter stands in that subject as well: permissions can then tell what may be read.
+        """
+        filters: list[str] = config.get("filter_subjects") or []
+        subject = f"CONSUMER.CREATE.{self._stream}.{self._name}"
+        if len(filters) != 1:
+            return subject, config
+        rest = {name: value for name, value in config.items() if name != "filter_subjects"}
+        return f"{subject}.{filters[0]}", {**rest, "filter_subject": filters[0]}
 
     async def close(self) -> None:
         self._connection.forget(self._queue.put_nowait)
@@ -96,6 +120,9 @@ class Reader:
             if self._outstanding <= 0:
                 await self._ask(wait_s)
             more = await self._collect(found)
+        if not found:
+            # What the server still counts it cannot read.
+            self.pending = 0
         return found
 
     async def _collect(self, found: list[Msg]) -> bool:
@@ -106,6 +133,7 @@ class Reader:
                 raise message
             if message.reply:
                 found.append(message)
+                self.pending = _left_behind(message.reply)
                 self._outstanding -= 1
             elif message.subject == f"{self._inbox}.{self._requests}":
                 self._outstanding = 0

@@ -16,13 +16,15 @@ from atoll.machinery.stream.log import Source
 
 class Cursor(msgspec.Struct, frozen=True):
     """How far a lane is, as its mark keeps it. All entries up to `revision` were handled; the message at
-    `sequence` carries revision `written`; `created` is when that stream was created, `lineage` the log's."""
+    `sequence` carries revision `written`; `created` is when that stream was created, `lineage` the log's, `filling` the
+    stream's (0: the first)."""
 
     revision: int
     sequence: int
     written: int
     created: str
     lineage: str
+    filling: int = 0
 
 
 class Tip(msgspec.Struct, frozen=True):

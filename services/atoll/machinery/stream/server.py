@@ -18,12 +18,14 @@ import structlog
 
 from atoll.machinery.stream.connection import Access, TooOld, check_version
 from atoll.machinery.stream.server_config import (
+    Listener,
     Secrets,
     TlsFiles,
+    User,
     load_secrets,
     operator_file,
+    own_users,
     server_config,
-    shard_access,
     write_private,
 )
 from atoll.machinery.stream.server_process import (
@@ -47,13 +49,17 @@ _HEALTHY_S = 30.0
 
 
 class ServerOptions(msgspec.Struct, frozen=True):
-    """`directory` belongs to the server alone. `port` 0 keeps the last one, or picks a free one at first."""
+    """`directory` belongs to the server alone. `port` 0 keeps the last one, or picks a free one at first.
+
+    `shard` comes with users for itself and the operator; empty for the server of a site, where `users` are all.
+    """
 
     directory: Path
-    shard: str
+    shard: str = ""
     host: str = "127.0.0.1"
     port: int = 0
     credentials_file: Path | None = None
+    users: tuple[User, ...] = ()
     tls: TlsFiles | None = None
     memory_limit_bytes: int = 128 << 20
     store_limit_bytes: int = 16 << 30
@@ -62,7 +68,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
 
 
 class EmbeddedServer:
-    """An async context manager. `access` is the shard's; `restarts` counts deaths survived."""
+    """An async context manager. `access` is that of the shard in the options; `restarts` counts deaths survived."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
@@ -78,7 +84,7 @@ class EmbeddedServer:
     @property
     def access(self) -> Access:
         assert self._secrets is not None, "started"
-        return shard_access(self.address, self._options.shard, self._secrets, self._options.tls)
+        return own_users(self._options.shard, self._secrets)[0].access(self.address, self._options.tls)
 
     @property
     def address(self) -> str:
@@ -137,16 +143,15 @@ class EmbeddedServer:
             known = msgspec.structs.replace(known, port=free_port(options.host))
         self._secrets = known
         write_private(path, msgspec.json.encode(known))
-        config = server_config(
-            options.directory, options.host, options.shard, known, options.tls, options.store_limit_bytes
-        )
-        write_private(self._config, config)
-        if options.credentials_file is not None:
+        own = own_users(options.shard, known) if options.shard else []
+        where = Listener(options.directory, options.host, known.port, options.store_limit_bytes, options.tls)
+        write_private(self._config, server_config(where, [*own, *options.users]))
+        if options.credentials_file is not None and options.shard:
             write_private(options.credentials_file, operator_file(self.address, options.shard, known, options.tls))
 
     async def _spawn(self) -> None:
         # A name of its own tells our child from a stranger that took the port first.
-        name = f"atoll-{self._options.shard}-{secrets.token_hex(4)}"
+        name = f"atoll-{self._options.shard or 'site'}-{secrets.token_hex(4)}"
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "GOMEMLIMIT": str(self._options.memory_limit_bytes),

@@ -1,8 +1,8 @@
 """The configuration of the embedded nats-server and the credentials that go with it.
 
 The supervisor in `server` writes the file and hands the credentials on. Passwords stand in a file of mode
-0600 in a directory of mode 0700, never in an argument or an environment. Invariant: one account, two users,
-no listener but the one for clients: no monitoring, WebSocket, MQTT, leaf node, gateway or cluster.
+0600 in a directory of mode 0700, never in an argument or an environment. Invariant: one account, the users that it
+was told of, no listener but the one for clients: no monitoring, WebSocket, MQTT, leaf node, gateway or cluster.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,17 +19,19 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
 from atoll.machinery.stream.permissions import (
+    OPERATOR,
     OPERATOR_CONSUMERS,
-    OPERATOR_INBOX,
-    SHARD_INBOX,
     Permissions,
+    inbox_of,
     operator_permissions,
     shard_permissions,
+    shard_user,
 )
 from atoll.machinery.stream.subjects import KINDS, stream_name
 
 ACCOUNT = "ATOLL"
-_OPERATOR = "operator"
+#: A consumer for each reader of each stream, the publishers' own audits, and the operator's.
+_MAX_CONSUMERS = 4096
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
@@ -37,6 +40,18 @@ class TlsFiles(msgspec.Struct, frozen=True):
     cert_file: Path
     key_file: Path
     ca_file: Path
+
+
+class User(msgspec.Struct, frozen=True):
+    """Somebody who may connect. `password` is plain text: it is made up by us and guards nothing else."""
+
+    name: str
+    password: str
+    permissions: Permissions
+
+    def access(self, address: str, tls: TlsFiles | None = None) -> Access:
+        """How this user connects to the server at `address`."""
+        return Access([address], self.name, self.password, inbox_of(self.name), str(tls.ca_file) if tls else "")
 
 
 class Secrets(msgspec.Struct, frozen=True):
@@ -71,9 +86,12 @@ def load_secrets(path: Path, port: int) -> Secrets:
     return msgspec.structs.replace(known, port=port or known.port)
 
 
-def shard_access(address: str, shard: str, known: Secrets, tls: TlsFiles | None) -> Access:
-    ca_file = str(tls.ca_file) if tls else ""
-    return Access([address], f"shard-{shard}", known.shard_password, f"{SHARD_INBOX}_{shard}", ca_file)
+def own_users(shard: str, known: Secrets) -> list[User]:
+    """The users that come with the server of one shard: itself, and the operator."""
+    return [
+        User(shard_user(shard), known.shard_password, shard_permissions(shard)),
+        User(OPERATOR, known.operator_password, operator_permissions(shard)),
+    ]
 
 
 def operator_file(address: str, shard: str, known: Secrets, tls: TlsFiles | None) -> bytes:
@@ -81,8 +99,8 @@ def operator_file(address: str, shard: str, known: Secrets, tls: TlsFiles | None
     for."""
     document = {
         "connect": {
-            "servers": [address], "user": _OPERATOR, "password": known.operator_password,
-            "inbox_prefix": OPERATOR_INBOX,
+            "servers": [address], "user": OPERATOR, "password": known.operator_password,
+            "inbox_prefix": inbox_of(OPERATOR),
         },
         "shard": shard,
         "streams": {kind: stream_name(kind, shard) for kind in KINDS},
@@ -93,44 +111,48 @@ def operator_file(address: str, shard: str, known: Secrets, tls: TlsFiles | None
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
-def server_config(
-    directory: Path, host: str, shard: str, known: Secrets, tls: TlsFiles | None, store_limit_bytes: int
-) -> bytes:
-    """The configuration file. JSON is a form of it that needs no quoting rules of our own."""
-    users = [
-        _user(f"shard-{shard}", known.shard_password, shard_permissions(shard)),
-        _user(_OPERATOR, known.operator_password, operator_permissions(shard)),
-    ]
+class Listener(msgspec.Struct, frozen=True):
+    """Where a server listens, and the directory it keeps everything in, with at most so many bytes of streams."""
+
+    directory: Path
+    host: str
+    port: int
+    store_limit_bytes: int
+    tls: TlsFiles | None = None
+
+
+def server_config(where: Listener, users: Sequence[User]) -> bytes:
+    """The configuration file of a server for these users. JSON is a form of it that needs no quoting rules of our
+    own."""
+    # Each user may be a shard, which has two streams.
+    limits = {"max_streams": len(KINDS) * len(users), "max_consumers": _MAX_CONSUMERS}
     config: dict[str, object] = {
-        "host": host,
-        "port": known.port,
+        "host": where.host,
+        "port": where.port,
         "max_payload": MAX_PAYLOAD_BYTES,
         "max_connections": 1024,
-        "logfile": str(directory / "server.log"),
+        "logfile": str(where.directory / "server.log"),
         "logfile_size_limit": 8 << 20,
         "logfile_max_num": 2,
         "jetstream": {
-            "store_dir": str(directory / "store"),
+            "store_dir": str(where.directory / "store"),
             "max_mem": 64 << 20,
-            "max_file": store_limit_bytes,
+            "max_file": where.store_limit_bytes,
         },
         "system_account": "SYS",
-        "accounts": {
-            "SYS": {},
-            ACCOUNT: {"jetstream": {"max_streams": len(KINDS), "max_consumers": 256}, "users": users},
-        },
+        "accounts": {"SYS": {}, ACCOUNT: {"jetstream": limits, "users": [_user(user) for user in users]}},
     }
-    if tls:
-        config["tls"] = {"cert_file": str(tls.cert_file), "key_file": str(tls.key_file), "timeout": 5}
+    if where.tls:
+        config["tls"] = {"cert_file": str(where.tls.cert_file), "key_file": str(where.tls.key_file), "timeout": 5}
     return encode_json(config)
 
 
-def _user(name: str, password: str, permissions: Permissions) -> dict[str, object]:
+def _user(user: User) -> dict[str, object]:
     return {
-        "user": name,
-        "password": password,
+        "user": user.name,
+        "password": user.password,
         "permissions": {
-            "publish": {"allow": list(permissions.publish)},
-            "subscribe": {"allow": list(permissions.subscribe)},
+            "publish": {"allow": list(user.permissions.publish)},
+            "subscribe": {"allow": list(user.permissions.subscribe)},
         },
     }

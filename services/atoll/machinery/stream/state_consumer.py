@@ -20,7 +20,7 @@ from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.consumer import Subscription
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
-from atoll.machinery.stream.events import Event, Malformed, Phase, decode
+from atoll.machinery.stream.events import Event, Malformed, Phase, received
 from atoll.machinery.stream.reader import WAIT_S, Bounds, Reader, stream_sequence
 
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ _REFILL_WAIT_S = 0.1
 
 class StateMark(msgspec.Struct, frozen=True):
     """How far a projection is. The message at `sequence` carried revision `written`; `time_s` is when the mark was
-    known to be current, in seconds since 1970."""
+    known to be current, in seconds since 1970; `filling` is that of the message."""
 
     created: str
     lineage: str
     sequence: int
     written: int
     time_s: float
+    filling: int = 0
 
 
 class StateApplication(Protocol):
@@ -52,7 +53,8 @@ class StateApplication(Protocol):
         """The mark last kept; None at first."""
 
     async def begin(self, gap: Gap) -> None:
-        """A new generation begins: forget the mark, and note from now on what `apply` brings."""
+        """A new generation begins: forget the mark, and note from now on what `apply` brings. Called again where what
+        was read of it so far is found to be left over from an earlier filling of the stream."""
 
     async def apply(self, events: list[Event], mark: StateMark | None) -> None:
         """Put what is ADDED, MODIFIED or MOVED, drop what is DELETED, each only if its revision is above that of
@@ -69,10 +71,26 @@ class StateConsumer:
         self._access, self._subscription, self._application = access, subscription, application
         self._stream = subjects.stream_name(subjects.STATE, subscription.shard)
         self._created = self._lineage = ""
-        self._sequence = self._written = 0
+        self._sequence = self._written = self._filling = 0
         self._refilling = self._complete = False
         self._kept_at_s = 0.0
+        self._reader: Reader | None = None
+        self._current_at_s = time.monotonic()
         self.generations = 0
+
+    @property
+    def pending(self) -> int:
+        """Messages that wait at the server, as far as known."""
+        return self._reader.pending if self._reader is not None else 0
+
+    @property
+    def behind_s(self) -> float:
+        """Since when the projection may not be what the shard last published; 0 while it is."""
+        return 0.0 if self._is_current else time.monotonic() - self._current_at_s
+
+    @property
+    def _is_current(self) -> bool:
+        return self._reader is not None and self._complete and not self._reader.pending
 
     async def run(self) -> None:
         """Consume until cancelled. What the application raises ends it."""
@@ -103,6 +121,7 @@ class StateConsumer:
         reader = Reader(connection, self._stream, self._subscription.consumer, Bounds(self._subscription.batch))
         try:
             await reader.open(self._start(mark))
+            self._reader = reader
             while True:
                 # The server's count of what is pending includes messages it cannot read: only silence says the end.
                 batch = await reader.batch(self._wait_s())
@@ -112,6 +131,9 @@ class StateConsumer:
                 if not batch and not self._complete and not self._refilling:
                     await self._sweep()
         finally:
+            if self._is_current:
+                self._current_at_s = time.monotonic()
+            self._reader = None
             await reader.close()
 
     def _wait_s(self) -> float:
@@ -128,9 +150,10 @@ class StateConsumer:
     def _start(self, mark: StateMark | None) -> Object:
         config: Object = {"filter_subjects": list(self._subscription.filters)}
         if mark is None:
-            self._sequence, self._written, self._lineage = 0, 0, ""
+            self._sequence, self._written, self._filling, self._lineage = 0, 0, 0, ""
             return {**config, "deliver_policy": "all"}
-        self._sequence, self._written, self._lineage, self._complete = mark.sequence, mark.written, mark.lineage, True
+        self._sequence, self._written, self._filling = mark.sequence, mark.written, mark.filling
+        self._lineage, self._complete = mark.lineage, True
         # At the mark's own message, which may be absent (replaced since) but not another one.
         return {**config, "deliver_policy": "by_start_sequence", "opt_start_seq": max(mark.sequence, 1)}
 
@@ -139,6 +162,9 @@ class StateConsumer:
         broken: Gap | None = None
         for message in batch:
             event = self._decode(message)
+            if event is not None and event.filling > self._filling and not self._complete:
+                await self._begin_filling(event)
+                good.clear()
             broken = self._judge(stream_sequence(message.reply), event, mark)
             if broken is not None:
                 break
@@ -147,9 +173,16 @@ class StateConsumer:
         await self._keep(good)
         return broken
 
+    async def _begin_filling(self, event: Event) -> None:
+        """What was read so far is left over from an earlier filling: a purge does not reach a stream that sources this
+        shard's, nor does its end. The generation counts from here."""
+        if self._sequence:
+            await self._begin(Gap.RESYNC)
+        self._filling, self._lineage = event.filling, ""
+
     def _decode(self, message: Msg) -> Event | None:
         try:
-            event = decode(message.subject, message.headers, message.data)
+            event = received(message.subject, message.headers, message.data)
         except Malformed as error:
             log.warning("message ignored", subject=message.subject, error=str(error))
             return None
@@ -165,7 +198,7 @@ class StateConsumer:
             return Gap.REWRITTEN
         if self._lineage and event.lineage != self._lineage:
             return Gap.LINEAGE
-        if event.phase is Phase.BEGIN and self._complete:
+        if self._complete and (event.phase is Phase.BEGIN or event.filling > self._filling):
             return Gap.RESYNC
         if event.phase is not Phase.NONE:
             self._refilling = event.phase is not Phase.END
@@ -183,4 +216,6 @@ class StateConsumer:
 
     def _mark(self) -> StateMark:
         self._kept_at_s = time.time()
-        return StateMark(self._created, self._lineage, self._sequence, self._written, self._kept_at_s)
+        return StateMark(
+            self._created, self._lineage, self._sequence, self._written, self._kept_at_s, self._filling
+        )

@@ -7,13 +7,15 @@ never deletes a stream, so nothing here can lose more than a purge that a refill
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 
 import structlog
 
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import ApiError, Connection
-from atoll.machinery.stream.definitions import differences
-from atoll.machinery.stream.events import Event, Malformed, decode
+from atoll.machinery.stream.definitions import AS_DEFINED, Bounds, definition, differences
+from atoll.machinery.stream.events import Event, Malformed, received
 from atoll.machinery.stream.resume import Tip
 
 log = structlog.get_logger()
@@ -36,6 +38,16 @@ async def ensure(connection: Connection, wanted: Object) -> Object:
         return info
     log.warning("stream brought back into shape", stream=name, members=sorted(changed))
     return await connection.api(f"STREAM.UPDATE.{name}", {**info["config"], **wanted})
+
+
+async def provide(connection: Connection, shards: Iterable[str], bounds: Bounds = AS_DEFINED) -> None:
+    """Make the streams of shards that may not make their own, or bring them into shape.
+
+    Raises ApiError, Unavailable.
+    """
+    for shard in shards:
+        for kind in subjects.KINDS:
+            await ensure(connection, definition(kind, shard, bounds))
 
 
 async def find(connection: Connection, name: str) -> Object | None:
@@ -85,7 +97,7 @@ async def _message(connection: Connection, name: str, sequence: int) -> Object |
 def _event(message: Object) -> Event | None:
     headers = parse_headers(base64.b64decode(message.get("hdrs", "")))
     try:
-        return decode(message["subject"], headers, base64.b64decode(message.get("data", "")))
+        return received(message["subject"], headers, base64.b64decode(message.get("data", "")))
     except Malformed as error:
         log.warning("foreign message in stream", subject=message["subject"], error=str(error))
         return None

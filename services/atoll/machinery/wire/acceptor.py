@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from atoll.machinery.wire.connection import Connection
-
 if TYPE_CHECKING:
     from atoll.machinery.wire.server import Server
 
@@ -182,7 +180,7 @@ class Acceptor:
         limits, tls = self._server.limits, self._ssl_context
         try:
             await self._server.loop.connect_accepted_socket(
-                lambda: Connection(self._server),
+                lambda: self._server.connection(self._server),
                 sock,
                 ssl=tls,
                 ssl_handshake_timeout=limits.handshake_timeout_s if tls else None,

@@ -29,7 +29,8 @@ log = structlog.get_logger()
 #: Fed to the parser at a time, which bounds how many pipelined requests can be parsed before the first is
 #: answered.
 _SLICE_BYTES = 16 * 1024
-_NEVER = math.inf
+#: The deadline of what has none.
+NEVER = math.inf
 #: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a
 #: time.
 _SENDING_ON = frozenset((413, 414, 431, 503))
@@ -63,7 +64,7 @@ class Connection(asyncio.Protocol):
         self._linger = False
         self._pumping = False
         self._reading_paused = False
-        self._deadline = _NEVER
+        self._deadline = NEVER
         self._timed_phase = HEAD
         self._written_bytes = 0
         self._seen_taken = 0
@@ -83,7 +84,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.lost = False
-        self._parser = RequestParser(self.limits, _peer(transport), self._server.account)
+        self._parser = self._make_parser(_peer(transport))
         self._stalled_since = self._server.now()
         self._deadline = self._stalled_since + self.limits.header_timeout_s
         self._server.opened(self)
@@ -204,6 +205,9 @@ class Connection(asyncio.Protocol):
 
     # Inside
 
+    def _make_parser(self, peer: Peer) -> RequestParser:
+        return RequestParser(self.limits, peer, self._server.account)
+
     def _pump(self) -> None:
         """Serve what is complete until an exchange stays under way or nothing is left."""
         if self._pumping or self.lost:
@@ -228,7 +232,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, parsed: Parsed) -> None:
         exchange = ServedExchange(self, parsed)
         self._active = exchange
-        self._deadline = _NEVER
+        self._deadline = NEVER
         try:
             self._server.handler(exchange)
         except Exception as error:
@@ -252,23 +256,25 @@ class Connection(asyncio.Protocol):
         """The deadline runs from the begin of a phase, never from the last byte, so that trickling buys no
         time."""
         phase = self._parser.phase
-        if phase != self._timed_phase or self._deadline == _NEVER:
+        if phase != self._timed_phase or self._deadline == NEVER:
             self._timed_phase = phase
             self._deadline = self._server.now() + self._server.phase_timeouts_s[phase]
 
     def _refuse(self, error: ApiError) -> None:
         self.send(response.refusal(error, self._server.date))
         if error.code in _SENDING_ON and not self.lost:
-            # Closing with unread bytes resets the connection, and a client still sending would miss the
-            # answer.
-            self._closing = self._linger = True
-            self._deadline = self._server.now() + self.limits.linger_s
-            self._held.clear()
-            if self._reading_paused:
-                self._reading_paused = False
-                self._transport.resume_reading()
+            self._close_lingering()
         else:
             self._close()
+
+    def _close_lingering(self) -> None:
+        """Closing with unread bytes resets the connection, and a client still sending would miss the answer."""
+        self._closing = self._linger = True
+        self._deadline = self._server.now() + self.limits.linger_s
+        self._held.clear()
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
 
     def _drop(self, size: int) -> None:
         """Count what a lingering client still sends against one more body."""
@@ -299,16 +305,18 @@ class Connection(asyncio.Protocol):
         if self.lost:
             return
         self.lost = True
+        self._server.account(-self._bodies_held())
         exchange, self._active = self._active, None
-        held = self._parser.body_bytes + sum(len(p.request.body) for p in self._parser.ready)
-        if exchange is not None:
-            held += len(exchange.request.body)
-        self._server.account(-held)
         self._parser.close()
         self._held.clear()
         self._wake()
         if exchange is not None:
             exchange.gone()
+
+    def _bodies_held(self) -> int:
+        """Body bytes that the server counts for this connection."""
+        held = self._parser.body_bytes + sum(len(p.request.body) for p in self._parser.ready)
+        return held if self._active is None else held + len(self._active.request.body)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -92,11 +92,12 @@ class RequestParser:
         phase = self.phase
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as error:
             # The request before is complete and is answered as if the upgrade had not been asked for (RFC
             # 9110 7.8 allows that); what follows may be another protocol, so it is never parsed as a
             # request.
             self.ended = True
+            self._behind_upgrade(data[error.args[0] :])
         except httptools.HttpParserCallbackError as error:
             self._refuse_for(error.__context__ or error)
         except httptools.HttpParserError as error:
@@ -111,6 +112,9 @@ class RequestParser:
         self.ended = True
         self.ready.clear()
         del self._parser
+
+    def _behind_upgrade(self, data: bytes | memoryview) -> None:
+        """What came behind a request for an upgrade: nobody speaks anything else here."""
 
     def _refuse(self, error: ApiError) -> None:
         self.refusal = error
@@ -192,7 +196,7 @@ class RequestParser:
         elif length is None or length[0] == "0":
             return
         elif int(length[0]) > self._limits.body_bytes:
-            raise _body_too_large(self._limits.body_bytes)
+            raise body_too_large(self._limits.body_bytes)
         if not self._old and (expectations := headers.get("expect")):
             if [e.lower() for e in expectations] != ["100-continue"]:
                 raise ApiError("unknown expectation", code=417, reason="")
@@ -202,7 +206,7 @@ class RequestParser:
         self.awaits_continue = False
         size = self.body_bytes + len(part)
         if size > self._limits.body_bytes:
-            raise _body_too_large(self._limits.body_bytes)
+            raise body_too_large(self._limits.body_bytes)
         self.body_bytes = size
         self._account(len(part))
         if not self._body:
@@ -229,7 +233,7 @@ def _head_too_large() -> ApiError:
     return ApiError("request headers are too large", code=431, reason="")
 
 
-def _body_too_large(limit: int) -> ApiError:
+def body_too_large(limit: int) -> ApiError:
     return RequestEntityTooLarge(f"Request entity too large: limit is {limit}")
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_NEW, _STREAMING, _ENDED = 0, 1, 2
+#: What of the answer has left.
+NEW, STREAMING, ENDED = 0, 1, 2
 
 #: Above this a body is not copied behind its head: two writes are cheaper than moving it.
 _JOIN_BYTES = 64 * 1024
@@ -44,7 +45,7 @@ class ServedExchange:
     def __init__(self, connection: Connection, parsed: Parsed) -> None:
         self.request, self.keep_alive, self.old = parsed
         self._connection = connection
-        self._state = _NEW
+        self._state = NEW
         self._head = b""
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -61,7 +62,7 @@ class ServedExchange:
 
     def reply(self, status: int, headers: Headers, body: bytes | Sequence[bytes] = b"") -> None:
         """Send a whole response in one write."""
-        if self._state != _NEW:
+        if self._state != NEW:
             raise RuntimeError("this exchange was answered already")
         connection = self._connection
         if not isinstance(body, bytes):
@@ -72,7 +73,7 @@ class ServedExchange:
         elif body:
             raise ValueError(f"a {status} has no body")
         head = response.head(status, headers, framing, connection.date)
-        self._state = _ENDED
+        self._state = ENDED
         if self.request.method == "HEAD":
             connection.send(head)
         elif len(body) <= _JOIN_BYTES:
@@ -83,7 +84,7 @@ class ServedExchange:
 
     def start(self, status: int, headers: Headers) -> None:
         """Send the head in this loop turn, joined with what is written in it."""
-        if self._state != _NEW:
+        if self._state != NEW:
             raise RuntimeError("this exchange was answered already")
         self._chunked = not self.old
         self._silent = self.request.method == "HEAD"
@@ -92,14 +93,14 @@ class ServedExchange:
             self.keep_alive = False
         framing = ("Transfer-Encoding: chunked\r\n" if self._chunked else "") + self._connection_line()
         head = response.head(status, headers, framing, self._connection.date)
-        self._state = _STREAMING
+        self._state = STREAMING
         self._head = head
         self._connection.flush_soon(self)
 
     def write(self, data: bytes) -> None:
         """Queue body bytes for this loop turn's chunk."""
-        if self._state != _STREAMING:
-            if self._state == _ENDED:
+        if self._state != STREAMING:
+            if self._state == ENDED:
                 return
             raise RuntimeError("write before start")
         if self._silent or not data:
@@ -141,11 +142,11 @@ class ServedExchange:
 
     def finish(self) -> None:
         """End the stream with its last chunk."""
-        if self._state == _NEW:
+        if self._state == NEW:
             raise RuntimeError("finish before start")
-        if self._state == _ENDED:
+        if self._state == ENDED:
             return
-        self._state = _ENDED
+        self._state = ENDED
         frame = self._frame(response.LAST_CHUNK if self._chunked and not self._silent else b"")
         if frame:
             self._connection.send(frame)
@@ -153,7 +154,7 @@ class ServedExchange:
 
     def abort(self) -> None:
         """Cut the connection; the client sees that the body is not whole."""
-        if self._state == _ENDED:
+        if self._state == ENDED:
             return
         self._end_unsent()
         self._on_close = self._task = None  # It was the handler that went, not the client.
@@ -199,7 +200,7 @@ class ServedExchange:
         else:
             # One that spawned the next step has left the answer to it.
             is_last = self._task is asyncio.current_task()
-            if is_last and self._state != _ENDED and not self.closed:
+            if is_last and self._state != ENDED and not self.closed:
                 self.failed(RuntimeError("task ended without answering"))
 
     def failed(self, error: Exception) -> None:
@@ -210,7 +211,7 @@ class ServedExchange:
             return
         path = self.request.target.partition(b"?")[0].decode("latin-1")
         log.error("request handler failed", method=self.request.method, path=path, exc_info=error)
-        if self._state == _NEW:
+        if self._state == NEW:
             self.reply(500, [("Content-Type", "application/json")], _FAILED)
         else:
             self.abort()
@@ -231,7 +232,7 @@ class ServedExchange:
         _call(callbacks)
 
     def _end_unsent(self) -> None:
-        self._state = _ENDED
+        self._state = ENDED
         self._head = b""
         self._pending, self._pending_bytes = [], 0
 

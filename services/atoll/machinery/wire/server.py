@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from email.utils import formatdate
 from typing import Any
 
@@ -33,12 +33,17 @@ _FLUSH_BATCH = 128
 class Server:
     """An HTTP/1.1 server on the running event loop.
 
-    With `ssl_context` every TCP address speaks TLS; without, plain text (tests, Unix sockets). Attributes
-    that are not underscored serve the connections of this package, except `draining` and `connections`.
+    With `ssl_context` every TCP address speaks TLS; without, plain text (tests, Unix sockets). `connection` makes
+    what speaks on an accepted socket. Attributes that are not underscored serve the connections of this package,
+    except `draining` and `connections`.
     """
 
-    def __init__(self, handler: Handler, limits: Limits, ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, handler: Handler, limits: Limits, ssl_context: ssl.SSLContext | None = None,
+        connection: Callable[[Server], Connection] = Connection,
+    ) -> None:  # fmt: skip
         self.handler = handler
+        self.connection = connection
         self.limits = limits
         self.draining = False
         self.date = ""

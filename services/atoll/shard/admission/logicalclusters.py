@@ -7,24 +7,30 @@ Invariant: an initializer or terminator goes through its own view, or by somebod
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.effective import effective
-from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
+from atoll.machinery.apiserver.authorization.groups import (
+    EXTERNAL_LOGICAL_CLUSTER_ADMIN,
+    KCP_ADMIN,
+    LOGICAL_CLUSTER_ADMIN,
+    WORKSPACE_BOOTSTRAPPER,
+)
 from atoll.machinery.apiserver.call import no_check
 from atoll.machinery.kcp.shapes import LOCKS, OWNER, PATH, REPLICATE, REQUIRED_GROUPS, SHARD, TERMINATOR_FINALIZER, TYPE
 from atoll.machinery.meta.hashes import ROOT_PATH_LABEL, root_path_label
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.status import FieldError, invalid
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import MASTERS, User
 
 GROUP, PLURAL = "core.kcp.io", "logicalclusters"
 DELETION_FINALIZER = "core.kcp.io/logicalcluster-deletion"
-PRIVILEGED = frozenset({
-    "system:masters", "system:kcp:logical-cluster-admin", "system:kcp:external-logical-cluster-admin",
-    "system:kcp:tenancy:workspace-bootstrapper",
-})  # fmt: skip
+PRIVILEGED = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN, WORKSPACE_BOOTSTRAPPER})
+#: Who makes them.
+MAKERS = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN})
 _PHASES = ("", "Scheduling", "Initializing", "Ready")
 _MIGRATING = "internal.kcp.io/migrating"
 #: What the doors, the index of paths and the types go by.
@@ -34,7 +40,12 @@ _INACTIVE = ("core.kcp.io/inactive", "internal.kcp.io/inactive")
 
 def is_privileged(user: User, cluster: str) -> bool:
     """Whether a user acts for the system in a cluster."""
-    return not PRIVILEGED.isdisjoint(effective(user, cluster).own.groups)
+    return not PRIVILEGED.isdisjoint(_groups(user, cluster))
+
+
+def _groups(user: User, cluster: str) -> Collection[str]:
+    # Where nothing confines or warrants them, they are who they are.
+    return effective(user, cluster).own.groups if user.extra else user.groups
 
 
 class LogicalClusters:
@@ -51,10 +62,17 @@ class LogicalClusters:
             finalizers.append(DELETION_FINALIZER)
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL) or is_privileged(review.call.user, review.call.cluster):
+        if review.group_resource != (GROUP, PLURAL):
             return
+        held = _groups(review.call.user, review.call.cluster)
         if review.operation == "create":
-            raise errors.forbidden(review.call.kind, "cluster", "LogicalCluster cannot be created")
+            if MAKERS.isdisjoint(held):
+                raise errors.forbidden(review.call.kind, "cluster", "LogicalCluster cannot be created")
+            return
+        if not PRIVILEGED.isdisjoint(held):
+            if MASTERS not in held:
+                _keep_owner(review)
+            return
         assert review.old is not None
         if review.operation == "delete":
             if not (review.old.get("spec") or {}).get("directlyDeletable"):
@@ -73,6 +91,15 @@ class LogicalClusters:
             found += _through_views(obj, old)
         if found:
             raise invalid(review.call.kind.group_kind, "cluster", found)
+
+
+def _keep_owner(review: Review) -> None:
+    """Not even who acts for another shard makes a logical cluster somebody else's."""
+    if review.operation != "update" or review.obj is None or review.old is None:
+        return
+    now, then = ((each.get("spec") or {}).get("owner") for each in (review.obj, review.old))
+    if now != then:
+        raise invalid(review.call.kind.group_kind, "cluster", [_forbidden("spec.owner", "field is immutable")])
 
 
 def _label_root(obj: Object, cluster: str) -> None:

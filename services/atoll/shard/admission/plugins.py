@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from atoll.controllers.facts import Facts
+from atoll.controllers.tenancy.placement import Placement
 from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
 from atoll.machinery.apiserver.admission.certificates import Certificates
 from atoll.machinery.apiserver.admission.chain import Admission
@@ -20,6 +21,7 @@ from atoll.shard.admission.endpoints import EndpointSlices
 from atoll.shard.admission.gate import Gate
 from atoll.shard.admission.identities import ExportIdentities
 from atoll.shard.admission.logicalclusters import LogicalClusters
+from atoll.shard.admission.replication import Replication
 from atoll.shard.admission.reserved import PathAnnotation, ReservedDefinitions, ReservedNames
 from atoll.shard.admission.shards import Shards
 from atoll.shard.admission.topology import Partitions
@@ -27,7 +29,7 @@ from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
 
 
 def plugins(
-    facts: Facts, may: May, may_here: May, escalation: EscalationCheck, catalogs: Catalogs
+    facts: Facts, may: May, may_here: May, escalation: EscalationCheck, catalogs: Catalogs, placement: Placement
 ) -> Admission:
     """Namespaces first, as nothing else matters where nothing may be; then kcp's own."""
     return Admission([
@@ -42,7 +44,7 @@ def plugins(
         PathAnnotation(),
         LogicalClusters(),
         WorkspaceTypes(facts, may),
-        Workspaces(facts, may),
+        Workspaces(facts, may, placement),
         ApiResourceSchemas(),
         ApiConversions(),
         ApiExports(),
@@ -53,5 +55,6 @@ def plugins(
         Shards(facts),
         CachedResourceReferences(catalogs, may_here),
         CachedEndpointSlices(facts, may),
+        Replication(facts),
         PermissionClaims(),
     ])  # fmt: skip

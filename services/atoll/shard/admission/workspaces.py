@@ -5,25 +5,32 @@ Stands for kcp's plug-ins tenancy.kcp.io/Workspace, WorkspaceTypeExists and Work
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from atoll.controllers.facts import Facts
+from atoll.controllers.tenancy.building import path_below
+from atoll.controllers.tenancy.placement import Placement
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.groups import without_lifecycle
+from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN, without_lifecycle
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kcp import shapes, types
 from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, WorkspaceType
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.selectors import validate_label_selector
+from atoll.machinery.meta.status import invalid
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
 
 GROUP = "tenancy.kcp.io"
-_KEPT = (shapes.OWNER, shapes.REQUIRED_GROUPS, shapes.SCHEDULED_CLUSTER, shapes.SHARD, shapes.SHARD_HASH)
+#: Where a workspace goes is the scheduler's to say: nobody comes with a choice of his own.
+_CHOICE = (shapes.SCHEDULED_CLUSTER, shapes.SHARD, shapes.SHARD_HASH)
+_KEPT = (shapes.OWNER, shapes.REQUIRED_GROUPS, *_CHOICE)
 #: Asks the authorizer; the deep form skips the door of the foreign workspace.
 May = Callable[[View, Attributes], bool]
 
@@ -43,20 +50,23 @@ def owner_annotation(user: User) -> str:
 class Workspaces:
     """Guards Workspaces."""
 
-    def __init__(self, facts: Facts, may: May) -> None:
-        self._facts, self._may = facts, may
+    def __init__(self, facts: Facts, may: May, placement: Placement) -> None:
+        self._facts, self._may, self._placement = facts, may, placement
 
     def mutate(self, review: Review) -> None:
         if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
             return
         if review.operation == "update" and review.old is not None and not review.call.user.is_master:
-            _keep_annotations(review.obj, review.old)
+            tells = _tells(review.call.user, review.call.cluster)
+            _keep_annotations(review.obj, review.old, _KEPT if tells else (*_KEPT, shapes.CLUSTER_REVISION))
         if review.operation != "create":
             return
         metadata, user = review.obj["metadata"], review.call.user
         parent = self._parent(review)
         annotations = dict(metadata.get("annotations") or {})
         if not user.is_master:
+            for key in (*_CHOICE, shapes.CLUSTER_REVISION):
+                annotations.pop(key, None)
             annotations[shapes.OWNER] = owner_annotation(user)
         required = (parent["metadata"].get("annotations") or {}).get(shapes.REQUIRED_GROUPS)
         if required:
@@ -113,11 +123,23 @@ class Workspaces:
                 raise errors.forbidden(kind, name, "spec.type cannot be set together with spec.mount")
             return
         parent = self._parent(review)
+        self._check_location(review, obj, parent)
         try:
             resolution = self._resolution(review, parent)
             types.check(resolution, parent, self._lookup(review.view), self._may_use(review))
         except TypeRefused as error:
             raise types.forbidden(name, error) from error
+
+    def _check_location(self, review: Review, obj: Object, parent: Object) -> None:
+        """Refuse a location selector that nothing can ever come of, while its author is listening."""
+        selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
+        if selector is None:
+            return
+        kind, name = review.call.kind, obj["metadata"]["name"]
+        if found := validate_label_selector(selector, "spec.location.selector"):
+            raise invalid(kind.group_kind, name, found)
+        if text := self._placement.refusal(review.view, obj, path_below(parent, name)):
+            raise errors.forbidden(kind, name, text)
 
     def _may_use(self, review: Review) -> types.MayUse:
         def may_use(found: WorkspaceType) -> bool:
@@ -137,11 +159,17 @@ class Workspaces:
             _refuse_system_fields(review, before)
 
 
-def _keep_annotations(obj: Object, old: Object) -> None:
+def _tells(user: User, cluster: str) -> bool:
+    """Whether somebody speaks for the shard of the logical cluster."""
+    groups = effective(user, cluster).own.groups if user.extra else user.groups
+    return EXTERNAL_LOGICAL_CLUSTER_ADMIN in groups
+
+
+def _keep_annotations(obj: Object, old: Object, kept: Sequence[str]) -> None:
     """Who made a workspace and who may enter it was said when it was made; the scheduler reads it here later."""
     before = old["metadata"].get("annotations") or {}
     annotations = dict(obj["metadata"].get("annotations") or {})
-    for key in _KEPT:
+    for key in kept:
         annotations.pop(key, None)
         if key in before:
             annotations[key] = before[key]
@@ -197,12 +225,12 @@ class WorkspaceTypes:
 
 def may_bind(facts: Facts, may: May, review: Review, path: str, export: str) -> bool:
     """Whether an export exists and the caller has verb `bind` on it in its own cluster."""
-    cluster = facts.cluster_of(review.view, path)
-    if cluster is None or review.view.get(ObjectKey(API_EXPORTS, cluster, "", export)) is None:
-        # An export that is not there and one that may not be bound are told alike.
+    found = facts.export(review.view, path, export, seen_from=review.call.cluster)
+    if found is None:
+        # An export that is not there, one that has not arrived and one that may not be bound are told alike.
         return False
     asked = Attributes(
-        user=review.call.user, verb="bind", cluster=cluster, group="apis.kcp.io", version="v1alpha2",
+        user=review.call.user, verb="bind", cluster=found.cluster, group="apis.kcp.io", version="v1alpha2",
         resource="apiexports", name=export,
     )  # fmt: skip
     return may(review.view, asked)

@@ -9,6 +9,7 @@ import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from atoll.machinery.apiserver import audit
@@ -109,6 +110,15 @@ def test_impersonation_shows_both() -> None:
     assert event["user"] == {"username": "root"}
     assert event["impersonatedUser"]["username"] == "alice"
     assert "responseStatus" not in event
+
+
+def test_a_front_proxy_is_named_and_believed_about_where_a_request_came_from() -> None:
+    http = HttpRequest("GET", b"/api", {"x-forwarded-for": ["192.0.2.1, 192.0.2.2"]}, b"", Peer("10.0.0.9", 7))
+    plain = Audited(audit_id="x", http=http, info=parse("GET", b"/api"), user=ALICE, received_s=0.0)
+    assert shown(event_of(plain, COMPLETE, 200))["sourceIPs"] == ["10.0.0.9"]
+    found = shown(event_of(msgspec.structs.replace(plain, through="front-proxy"), COMPLETE, 200))
+    assert found["sourceIPs"] == ["192.0.2.1", "192.0.2.2", "10.0.0.9"]
+    assert found["annotations"]["authentication.atoll.dev/front-proxy"] == "front-proxy"
 
 
 def test_paths_that_are_no_resource_have_no_object() -> None:

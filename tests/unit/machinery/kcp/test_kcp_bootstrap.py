@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
+from collections.abc import Iterable
 
 import msgspec
 
-from atoll.machinery.kcp import exports
+from atoll.machinery.kcp import boundcrds, exports
 from atoll.machinery.kcp.bootstrap import bootstrap
 from atoll.machinery.kcp.reconcile import reconciled
+from atoll.machinery.kcp.shapes import Manifest
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.meta.types import API_EXPORTS, CRDS
 from harness.kcpobjects import EXPORTS, NOW, bootstrapped, find, options
 
 MANIFESTS = bootstrapped()
@@ -153,6 +157,18 @@ def test_objects_of_exported_kinds_are_stored_under_the_identity() -> None:
 def test_the_identity_cache_names_every_export() -> None:
     cache = find(MANIFESTS, "system:shard", "configmaps", "apiexport-identity-cache", "default")
     assert cache["data"] == IDENTITIES
+
+
+def test_a_shard_that_joins_knows_of_roots_policies_before_it_hears_of_root() -> None:
+    def policed(manifests: Iterable[Manifest]) -> set[str]:
+        crds = [m.object for m in manifests if m.cluster == "system:bound-crds" and m.type == CRDS]
+        assert len(crds) > 4
+        return {name for crd in crds for name in boundcrds.policed_of(crd)}
+
+    joining = msgspec.structs.replace(options(), root_installation=str(uuid.uuid4()))
+    limited = {m.key.name for m in MANIFESTS if m.type == API_EXPORTS and "maximalPermissionPolicy" in m.object["spec"]}
+    assert policed(bootstrap(joining)) == limited >= {"tenancy.kcp.io"}
+    assert policed(MANIFESTS) == set()
 
 
 def test_the_shard_is_labelled_with_its_name() -> None:

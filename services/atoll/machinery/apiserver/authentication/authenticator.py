@@ -1,6 +1,6 @@
 """The authenticator: every credential a request can carry, in one order, to one identity.
 
-    identity headers of a trusted proxy → client certificate → bearer token → anonymous, then impersonation
+    what a trusted proxy says → client certificate → bearer token → anonymous, then impersonation
 
 The pipeline calls it once a request, with the request's own snapshot. The first credential that is good
 decides. A credential that is there and not good refuses the request: nobody becomes anonymous by failing.
@@ -12,23 +12,30 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
+import structlog
 
+from atoll.machinery.apiserver.authentication import assertion
+from atoll.machinery.apiserver.authentication.assertion import AssertionReader
 from atoll.machinery.apiserver.authentication.certificates import Certificates, Presented
-from atoll.machinery.apiserver.authentication.headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.headers import RequestHeaders, check_listed
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator, wanted
+from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.routing import bearer_token
-from atoll.machinery.apiserver.authentication.tokens import TokenSource, token_digest
+from atoll.machinery.apiserver.authentication.tokens import TokenSource, authenticated, token_digest
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.wire.exchange import HttpRequest
 
+log = structlog.get_logger()
+
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who a request counts as, and who really sent it where that is somebody else."""
+    """Who a request counts as, who really sent it where that is somebody else, and the proxy that passed it on."""
 
     user: User
     impersonator: User | None = None
+    through: str = ""
 
 
 class WorkspaceSource(Protocol):
@@ -84,7 +91,7 @@ class Authenticator:
     ) -> None:
         self.bearers = bearers
         self._certificates, self._impersonator = certificates, impersonator
-        self._headers = headers or RequestHeaders()
+        self._headers, self._assertions = headers or RequestHeaders(), AssertionReader()
         self._anonymous = anonymous
 
     def authenticate(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
@@ -93,19 +100,20 @@ class Authenticator:
         return self.identify(request, cluster, snapshot).user
 
     def identify(self, request: HttpRequest, cluster: str, snapshot: View) -> Caller:
-        """As `authenticate`, with the impersonator for audit."""
-        sender = self._sender(request, cluster, snapshot)
-        want = wanted(request.headers)
-        if want is None:
-            return Caller(sender)
-        return Caller(self._impersonator.act_as(want, sender, cluster, snapshot), sender)
-
-    def _sender(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
+        """As `authenticate`, with the impersonator and the proxy for audit."""
         certificate = request.peer.certificate
         presented = self._certificates.presented(certificate) if certificate is not None else None
+        sender = self._sender(request, presented, cluster, snapshot)
+        through = presented.name if presented is not None and presented.user is not sender else ""
+        want = wanted(request.headers)
+        if want is None:
+            return Caller(sender, None, through)
+        return Caller(self._impersonator.act_as(want, sender, cluster, snapshot), sender, through)
+
+    def _sender(self, request: HttpRequest, presented: Presented | None, cluster: str, snapshot: View) -> User:
         sent = self._headers.sent(request.headers)
         if sent:
-            return self._spoken_for(request, presented, sent)
+            return self._spoken_for(request, presented, sent, cluster)
         if presented is not None and presented.user is not None:
             return presented.user
         if "authorization" in request.headers:
@@ -114,10 +122,23 @@ class Authenticator:
             raise Unauthorized
         return ANONYMOUS_USER
 
-    def _spoken_for(self, request: HttpRequest, presented: Presented | None, sent: list[str]) -> User:
+    def _spoken_for(
+        self, request: HttpRequest, presented: Presented | None, sent: list[str], cluster: str
+    ) -> User:
         if presented is None or not presented.proxy:
             raise Unauthorized
-        return self._headers.user(request.headers, sent)
+        if assertion.HEADER not in sent:
+            return self._headers.user(request.headers, sent)
+        if len(sent) > 1 or presented.key is None:
+            # Whoever signs what he says does not say it without a signature as well.
+            raise Unauthorized
+        check_listed(request.headers, sent)
+        try:
+            values = request.headers[assertion.HEADER]
+            return authenticated(self._assertions.user(values, presented.key, presented.sha256, cluster))
+        except TokenError as error:
+            log.warning("assertion refused", proxy=presented.name, reason=str(error))
+            raise Unauthorized from error
 
     def _bearer(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
         token = bearer_token(request)

@@ -13,7 +13,11 @@ import time
 from collections.abc import Callable, Collection
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509 import load_der_x509_certificate
 
+from atoll.machinery.apiserver.authentication.assertion import usable
+from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.tokens import authenticated
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
@@ -32,6 +36,10 @@ class Presented(msgspec.Struct, frozen=True):
     user: User | None
     proxy: bool
     not_after_s: int
+    #: Of a proxy: its name, the key that it signs assertions with (None if it cannot), the certificate's hash.
+    name: str = ""
+    key: PublicKey | None = None
+    sha256: bytes = b""
 
 
 class Certificates:
@@ -62,18 +70,19 @@ class Certificates:
         digest = hashlib.sha256(der).digest()
         found = self._known.get(digest)
         if found is None:
-            found = self._read(der)
+            found = self._read(der, digest)
             self._known.put(digest, found)
         if (found.user is None and not found.proxy) or self._clock() > found.not_after_s:
             raise Unauthorized
         return found
 
-    def _read(self, der: bytes) -> Presented:
+    def _read(self, der: bytes, digest: bytes) -> Presented:
         try:
             identity = client_identity(der)
             client = bool(self._client_ca) and issued_by(der, self._client_ca)
             proxy = bool(self._proxy_ca) and issued_by(der, self._proxy_ca)
-        except ValueError as error:
+            key = usable(load_der_x509_certificate(der).public_key()) if proxy else None
+        except (ValueError, UnsupportedAlgorithm) as error:
             raise Unauthorized from error
         user = None
         if client and identity.common_name:
@@ -81,4 +90,6 @@ class Certificates:
             user = authenticated(User(identity.common_name, identity.organizations, identity.uid, extra))
         if self._proxy_names and identity.common_name not in self._proxy_names:
             proxy = False
-        return Presented(user, proxy, identity.not_after_s)
+        if not proxy:
+            return Presented(user, False, identity.not_after_s)
+        return Presented(user, True, identity.not_after_s, identity.common_name, key, digest)

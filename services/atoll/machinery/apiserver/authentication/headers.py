@@ -1,26 +1,32 @@
 """Identity headers: who may send them, and what they say.
 
-A proxy with a certificate of the request-header CA says with X-Remote-* headers for whom it asks (kcp's
-front proxy does). From anybody else such a header is an attempt, in whatever spelling, and refuses the
-request; a trusted proxy's request is refused too if a spelling got through it that only looks like one.
+A proxy with a certificate of the request-header CA says for whom it asks: ours with a signed assertion, others with
+X-Remote-* headers (as kcp's front proxy does), nobody with both. From anybody else such a header is an attempt, in
+whatever spelling, and refuses the request; a trusted proxy's request is refused too if a spelling got through it that
+only looks like one. What passes requests on asks `in_family` what must not go out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from urllib.parse import unquote
 
 import msgspec
 
+from atoll.machinery.apiserver.authentication import assertion
 from atoll.machinery.apiserver.authentication.tokens import authenticated
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
+from atoll.machinery.process.config import comma_separated
 
 Headers = Mapping[str, list[str]]
 
 #: Refused from others even where the headers in use were renamed: something behind us may know them.
-_DEFAULT_FAMILY = "x-remote-"
+DEFAULT_FAMILY = ("x-remote-", assertion.HEADER)
+_OTHERS = re.compile("[^a-z0-9]")
+_NAME = re.compile(r"[A-Za-z0-9-]{1,128}")
 
 
 class HeaderNames(msgspec.Struct, frozen=True):
@@ -31,24 +37,49 @@ class HeaderNames(msgspec.Struct, frozen=True):
     uid: tuple[str, ...] = ("x-remote-uid",)
     extra: tuple[str, ...] = ("x-remote-extra-",)
 
+    @classmethod
+    def listed(cls, user: str, group: str, uid: str, extra: str) -> HeaderNames:
+        """Of settings that are comma separated lists of names. Raises ValueError for one that holds what is no name,
+        and where none names the user."""
+        found = {
+            "username-headers": user, "group-headers": group, "uid-headers": uid, "extra-headers-prefix": extra,
+        }  # fmt: skip
+        for flag, text in found.items():
+            if not all(_NAME.fullmatch(name) for name in comma_separated(text)):
+                raise ValueError(f"requestheader-{flag} holds what is no name of a header")
+        if not comma_separated(user):
+            raise ValueError("requestheader-username-headers must not be empty")
+        return cls(*(comma_separated(text.lower()) for text in found.values()))
+
     @property
     def all(self) -> tuple[str, ...]:
         return (*self.user, *self.group, *self.uid, *self.extra)
 
 
 def canonical(name: str) -> str:
-    """A header name as a careless program behind us might read it: case, `_` for `-`, percent-encoding."""
-    return unquote(name).lower().replace("_", "-")
+    """A header name as a careless program behind us might read it: in any case, percent-encoded however often, and with
+    `_`, `.` or any other sign for `-`."""
+    while (plain := unquote(name)) != name:
+        name = plain
+    return _OTHERS.sub("-", name.casefold())
 
 
 def in_family(headers: Headers, prefixes: tuple[str, ...]) -> list[str]:
     """Header names that are, or could be read as, of a family, as they were sent."""
-    return [name for name in headers if _belongs(name, prefixes)]
+    return [name for name in headers if belongs(name, prefixes)]
 
 
 @lru_cache(maxsize=1024)
-def _belongs(name: str, prefixes: tuple[str, ...]) -> bool:
+def belongs(name: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether a header is, or could be read as, of a family."""
     return canonical(name).startswith(prefixes)
+
+
+def check_listed(headers: Headers, names: Collection[str]) -> None:
+    """Raises Unauthorized if the Connection header lists one of the names: it would have ended with the last hop."""
+    listed = {token.strip().lower() for value in headers.get("connection", ()) for token in value.split(",")}
+    if not listed.isdisjoint(names):
+        raise Unauthorized
 
 
 class RequestHeaders:
@@ -56,20 +87,18 @@ class RequestHeaders:
 
     def __init__(self, names: HeaderNames | None = None) -> None:
         self._names = names or HeaderNames()
-        self._family = (_DEFAULT_FAMILY, *self._names.all)
+        self.family = (*DEFAULT_FAMILY, *self._names.all)
 
     def sent(self, headers: Headers) -> list[str]:
         """The identity headers of a request, in any spelling."""
-        return in_family(headers, self._family)
+        return in_family(headers, self.family)
 
-    def user(self, headers: Headers, sent: Iterable[str]) -> User:
+    def user(self, headers: Headers, sent: Collection[str]) -> User:
         """The user a trusted proxy speaks for. Raises Unauthorized unless all is spelled as configured."""
         names = self._names
-        listed = {token.strip().lower() for value in headers.get("connection", ()) for token in value.split(",")}
+        check_listed(headers, sent)
         extra: dict[str, tuple[str, ...]] = {}
         for name in sent:
-            if name in listed:
-                raise Unauthorized
             prefix = next((prefix for prefix in names.extra if name.startswith(prefix)), "")
             if prefix:
                 key = unquote(name[len(prefix) :]).lower()

@@ -1,8 +1,8 @@
 """JSON Web Tokens, as little of them as service accounts need: RS256 and ES256, keys by id, nothing negotiable.
 
-`service_accounts` verifies with it, `issuing` signs with it. The header of a token says which of our keys
-signed it and nothing else: an algorithm that is not this key's, an embedded key, a critical extension or an unknown key
-id is refused before a signature is looked at. Base64 has one spelling here.
+`service_accounts` verifies with it, `issuing` signs with it, `assertion` takes its signatures. The header of a token
+says which of our keys signed it and nothing else: an algorithm that is not this key's, an embedded key, a critical
+extension or an unknown key id is refused before a signature is looked at. Base64 has one spelling here.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ PublicKey = RSAPublicKey | EllipticCurvePublicKey
 
 class TokenError(Exception):
     """Not a token of ours: malformed, of another algorithm or key, or with a wrong signature."""
+
+
+class UnknownKey(TokenError):
+    """It names a key that is not known here: somebody else may know it."""
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,10 +70,11 @@ def sign(claims: bytes, key: PrivateKey, key_id: str) -> str:
     """A compact token over claims that are JSON already."""
     header = msgspec.json.encode({"alg": algorithm(key), "kid": key_id})
     signed = f"{encode_base64(header)}.{encode_base64(claims)}"
-    return f"{signed}.{encode_base64(_signature(signed.encode(), key))}"
+    return f"{signed}.{encode_base64(signature(signed.encode(), key))}"
 
 
-def _signature(signed: bytes, key: PrivateKey) -> bytes:
+def signature(signed: bytes, key: PrivateKey) -> bytes:
+    """The signature of RFC 7518 over a text, by the key's own algorithm."""
     if isinstance(key, RSAPrivateKey):
         return key.sign(signed, PKCS1v15(), hashes.SHA256())
     r, s = decode_dss_signature(key.sign(signed, ECDSA(hashes.SHA256())))
@@ -89,23 +94,25 @@ def unverified_claims(token: str) -> bytes:
 def verify(token: str, keys: Mapping[str, PublicKey]) -> bytes:
     """The payload of a token that one of the keys signed. Raises TokenError; times are for the caller."""
     claims = unverified_claims(token)
-    signed, _, signature = token.rpartition(".")
+    signed, _, given = token.rpartition(".")
     try:
         header = _header_decoder.decode(decode_base64(signed.partition(".")[0]))
     except msgspec.DecodeError as error:
         raise TokenError("unusable header") from error
     key = keys.get(header.kid)
-    if key is None or header.alg != algorithm(key):
-        raise TokenError("unknown algorithm or key")
+    if key is None:
+        raise UnknownKey("unknown key")
+    if header.alg != algorithm(key):
+        raise TokenError("unknown algorithm")
     try:
-        _check(decode_base64(signature), signed.encode(), key)
+        check_signature(decode_base64(given), signed.encode(), key)
     except InvalidSignature as error:
         raise TokenError("wrong signature") from error
     return claims
 
 
-def _check(signature: bytes, signed: bytes, key: PublicKey) -> None:
-    """Raises InvalidSignature."""
+def check_signature(signature: bytes, signed: bytes, key: PublicKey) -> None:
+    """Raises InvalidSignature unless the key's holder signed the text, by the key's own algorithm."""
     if isinstance(key, RSAPublicKey):
         key.verify(signature, signed, PKCS1v15(), hashes.SHA256())
         return

@@ -3,7 +3,8 @@
 The pipeline asks it for every request, reviews and impersonation for the questions of others. `STEPS` is the
 whole order; a step that has nothing against a request passes it on, and only an ALLOW lets it in: a missing
 workspace, role or answer is a refusal. Decisions are cached under the stamps of every cluster they derive
-from, which are read from the same snapshot, so a cached decision is the decision.
+from, which are read from the same snapshot, so a cached decision is the decision. Clusters on other shards count by
+what those published: for questions that admission and views ask of them, never for requests into them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from atoll.machinery.apiserver.authorization.effective import (
     is_service_account,
     user_key,
 )
-from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, PolicyCache
+from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, Export, PolicyCache
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED
-from atoll.machinery.apiserver.authorization.stamps import Stamp, Stamps
+from atoll.machinery.apiserver.authorization.stamps import Stamp, Stamps, is_elsewhere, is_here
 from atoll.machinery.apiserver.call import View
+from atoll.machinery.kcp import boundcrds
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, is_system_cluster
+from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.user import User
 
 ALWAYS_ALLOWED_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
@@ -63,14 +66,21 @@ class Question:
         self.cluster = ROOT if self.shard_path else attributes.cluster
         self.who: Effective = effective(attributes.user, self.cluster)
         self.by_name = False
+        #: Something was asked that no stamp tells of.
+        self.passing = False
         self.stamps: dict[str, Stamp] = {}
         self._decider = decider
         self._snapshot = snapshot
 
     def state(self, cluster: str) -> ClusterState:
-        """A cluster's state; the decision then depends on it."""
+        """A cluster's state; the decision then depends on it.
+
+        Nobody gets into a cluster here that lies elsewhere, whatever its own shard says of him: it is nothing here.
+        """
         stamp = self._decider.stamps.of(self._snapshot, cluster)
         self.stamps[cluster] = stamp
+        if is_elsewhere(stamp) and cluster == self.cluster and not (self.deep or self.shard_path):
+            return self._decider.policies.unknown(stamp)
         return self._decider.policies.state(self._snapshot, cluster, stamp)
 
     @property
@@ -87,6 +97,24 @@ class Question:
         match = rbac.first_match(policy, (policy, bootstrap), who, asked)
         self.by_name = self.by_name or match.by_name
         return match.grant
+
+    def is_policed(self, export: Export) -> bool | None:
+        """Whether an export carries a maximal permission policy; None where one that may have one is not known here.
+
+        One that is gone polices nothing, as in kcp. Of an export on another shard that cannot be told from one that has
+        not arrived, or does not come here any more: then what it had when it was last seen counts, as the binding
+        controller noted it on the bound definition.
+        """
+        state = self.state(export.cluster)
+        if export.name in state.bound.policed:
+            return True
+        if export.name in state.bound.exports or is_here(state.stamp):
+            return False
+        self.passing = True
+        bound = self._snapshot.get(boundcrds.key_of(export.schema)) if export.schema else None
+        if bound is None or export.name not in boundcrds.policed_of(decode(bound.value)):
+            return False
+        return None
 
     def granted_anywhere(self, cluster: str, who: Sequence[Identity], asked: Attributes) -> bool:
         """Whether the RBAC of a cluster together with that of system:admin allows it."""
@@ -178,7 +206,10 @@ def _maximal_permission_policy(question: Question) -> Said:
         return Outcome.NEXT, "no relevant binding found"
     if not export.cluster:
         return Outcome.NO_OPINION, "the binding does not say where its export is"
-    if export.name not in question.state(export.cluster).bound.policed:
+    policed = question.is_policed(export)
+    if policed is None:
+        return Outcome.NO_OPINION, f'API export "{export.cluster}|{export.name}" is not known here'
+    if not policed:
         return Outcome.NEXT, f'no maximal permission policy in API export "{export.cluster}|{export.name}"'
     identities = for_policy(asked.user, question.cluster, names.POLICY_PREFIX)
     if question.granted_anywhere(export.cluster, identities, asked):
@@ -193,6 +224,15 @@ def _bootstrap(question: Question) -> Said:
 
 def _local(question: Question) -> Said:
     """RBAC objects of the workspace itself."""
+    if question.here.is_elsewhere:
+        return Outcome.NEXT, ""
+    return _by_rbac(question, question.cluster)
+
+
+def _global(question: Question) -> Said:
+    """RBAC objects that the shard of a workspace elsewhere published, for questions about it."""
+    if not question.here.is_elsewhere:
+        return Outcome.NEXT, ""
     return _by_rbac(question, question.cluster)
 
 
@@ -210,6 +250,7 @@ STEPS: tuple[tuple[str, Callable[[Question], Said]], ...] = (
     ("04-maxpermissionpolicy", _maximal_permission_policy),
     ("05-bootstrap", _bootstrap),
     ("05-local", _local),
+    ("05-global", _global),
 )
 _DOORS = frozenset({"01-requiredgroups", "02-content"})
 
@@ -252,17 +293,20 @@ class Authorizer:
             return cached.decision
         question = Question(self, snapshot, attributes, deep)
         decision = _decide(question)
-        if not question.by_name:
+        if not question.by_name and not question.passing:
             self._decisions.put(key, _Cached(decision, tuple(question.stamps.items())))
         return decision
 
     def permits(self, snapshot: View, attributes: Attributes, cluster: str, export: str) -> bool:
         """Whether the maximal permission policy of an export, in its own cluster, lets a request be.
 
-        One without a policy, and one that is not there, forbid nothing.
+        One without a policy, and one that is gone, forbid nothing. One that is not known here permits nothing.
         """
         question = Question(self, snapshot, attributes, True)
-        if export not in question.state(cluster).bound.policed:
+        state = question.state(cluster)
+        if state.is_elsewhere and export not in state.bound.exports:
+            return False
+        if export not in state.bound.policed:
             return True
         identities = for_policy(attributes.user, attributes.cluster, names.POLICY_PREFIX)
         return question.granted_anywhere(cluster, identities, attributes)

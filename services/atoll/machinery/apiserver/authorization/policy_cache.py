@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from atoll.machinery.apiserver.authorization import rbac_objects as objects
 from atoll.machinery.apiserver.authorization.rbac import Policy
-from atoll.machinery.apiserver.authorization.stamps import Stamp
+from atoll.machinery.apiserver.authorization.stamps import Stamp, is_elsewhere
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -29,7 +29,7 @@ from atoll.machinery.meta.types import (
     ROLE_BINDINGS,
     ROLES,
 )
-from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.contract import Elsewhere, Scope
 from atoll.machinery.storage.pages import each_record
 
 #: Rules, grants and bound resources held at once, over all clusters.
@@ -39,13 +39,15 @@ REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
 _ENTRY_WEIGHT = 64
 
 T = TypeVar("T")
+_Rows: TypeAlias = View | Elsewhere
 
 
 class Export(msgspec.Struct, frozen=True):
-    """Which APIExport provides a bound resource."""
+    """Which APIExport provides a bound resource, and the uid of the schema that it was bound to."""
 
     cluster: str
     name: str
+    schema: str = ""
 
 
 class Bound(msgspec.Struct, frozen=True, eq=False, weakref=True):
@@ -54,6 +56,8 @@ class Bound(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     resources: Mapping[tuple[str, str], Export]
     policed: frozenset[str]
+    #: All exports of the cluster: what is not among them is gone, or has not been heard of.
+    exports: frozenset[str] = frozenset()
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -67,6 +71,11 @@ class ClusterState(msgspec.Struct, frozen=True):
     required_groups: tuple[tuple[str, ...], ...]
     policy: Policy
     bound: Bound
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is what other shards published: of the cluster's RBAC the part that is theirs to know."""
+        return is_elsewhere(self.stamp)
 
     @property
     def weight(self) -> int:
@@ -86,9 +95,14 @@ class _LogicalCluster(msgspec.Struct, frozen=True):
     status: _ClusterStatus = _ClusterStatus()
 
 
+class _BoundSchema(msgspec.Struct, frozen=True):
+    uid: str = msgspec.field(default="", name="UID")
+
+
 class _BoundResource(msgspec.Struct, frozen=True):
     group: str = ""
     resource: str = ""
+    schema: _BoundSchema = _BoundSchema()
 
 
 class _BindingStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -155,14 +169,19 @@ class PolicyCache:
         return state
 
     def _load(self, snapshot: View, cluster: str, stamp: Stamp) -> ClusterState:
-        logical = _logical_cluster(snapshot, cluster)
+        rows = snapshot.there if is_elsewhere(stamp) else snapshot
+        logical = _logical_cluster(rows, cluster)
         return ClusterState(
             stamp,
             logical.status.phase if logical is not None else None,
             _required_groups(logical),
-            self._policy(_source(snapshot, cluster)),
-            self._bindings(snapshot, cluster),
+            self._policy(_source(rows, cluster)),
+            self._bindings(rows, cluster),
         )
+
+    def unknown(self, stamp: Stamp) -> ClusterState:
+        """What a cluster is for a shard that does not hold it: nobody's, with nothing in it."""
+        return ClusterState(stamp, None, (), self._policy(objects.Source()), _NOTHING)
 
     def _policy(self, source: objects.Source) -> Policy:
         digest = _digest(source)
@@ -171,9 +190,9 @@ class PolicyCache:
             policy = self._policies[digest] = objects.compile_policy(source)
         return policy
 
-    def _bindings(self, snapshot: View, cluster: str) -> Bound:
-        bindings = _all(snapshot, API_BINDINGS, cluster, _binding_decoder)
-        exports = _all(snapshot, API_EXPORTS, cluster, _export_decoder)
+    def _bindings(self, rows: _Rows, cluster: str) -> Bound:
+        bindings = _all(rows, API_BINDINGS, cluster, _binding_decoder)
+        exports = _all(rows, API_EXPORTS, cluster, _export_decoder)
         digest = _digest((bindings, exports))
         bound = self._bound.get(digest)
         if bound is None:
@@ -185,24 +204,24 @@ def _digest(content: object) -> bytes:
     return hashlib.sha256(msgspec.msgpack.encode(content)).digest()
 
 
-def _source(snapshot: View, cluster: str) -> objects.Source:
+def _source(rows: _Rows, cluster: str) -> objects.Source:
     return objects.Source(
-        _all(snapshot, CLUSTER_ROLES, cluster, objects.role_decoder),
-        _all(snapshot, CLUSTER_ROLE_BINDINGS, cluster, objects.binding_decoder),
-        _all(snapshot, ROLES, cluster, objects.role_decoder),
-        _all(snapshot, ROLE_BINDINGS, cluster, objects.binding_decoder),
+        _all(rows, CLUSTER_ROLES, cluster, objects.role_decoder),
+        _all(rows, CLUSTER_ROLE_BINDINGS, cluster, objects.binding_decoder),
+        _all(rows, ROLES, cluster, objects.role_decoder),
+        _all(rows, ROLE_BINDINGS, cluster, objects.binding_decoder),
     )
 
 
-def _all(snapshot: View, type_: ResourceType, cluster: str, decoder: msgspec.json.Decoder[T]) -> tuple[T, ...]:
+def _all(rows: _Rows, type_: ResourceType, cluster: str, decoder: msgspec.json.Decoder[T]) -> tuple[T, ...]:
     """Every object of a type in a cluster. An absent cluster is no wildcard: "" gives nothing."""
-    if not cluster or not snapshot.last(type_, cluster):
+    if not cluster or not rows.last(type_, cluster):
         return ()
-    return tuple(decoder.decode(record.value) for record in each_record(snapshot, Scope(type_, cluster)))
+    return tuple(decoder.decode(record.value) for record in each_record(rows, Scope(type_, cluster)))
 
 
-def _logical_cluster(snapshot: View, cluster: str) -> _LogicalCluster | None:
-    record = snapshot.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")) if cluster else None
+def _logical_cluster(rows: _Rows, cluster: str) -> _LogicalCluster | None:
+    record = rows.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")) if cluster else None
     return _cluster_decoder.decode(record.value) if record is not None else None
 
 
@@ -216,12 +235,15 @@ def _required_groups(logical: _LogicalCluster | None) -> tuple[tuple[str, ...], 
 def _compile_bound(bindings: tuple[_ApiBinding, ...], exports: tuple[_ApiExport, ...]) -> Bound:
     resources: dict[tuple[str, str], Export] = {}
     for binding in bindings:
-        export = Export(binding.status.api_export_cluster_name, binding.spec.reference.export.name)
+        cluster, name = binding.status.api_export_cluster_name, binding.spec.reference.export.name
         for bound in binding.status.bound_resources or ():
-            resources[bound.group, bound.resource] = export
+            resources[bound.group, bound.resource] = Export(cluster, name, bound.schema.uid)
     policed = frozenset(
         export.metadata.name
         for export in exports
         if export.spec.maximal_permission_policy is not None and export.spec.maximal_permission_policy.local is not None
     )
-    return Bound(resources, policed)
+    return Bound(resources, policed, frozenset(export.metadata.name for export in exports))
+
+
+_NOTHING = Bound({}, frozenset())

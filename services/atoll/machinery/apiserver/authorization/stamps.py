@@ -1,15 +1,18 @@
-"""When a cached conclusion about a cluster still holds: the last revisions of the types it derives from.
+"""When a cached conclusion about a cluster still holds: the last changes of the types it derives from.
 
 The authorizer keys all its caches by these stamps, read in the request's own transaction, so a role revoked
 in one request is gone in the next, in every worker and without a notification. Reading them for each request
 would cost more than deciding; between two revisions nothing changed, and while no cluster changed any of the
-types (the wildcard rows say so) no stamp did either, so known stamps stay good.
+types (the wildcard rows say so) no stamp did either, so known stamps stay good. A cluster that lies on another shard
+is stamped by what arrived of it here, counted as it was applied; between two counts nothing arrived. Invariant: what
+stands here is never stamped, nor read, by what another shard says of it.
 """
 
 from __future__ import annotations
 
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ObjectKey, is_system_cluster
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     API_EXPORTS,
@@ -26,8 +29,22 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 SOURCES = (
     CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, LOGICAL_CLUSTERS, API_BINDINGS, API_EXPORTS,
 )  # fmt: skip
+#: What of it other shards publish.
+_PUBLISHED = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, LOGICAL_CLUSTERS, API_EXPORTS)
 
 Stamp = tuple[int, ...]
+#: How a stamp ends: the cluster has a LogicalCluster on this shard (or is the system's), has none, or lies elsewhere.
+_HERE, _ABSENT, _ELSEWHERE = 1, 0, -1
+
+
+def is_elsewhere(stamp: Stamp) -> bool:
+    """Whether it is the stamp of a cluster that lies on another shard, and is known from there."""
+    return stamp[-1] == _ELSEWHERE
+
+
+def is_here(stamp: Stamp) -> bool:
+    """Whether it is the stamp of a cluster of this shard."""
+    return stamp[-1] == _HERE
 
 
 class Stamps:
@@ -37,9 +54,21 @@ class Stamps:
         self._revision = -1
         self._anywhere: Stamp = ()
         self._known: LruCache[str, Stamp] = LruCache(limit)
+        self._count = -1
+        self._arrived: LruCache[str, Stamp] = LruCache(limit)
 
     def of(self, snapshot: View, cluster: str) -> Stamp:
-        """The last revisions of the sources in a cluster, as this snapshot has them."""
+        """The last changes of the sources in a cluster, as this snapshot has them."""
+        if snapshot.revision == self._revision:
+            known = self._known.get(cluster)
+            if known is not None and known[-1] == _HERE:
+                return known
+        stamp = self._here(snapshot, cluster)
+        if stamp[-1] == _ABSENT and cluster:
+            return self._elsewhere(snapshot, cluster) or stamp
+        return stamp
+
+    def _here(self, snapshot: View, cluster: str) -> Stamp:
         revision = snapshot.revision
         if revision < self._revision:
             return _read(snapshot, cluster)  # an older view than what is known: no memory of it is kept
@@ -52,13 +81,44 @@ class Stamps:
         return stamp
 
     def _advance(self, snapshot: View, revision: int) -> None:
-        anywhere = _read(snapshot, "")
+        anywhere = _lasts(snapshot, "")
         if anywhere != self._anywhere:
             self._known.clear()
             self._anywhere = anywhere
         self._revision = revision
 
+    def _elsewhere(self, snapshot: View, cluster: str) -> Stamp:
+        """The stamp of a cluster that other shards tell of; empty where none does."""
+        there = snapshot.there
+        if there.empty:
+            return ()
+        if there.count < self._count:
+            return _arrived(snapshot, cluster)
+        if there.count > self._count:
+            self._arrived.clear()
+            self._count = there.count
+        stamp = self._arrived.get(cluster)
+        if stamp is None:
+            stamp = _arrived(snapshot, cluster)
+            self._arrived.put(cluster, stamp)
+        return stamp
+
 
 def _read(snapshot: View, cluster: str) -> Stamp:
+    return (*_lasts(snapshot, cluster), _HERE if _stands(snapshot, cluster) else _ABSENT)
+
+
+def _stands(snapshot: View, cluster: str) -> bool:
+    return is_system_cluster(cluster) or bool(snapshot.revision_of(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")))
+
+
+def _lasts(snapshot: View, cluster: str) -> Stamp:
     last = snapshot.last
     return tuple([last(source, cluster) for source in SOURCES])
+
+
+def _arrived(snapshot: View, cluster: str) -> Stamp:
+    there = snapshot.there
+    if not there.shard_of(cluster):
+        return ()
+    return (*(there.last(source, cluster) for source in _PUBLISHED), _ELSEWHERE)

@@ -12,7 +12,7 @@ import asyncio
 import re
 import ssl
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import SplitResult, quote
 
 import msgspec
@@ -132,9 +132,13 @@ async def _whole(stream: ClientStream) -> bytes:
 def end_to_end(headers: Iterable[tuple[str, str]], dropped: frozenset[str] = frozenset()) -> list[tuple[str, str]]:
     """Headers that a request or an answer takes along over the hop, without `dropped` (lower case)."""
     found = list(headers)
-    named = {part.strip().lower() for name, value in found if name.lower() == "connection" for part in value.split(",")}
-    leave = _HOP | named | dropped
+    leave = of_the_hop([value for name, value in found if name.lower() == "connection"]) | dropped
     return [(name, value) for name, value in found if name.lower() not in leave]
+
+
+def of_the_hop(connection: Sequence[str]) -> frozenset[str]:
+    """Names (lower case) of headers that do not go on, by the Connection headers of a message."""
+    return _HOP.union(part.strip().lower() for value in connection for part in value.split(",")) if connection else _HOP
 
 
 async def _answer(exchange: Exchange, stream: ClientStream) -> None:

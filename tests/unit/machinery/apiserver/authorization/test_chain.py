@@ -60,7 +60,7 @@ def step_of(decision: Decision) -> str:
 def test_the_order_of_the_steps_is_kcps() -> None:
     assert [name for name, _ in STEPS] == [
         "masters", "paths", "01-requiredgroups", "02-content", "03-systemcrd", "04-maxpermissionpolicy",
-        "05-bootstrap", "05-local",
+        "05-bootstrap", "05-local", "05-global",
     ]  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_unknown_and_forbidden_workspaces_are_refused_in_the_same_words(
 def test_access_alone_lets_in_but_grants_nothing(store: FakeStore, authorizer: Authorizer) -> None:
     store.put(WEB, binding("door", "system:kcp:workspace:access", "User:bob"))
     refused = authorizer.authorize(store, ask(BOB))
-    assert (refused.allowed, refused.reason, step_of(refused)) == (False, "access denied", "05-local")
+    assert (refused.allowed, refused.reason, step_of(refused)) == (False, "access denied", "05-global")
     assert authorizer.authorize(store, ask(BOB, path="/api")).allowed  # discovery, by bootstrap
 
 

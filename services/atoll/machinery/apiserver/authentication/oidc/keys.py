@@ -36,6 +36,10 @@ class Unsettled(Exception):
         self.settle = settle
 
 
+class NoKeys(TokenError):
+    """The token cannot be judged: of its issuer no key was ever had."""
+
+
 class Fetch(Protocol):
     """GET a document over HTTPS. Raises ConnectionError with a text that may be logged."""
 
@@ -66,11 +70,13 @@ class IssuerKeys:
         return self._keys
 
     def payload(self, token: str) -> bytes:
-        """The payload of a token that the issuer signed. Raises TokenError, Unsettled."""
+        """The payload of a token that the issuer signed. Raises TokenError (NoKeys), Unsettled."""
         header, keys = jws.header_of(token), self.current()
         known = bool(keys) and (not header.kid or any(key.id == header.kid for key in keys))
         if not known and (self._running is not None or self._may_fetch()):
             raise Unsettled(self._settle)
+        if not keys:
+            raise NoKeys("the issuer's keys could not be fetched")
         return jws.verify(token, keys)
 
     def _may_fetch(self) -> bool:

@@ -1,26 +1,31 @@
 """Where the issuers of tokens come from: the operator's file, and what WorkspaceTypes name; and how they are fetched.
 
-What the operator names is fetched wherever it is, what a tenant names through every guard of `egress`.
+A shard and a front proxy put their authenticators together with it. What the operator names is fetched wherever it is,
+what a tenant names through every guard of `egress`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from atoll.controllers.facts import Facts
+from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
 from atoll.machinery.apiserver.authentication.oidc.config import ConfigRefused
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.egress import Egress, EgressError, Outbound
+from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp.shapes import SINGLETON, TYPE
+from atoll.machinery.kcp.types import WorkspaceType
 from atoll.machinery.meta import paths
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Record
-from atoll.shard.identity import CredentialsRefused
+
+#: A WorkspaceType by path (or cluster name) and name; None if there is none.
+FindType = Callable[[View, str, str], WorkspaceType | None]
 
 
 async def _fetch(egress: Egress, vouched: bool, url: str, ca_pem: bytes, timeout_s: float) -> bytes:
@@ -40,25 +45,26 @@ def configured(file: str, audiences: tuple[str, ...], egress: Egress) -> Configu
 
 
 class OfWorkspaces:
-    """Finds the WorkspaceAuthenticationConfigurations of a logical cluster's type."""
+    """Finds the WorkspaceAuthenticationConfigurations of a logical cluster's type, on whichever shard they are."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self._type = ResourceType("tenancy.kcp.io", "workspaceauthenticationconfigurations", facts.identities.tenancy)
+    def __init__(self, find_type: FindType, tenancy: Callable[[View], str]) -> None:
+        self._find_type, self._tenancy = find_type, tenancy
 
     def __call__(self, view: View, cluster: str) -> Iterable[Record]:
         """In the order of the type's list; what is not there is passed over."""
+        view = wide(view)
         record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
         annotations = decode(record.value)["metadata"].get("annotations") or {} if record is not None else {}
         path, name = paths.split(annotations.get(TYPE, ""))
-        found = self._facts.workspace_type(view, path, name) if path and name else None
+        found = self._find_type(view, path, name) if path and name else None
+        of = ResourceType("tenancy.kcp.io", "workspaceauthenticationconfigurations", self._tenancy(view))
         for reference in found.spec.authentication_configurations if found is not None else ():
             assert found is not None
-            configuration = view.get(ObjectKey(self._type, found.cluster, "", reference.name))
+            configuration = view.get(ObjectKey(of, found.cluster, "", reference.name))
             if configuration is not None:
                 yield configuration
 
 
-def of_workspaces(facts: Facts, egress: Egress) -> WorkspaceIssuers:
-    """Issuers that workspaces have by their type."""
-    return WorkspaceIssuers(OfWorkspaces(facts), partial(_fetch, egress, False))
+def of_workspaces(find_type: FindType, tenancy: Callable[[View], str], egress: Egress) -> WorkspaceIssuers:
+    """Issuers that workspaces have by their type; `tenancy` gives the identity under which these are stored."""
+    return WorkspaceIssuers(OfWorkspaces(find_type, tenancy), partial(_fetch, egress, False))

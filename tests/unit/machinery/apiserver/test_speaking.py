@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, WARRANT
+from atoll.machinery.apiserver.speaking import bare, spoken_for
 from atoll.machinery.meta.user import AUTHENTICATED, User
-from atoll.shard.speaking import bare, spoken_for
 
 
 def test_a_service_account_is_in_no_group_of_another_place() -> None:

@@ -1,0 +1,155 @@
+"""What does the front proxy add to a GET, and how soon does it route again after a restart with 100,000 workspaces?
+
+A site of two shards, asked for the same object at its shard and through the proxy, which has a core of its own; shards
+and load share the other, both ways. Then a proxy whose store holds the rows of that many workspaces is started with
+nobody there but one shard: the time from the new process to the first answer that was routed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import ssl
+import sys
+import time
+from itertools import repeat
+from pathlib import Path
+
+from atoll.frontproxy.process import STORE, STORE_NAME
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import Mutation, Route
+from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.options import StoreOptions
+from harness.frontproxy import BEARER, client_tls, echoing, files_in, publish
+from harness.proxyrows import WORKSPACES, ProxyRows
+from harness.site import Site
+from harness.stores import replica
+from loadtest import processes
+from loadtest.bench import Bench, config_map, sound
+from loadtest.http import Load, Origin, closed_loop
+from loadtest.report import Row
+from loadtest.server import Cost
+
+CPU_US, RATIO, RESTART_MS = 65, 2, 1000
+PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
+_BATCH = 1500
+#: A proxy that takes longer is not coming.
+TIMEOUT_S = 60.0
+_SERVICES = Path(__file__).parents[2] / "services"
+
+
+async def run(bench: Bench) -> list[Row]:
+    rows = await _compared(bench)
+    count = bench.size(10_000, 100_000)
+    took_ms, cpu_ms = await _restarted(bench.place(), count)
+    note = f"{count:,} workspaces, nobody there but one shard"
+    return [
+        *rows,
+        Row("proxy: new process to the first routed answer", took_ms, "ms", RESTART_MS, note=note),
+        Row("  its CPU until then", cpu_ms, "ms"),
+    ]
+
+
+async def _compared(bench: Bench) -> list[Row]:
+    """The same GET at the shard and through the proxy."""
+    place, seconds = bench.place(), bench.size(3, 15)
+    site = Site(place, shards=2)
+    try:
+        await asyncio.to_thread(site.start)
+        os.sched_setaffinity(site.proxy.pid, processes.cores()[0])
+        await asyncio.to_thread(site.root.api(ROOT).post, f"{PATH.removeprefix('/clusters/root')}", config_map("hot"))
+        tls = site.context(site.certificate("kcp-admin", "system:kcp:admin"))
+        rows: list[Row] = []
+        for connections in (1, 16):
+            direct, _ = await _load(site, site.root.url, tls, connections, seconds)
+            proxied, cpu_us = await _load(site, site.proxy.url, tls, connections, seconds)
+            ratio = proxied.percentile_ms(0.5) / direct.percentile_ms(0.5)
+            note = f"p50 {direct.percentile_ms(0.5):.2f} ms direct, {proxied.percentile_ms(0.5):.2f} ms proxied"
+            rows += [
+                Row(f"proxy: GET p50 over the direct one, {connections} clients", ratio, "times", RATIO, note=note),
+                Row("  CPU of the proxy a request", cpu_us, "us", CPU_US, note=f"{proxied.rate:,.0f}/s"),
+            ]
+        return rows
+    finally:
+        await asyncio.to_thread(site.close)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+async def _load(site: Site, url: str, tls: ssl.SSLContext, connections: int, seconds: float) -> tuple[Load, float]:
+    origin = Origin("127.0.0.1", int(url.rpartition(":")[2]), tls, "")
+    request = f"GET {PATH}/hot HTTP/1.1\r\nHost: localhost\r\nUser-Agent: loadtest\r\n\r\n".encode()
+    await closed_loop(origin, repeat(request), connections, 0.5)
+    with Cost(site.proxy) as cost:  # type: ignore[arg-type]
+        load = sound(await closed_loop(origin, repeat(request), connections, seconds))
+    return load, cost.cpu_s / load.answers * 1e6
+
+
+async def _restarted(place: Path, count: int) -> tuple[float, float]:
+    """Milliseconds to the first routed answer of a new process, and those of CPU that it spent."""
+    try:
+        async with echoing() as shard:
+            await _fill(place / STORE, count, shard.url)
+            command = [sys.executable, "-m", "atoll.cli", "front-proxy", "--root-directory", str(place)]
+            settings = {**files_in(place), "nats_url": "nats://127.0.0.1:1", "secure_port": str(_free_port())}
+            command += [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+            began = time.monotonic()
+            process = await asyncio.create_subprocess_exec(
+                *command, "--allow-any-filesystem", env={**os.environ, "PYTHONPATH": str(_SERVICES)},
+                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+            try:
+                await _answered(int(settings["secure_port"]), f"root:w{count - 1}")
+                return (time.monotonic() - began) * 1000, processes.cpu_s(process.pid) * 1000
+            finally:
+                process.terminate()
+                await process.wait()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+async def _fill(directory: Path, count: int, url: str) -> None:
+    """What the shards of a site publish of that many workspaces."""
+    await asyncio.to_thread(directory.mkdir, parents=True)
+    store = open_store(StoreOptions(directory=str(directory), shard=STORE_NAME, allow_any_filesystem=True))
+    try:
+        await publish(ProxyRows(store), {ROOT: url, "east": url, "west": url})
+        batch: list[Mutation] = []
+        for number in range(count):
+            cluster, shard = f"c{number:015}", ("root", "east", "west")[number % 3]
+            spec = {"spec": {"cluster": cluster}, "status": {"phase": "Ready"}}
+            batch += [
+                Route(cluster, shard),
+                replica(ObjectKey(WORKSPACES, ROOT, "", f"w{number}"), 1000 + number, origin=ROOT, **spec),
+                replica(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster"), 1000 + number, origin=shard),
+            ]  # fmt: skip
+            if len(batch) >= _BATCH or number == count - 1:
+                await store.submit(batch)
+                batch = []
+    finally:
+        await store.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+async def _answered(port: int, workspace: str) -> None:
+    """Return when a request for a workspace is answered by its shard."""
+    request = f"GET /clusters/{workspace}/api HTTP/1.1\r\nHost: a\r\n{BEARER}\r\n".encode()
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_tls())
+            except OSError:
+                await asyncio.sleep(0.005)
+                continue
+            writer.write(request)
+            line = await reader.readline()
+            writer.close()
+            if line == b"HTTP/1.1 200 OK\r\n":
+                return

@@ -1,0 +1,76 @@
+"""What stands behind `/services/cache`: replicated objects of all shards, for the components of a site.
+
+    /services/cache/shards/<shard or *>/clusters/<cluster or *>/apis/<group>/<version>/<resource>[/<name>]
+
+`virtualworkspaces.framework` brings requests here. Whoever is in the group of masters may read; a client certificate
+alone makes one. Invariant: nobody else hears anything of what is there, not even which URLs are well formed; and no
+verb writes, as rows follow the streams and what somebody wrote between would be undone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from atoll.cacheserver.part import Part
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.authorization.attributes import Decision
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.health import Check
+from atoll.machinery.apiserver.lens import Rows
+from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.status import BadRequest, Details, ServiceUnavailable
+from atoll.machinery.meta.user import User
+from atoll.machinery.storage.contract import Snapshot
+from atoll.virtualworkspaces.framework import Own, is_listed
+
+SERVICE = "cache"
+WILDCARD = "*"
+_SHARDS = "shards"
+_SHARD_NAME = re.compile(r"[a-z0-9-:]{0,61}\Z")
+#: kcp answers it below a shard with 501, as documents do below a cluster.
+_METRICS = "/metrics"
+
+
+class Content:
+    """`framework.Content`."""
+
+    #: `shards`, and the shard.
+    own_segments = 2
+
+    def __init__(self, kinds: Sequence[Kind], rows: Rows, whole: Check) -> None:
+        self._catalog, self._rows, self._whole = Catalog(kinds), rows, whole
+
+    def opens(self, view: View, user: User, own: Own) -> bool:
+        """Masters. Raises BadRequest where they name no shard, or what cannot be one."""
+        if not user.is_master:
+            return False
+        word, shard = own
+        if word != _SHARDS or not shard:
+            raise BadRequest("a shard name is required")
+        if shard != WILDCARD and not _SHARD_NAME.match(shard):
+            raise BadRequest(f'invalid shard: "{shard}" does not match the regex')
+        return True
+
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+        """All rows, or those of a shard. Raises NotFound for other documents, ServiceUnavailable before the rows were
+        whole once: what is missing would pass for what was deleted."""
+        if not is_listed(request.info) and request.info.path != _METRICS:
+            raise errors.not_served()
+        if request.info.is_resource and self._whole() is not None:
+            raise ServiceUnavailable("the cache is not complete yet", Details(retry_after_s=1))
+        request.catalog, request.judge = self._catalog, _judge(request)
+        if own[1] != WILDCARD:
+            request.rows = Part(self._rows, own[1])
+
+
+def _judge(request: Request) -> Judge:
+    """Verbs are the kinds' to refuse, which answer 405."""
+    user = request.user
+
+    def judge(view: View, verb: str) -> Decision:
+        return Decision(user.is_master)
+
+    return judge

@@ -1,0 +1,59 @@
+"""The kinds that a cache server serves: what is replicated, read only, in the version in which it is stored.
+
+`rows` writes under their types, `content` shows them. Invariant: every row lies under the one identity CACHE, whatever
+export its kind comes from, so that the store takes none of them for an object of its own: no gate is made of a
+LogicalCluster, and nothing that reads this process' own objects finds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from atoll.machinery.kcp.exports import root_exports
+from atoll.machinery.kcp.files import bootstrap_file, definition
+from atoll.machinery.kinds.custom import kinds_of_crd
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.registry import native_kind
+from atoll.machinery.meta.names import CORE, ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.stream.policy import REPLICATED, REPLICATED_IF_ANNOTATED
+from atoll.virtualworkspaces.framework import shown
+
+#: The identity under which all rows of a cache server lie.
+CACHE = "cache"
+_ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}]}
+
+
+def cache_kinds() -> tuple[Kind, ...]:
+    """Every kind served, in discovery order; names that are replicated but have no definition are left out."""
+    names = sorted(REPLICATED | REPLICATED_IF_ANNOTATED)
+    return tuple(shown(replace(kind, identity=CACHE)) for name in names for kind in _kinds(*name))
+
+
+def _kinds(group: str, resource: str) -> Iterator[Kind]:
+    native = native_kind(group, resource)
+    if native is not None:
+        yield native
+        return
+    try:
+        crd = definition(f"{resource}.{group}")
+    except FileNotFoundError:
+        return
+    for kind in kinds_of_crd({**crd, "status": _ESTABLISHED}, CORE):
+        if kind.version == kind.storage_version:
+            yield kind
+
+
+def row_type(type: ResourceType) -> ResourceType:
+    """Under which type the row of a replicated object lies."""
+    return ResourceType(type.group, type.resource, CACHE)
+
+
+def exporter_of(type: ResourceType) -> str:
+    """The APIExport of root that a replicated type is offered by; empty for what every cluster serves by itself."""
+    if native_kind(type.group, type.resource) is not None or type.group_resource in bootstrap_file("exports")["system"]:
+        return ""
+    offers = bootstrap_file("exports")["exports"]
+    return next((name for name in root_exports() if type.group_resource in offers[name]["resources"]), "")

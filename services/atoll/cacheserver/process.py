@@ -1,0 +1,118 @@
+"""The process of a cache server: rows from disk, the listener, and then what keeps the rows current.
+
+`cli` calls `run`. It says on standard output where it serves once it does, and leaves on SIGTERM. Neither NATS nor any
+shard has to be there for what was whole once to be served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+
+from atoll.cacheserver import server
+from atoll.cacheserver.completeness import Completeness
+from atoll.cacheserver.config import CacheServerConfig
+from atoll.cacheserver.rows import Rows
+from atoll.machinery.apiserver.authentication import authorities
+from atoll.machinery.apiserver.authentication.authorities import Authorities, Renewed
+from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.version import version
+from atoll.machinery.control.manager import ControllerMetrics, Manager
+from atoll.machinery.process.lifetime import Lifetime
+from atoll.machinery.process.pki import Pair, pair_of
+from atoll.machinery.storage.files import DATA_FILE, require_local
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.stream.credentials import access_of
+from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.server import Server
+from atoll.replication.follower import Follower, FollowerOptions
+
+log = structlog.get_logger()
+
+STORE, DRAIN_S = "store", 10.0
+_MAINTENANCE_S = 30.0
+#: No shard has this name: a store that says whose it is is not opened for another.
+_OWNER = "cache-server"
+
+
+async def serve(config: CacheServerConfig) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises OSError, PkiError, CredentialFileRefused, CredentialsRefused, WorkFailed, and what opening a store
+    raises.
+    """
+    store = _open(config)
+    try:
+        await _Serving(config, store).run()
+    finally:
+        await store.close()
+
+
+def _open(config: CacheServerConfig) -> LmdbStore:
+    root = Path(config.root_directory)
+    if not config.allow_any_filesystem:
+        require_local(root)
+    if not (root / STORE / DATA_FILE).exists():
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return open_store(StoreOptions(
+        directory=str(root / STORE), shard=_OWNER, allow_any_filesystem=config.allow_any_filesystem,
+        list_window_s=config.list_window, log_retention_s=config.log_retention,
+        maintenance_interval_s=min(_MAINTENANCE_S, config.log_retention / 2), expiring=(),
+    ))  # fmt: skip
+
+
+class _Serving:
+    """One running cache server."""
+
+    def __init__(self, config: CacheServerConfig, store: LmdbStore) -> None:
+        self._config, self._store = config, store
+        self._registry = CollectorRegistry()
+        access = access_of(config.nats_url, config.nats_credentials_file)
+        self._follower = Follower(store, FollowerOptions(access, region=config.region), self._registry)
+        self._manager = Manager(store, store, [Rows(store)], ControllerMetrics(self._registry))
+        self._follower.tell(self._manager)
+        self._whole = Completeness(store, self._follower, self._manager)
+        self._life = Lifetime()
+
+    async def run(self) -> None:
+        """Until told to stop. Raises WorkFailed when something ended that never should."""
+        self._life.heed_signals()
+        files = await asyncio.to_thread(_read, self._config)
+        certificates = Certificates(files.clients.clients)
+        listener = await self._listen(files, certificates)
+        renewing = authorities.renew(
+            (self._config.client_ca_file, ""), files.clients, Renewed(files.serving, certificates, listener.use)
+        )
+        self._life.beside(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing)
+        await self._life.over()
+        log.info("draining")
+        await listener.drain(DRAIN_S)
+        await self._life.close()
+        self._life.check()
+
+    async def _listen(self, files: _Files, certificates: Certificates) -> Server:
+        config, serving = self._config, server.Serving(version(), self._registry, self._whole.check)
+        handler = server.handler(self._store, certificates, serving)
+        listener = Server(handler, Limits(), files.clients.context(files.serving))
+        port = await listener.start(config.bind_address, config.secure_port)
+        sys.stdout.write(f"atoll cache-server serves https://{config.host}:{port}/services/cache\n")
+        sys.stdout.flush()
+        return listener
+
+
+class _Files(msgspec.Struct, frozen=True):
+    """What was read of the files that the settings name."""
+
+    serving: Pair
+    clients: Authorities
+
+
+def _read(config: CacheServerConfig) -> _Files:
+    serving = pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+    return _Files(serving, Authorities(authorities.read(config.client_ca_file)))

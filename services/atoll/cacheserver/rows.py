@@ -1,0 +1,181 @@
+"""Rows made of replicas: what another shard's object is here, under a uid and a revision of the cache server's own.
+
+`control.manager` hands over what arrives; each key is looked at alone: the replica that counts now against the row that
+stands. Invariant: a row says which replica it was made of, so that a look changes nothing where nothing changed, and a
+crash between two looks costs a repetition. An object that was deleted and made again is another row, with another uid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+
+import msgspec
+
+from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
+from atoll.cacheserver.part import SHARD
+from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
+from atoll.machinery.meta.objects import Object, decode, encode
+from atoll.machinery.meta.types import API_EXPORTS
+from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.storage.contract import (
+    Conflict,
+    Delete,
+    Elsewhere,
+    Exists,
+    LogEntry,
+    Missing,
+    Position,
+    Put,
+    Record,
+    Scope,
+    Snapshot,
+    Store,
+)
+from atoll.machinery.storage.pages import PAGE, Revisions, behind
+
+#: What kcp's cache server notes of the object that a row was made of.
+ORIGINAL_REVISION = "cache.kcp.io/original-resource-version"
+ORIGINAL_UID = "cache.kcp.io/original-resource-UID"
+AGAIN_S = 0.01
+_TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """What a row says of itself: where it comes from, and in which state of it it was made."""
+
+    shard: str = msgspec.field(default="", name=SHARD)
+    revision: str = msgspec.field(default="", name=ORIGINAL_REVISION)
+    uid: str = msgspec.field(default="", name=ORIGINAL_UID)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+    annotations: _Made = _Made()
+
+
+class _Row(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decoder = msgspec.json.Decoder(_Row)
+
+
+class Rows:
+    """A controller of `control.manager`. Key: that of the row."""
+
+    name = "rows"
+    #: They share commits.
+    workers = 128
+    max_delay_s = 10.0
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: The identities of root's exports, with the revisions at which they were read.
+        self._identities: dict[str, tuple[int, str]] = {}
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        """Nothing but rows is written here."""
+        return False
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        return ()
+
+    def watches_there(self, type: ResourceType) -> bool:
+        """What is served."""
+        return row_type(type) in _TYPES
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        """The row of what arrived. An export of root says whose objects its kinds are: all of them, then."""
+        key = entry.key
+        yield ObjectKey(row_type(key.type), key.cluster, key.namespace, key.name)
+        if (key.type, key.cluster) == (API_EXPORTS, ROOT):
+            for type in _TYPES:
+                if exporter_of(type) == key.name:
+                    yield from self._keys_of(type)
+
+    def all_keys(self) -> Iterable[ObjectKey]:
+        """What is there, and what has a row."""
+        for type in _TYPES:
+            yield from self._keys_of(type)
+
+    def _keys_of(self, type: ResourceType) -> Iterator[ObjectKey]:
+        yield from self._each(lambda snapshot: snapshot, type, type)
+        with self._store.snapshot() as snapshot:
+            origin = self._origin(snapshot.there, type)
+        if origin is not None:
+            yield from self._each(lambda snapshot: snapshot.there, origin, type)
+
+    def _each(
+        self, rows: Callable[[Snapshot], Revisions], read: ResourceType, type: ResourceType
+    ) -> Iterator[ObjectKey]:
+        """Row keys of what stands under a type, a page at a time: no transaction stays open between them."""
+        after: Position | None = None
+        while True:
+            with self._store.snapshot() as snapshot:
+                found = [key for key, _ in rows(snapshot).revisions(Scope(read), after, PAGE)]
+            yield from (ObjectKey(type, key.cluster, key.namespace, key.name) for key in found)
+            if len(found) < PAGE:
+                return
+            after = behind(found[-1])
+
+    # --- what to do ---
+
+    async def reconcile(self, key: ObjectKey) -> float | None:
+        with self._store.snapshot() as snapshot:
+            row, replica = snapshot.get(key), self._replica(snapshot.there, key)
+            shard = snapshot.there.shard_of(key.cluster)
+        made = _decoder.decode(row.value).metadata if row is not None else _Metadata()
+        if replica is not None and _is_made_of(made, shard, replica):
+            return None
+        obj = decode(replica.value) if replica is not None else None
+        try:
+            if row is not None and (obj is None or _is_another(made, obj)):
+                await self._store.submit([Delete(key, row.revision)])
+                row, made = None, _Metadata()
+            if replica is not None and obj is not None:
+                value, hole = encode(_row(obj, shard, replica.revision, made.uid or new_uid()))
+                await self._store.submit([Put(key, value, hole, row.revision if row is not None else 0)])
+        except (Conflict, Exists, Missing):
+            return AGAIN_S
+        return None
+
+    def _replica(self, there: Elsewhere, key: ObjectKey) -> Record | None:
+        """The replica that counts as the object of a row."""
+        origin = None if is_system_cluster(key.cluster) else self._origin(there, key.type)
+        return there.get(ObjectKey(origin, key.cluster, key.namespace, key.name)) if origin is not None else None
+
+    def _origin(self, there: Elsewhere, type: ResourceType) -> ResourceType | None:
+        """The type under which a row's object is replicated; None while the export that has its identity is not there.
+
+        Anybody may export kinds of these names; only root's are the system's.
+        """
+        exporter = exporter_of(type)
+        if not exporter:
+            return ResourceType(type.group, type.resource, CORE)
+        key = ObjectKey(API_EXPORTS, ROOT, "", exporter)
+        revision, (known, identity) = there.revision_of(key), self._identities.get(exporter, (0, ""))
+        if revision != known:
+            record = there.get(key)
+            status = (decode(record.value).get("status") or {}) if record is not None else {}
+            identity = status.get("identityHash") or ""
+            self._identities[exporter] = revision, identity
+        return ResourceType(type.group, type.resource, identity) if identity else None
+
+
+def _is_made_of(made: _Metadata, shard: str, replica: Record) -> bool:
+    return (made.annotations.shard, made.annotations.revision) == (shard, str(replica.revision))
+
+
+def _is_another(made: _Metadata, obj: Object) -> bool:
+    """Whether the object was deleted and made again."""
+    return made.annotations.uid != str(obj["metadata"].get("uid", ""))
+
+
+def _row(obj: Object, shard: str, revision: int, uid: str) -> Object:
+    """What is served for an object: all of it, but for whose uid and revision it has."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
+    notes = {SHARD: shard, ORIGINAL_REVISION: str(revision), ORIGINAL_UID: metadata.get("uid", "")}
+    annotations = {**(metadata.get("annotations") or {}), **notes}
+    return {**obj, "metadata": {**metadata, "uid": uid, "annotations": annotations}}

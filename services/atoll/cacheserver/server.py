@@ -1,0 +1,90 @@
+"""The ordinary pipeline over the cache server's store, with `/services/cache` as the one thing that it serves.
+
+`process` starts it. Who asks is known from a client certificate and from nothing else. Invariant: what is not below
+`/services/cache` is health, for everybody, and metrics and the version, for masters; all else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from atoll.cacheserver.content import SERVICE, Content
+from atoll.cacheserver.kinds import cache_kinds
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.admission.chain import Admission
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
+from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS, Authorizer
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.conversion import Conversions
+from atoll.machinery.apiserver.core import Core
+from atoll.machinery.apiserver.documents import Documents, Fixed
+from atoll.machinery.apiserver.egress import Egress, policy
+from atoll.machinery.apiserver.health import Check, ping, store_check
+from atoll.machinery.apiserver.observe import Observing, RequestMetrics
+from atoll.machinery.apiserver.pipeline import Doors, Pipeline, Route, Way
+from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.apiserver.resources import Resources
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.virtualworkspaces.framework import VirtualWorkspace
+
+#: Beside health: what the process tells its operators of itself.
+_FOR_MASTERS = frozenset({"/metrics", "/version"})
+
+
+class _NoPaths:
+    """There are no workspaces here but those behind the cache's URL."""
+
+    def find(self, snapshot: Snapshot, workspace: str) -> Way | None:
+        """Nowhere."""
+        return None
+
+
+class _Doorkeeper:
+    """What is not behind the cache's URL."""
+
+    def authorize(self, snapshot: View, attributes: Attributes) -> Decision:
+        """Default deny."""
+        if attributes.cluster or attributes.is_resource:
+            return Decision(False)
+        path, user = attributes.path, attributes.user
+        return Decision(path in ALWAYS_ALLOWED_PATHS or (path in _FOR_MASTERS and user.is_master))
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """What the process knows beside the store: its version, where metrics go, whether the rows were whole once."""
+
+    version: Object
+    registry: CollectorRegistry
+    whole: Check
+
+
+def handler(store: Store, certificates: Certificates, serving: Serving) -> Pipeline:
+    """The handler of the listener. `certificates` tells who holds one."""
+    catalogs = Catalogs([])
+    core = Core(store, catalogs, Admission([]), Conversions(Egress(policy(), serving.registry), serving.registry))
+    live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
+    checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": serving.whole}}
+    documents = Documents(catalogs, Fixed(serving.version, {}, {}), checks, serving.registry)
+    authenticator = Authenticator(Bearers((), ()), certificates, Impersonator(Authorizer()))
+    content = Content(cache_kinds(), store, serving.whole)
+    return Pipeline(
+        store, _NoPaths(), authenticator, _Doorkeeper(), Observing(RequestMetrics(serving.registry)),
+        Doors(_routes(Resources(core, {}, {}), documents), {SERVICE: VirtualWorkspace(content)}),
+    )  # fmt: skip
+
+
+def _routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:
+    def route(info: RequestInfo) -> Route:
+        if info.service:
+            raise errors.not_served()
+        return resources if info.is_resource else documents
+
+    return route

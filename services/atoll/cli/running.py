@@ -1,0 +1,46 @@
+"""How every command that serves begins and ends: settings printed, or work run until it is told to leave.
+
+`serving`, `front_proxy` and `cacheserver` call this with settings that were read. Invariant: whatever keeps a process
+from serving ends it with one line on standard error and exit code 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+import uvloop
+
+from atoll.cli.main import refused
+from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
+from atoll.machinery.process import config as settings
+from atoll.machinery.process import logging
+from atoll.machinery.process.lifetime import WorkFailed
+from atoll.machinery.process.pki import PkiError
+from atoll.machinery.storage.environment import UnknownFormat, WrongShard
+from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
+from atoll.machinery.stream.credentials import CredentialFileRefused
+
+#: What any process with a store, files of credentials and a listener may be refused for, or end by.
+REFUSALS: tuple[type[Exception], ...] = (
+    StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, CredentialsRefused, CredentialFileRefused, PkiError,
+    WorkFailed, OSError,
+)  # fmt: skip
+
+
+def printed(config: msgspec.Struct) -> int:
+    """Print settings as a file that `--config` reads; gives the exit code."""
+    sys.stdout.write(settings.printed(config))
+    return 0
+
+
+def serve(work: Coroutine[Any, Any, None], log_level: str, more: tuple[type[Exception], ...] = ()) -> int:
+    """Run it; gives the exit code. `more` are refusals of this command's own."""
+    logging.configure(log_level)
+    try:
+        uvloop.run(work)
+    except (*REFUSALS, *more) as error:
+        return refused(str(error))
+    return 0

@@ -1,0 +1,62 @@
+"""The map of clusters to shards as a file, for a load balancer that sends what names a cluster straight to its shard.
+
+`process` runs `keep` beside the proxy where a file is asked for. The file has ids of logical clusters alone: paths
+change hands and have no bound, ids mean one cluster for good. Invariants: the file is whole at any time, and sorted;
+a cluster that is missing or stale in it costs a detour or a refusal, never a wrong answer, as shards judge for
+themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.process.pki import write_private
+from atoll.machinery.storage.contract import Position, Scope, Store
+from atoll.machinery.storage.pages import PAGE, behind
+
+log = structlog.get_logger()
+
+#: The file is written anew at most so often: it takes as long as there are clusters.
+PAUSE_S = 10.0
+
+
+async def keep(store: Store, file: Path, pause_s: float = PAUSE_S) -> None:
+    """Write the file whenever clusters came, went or moved, until cancelled."""
+    written = ""
+    while True:
+        with store.snapshot() as snapshot:
+            count = snapshot.there.count
+        text = await _text(store)
+        if text != written:
+            try:
+                await asyncio.to_thread(write_private, file, text.encode())
+                written = text
+            except OSError as error:
+                log.error("cluster map not written", file=str(file), reason=str(error))
+        await asyncio.sleep(pause_s)
+        await store.replicated(count)
+
+
+async def _text(store: Store) -> str:
+    """`<cluster> <shard>` lines. Pages are read one by one, so that requests are served between them."""
+    found: list[str] = []
+    after: Position | None = None
+    while True:
+        page = list(_page(store, after))
+        found += [f"{position.cluster} {shard}\n" for position, shard in page if shard]
+        if len(page) < PAGE:
+            return "".join(found)
+        after = page[-1][0]
+        await asyncio.sleep(0)
+
+
+def _page(store: Store, after: Position | None) -> Iterator[tuple[Position, str]]:
+    with store.snapshot() as snapshot:
+        there = snapshot.there
+        for key, _ in there.revisions(Scope(LOGICAL_CLUSTERS), after, PAGE):
+            yield behind(key), there.shard_of(key.cluster)

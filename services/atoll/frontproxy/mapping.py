@@ -1,0 +1,236 @@
+"""Which paths go where: kcp's mapping file, or what holds without one.
+
+`process` reads it once; `doors` asks for each request. Paths are matched segment by segment as they are decoded, so
+that a spelling makes no difference; the most segments win, then those that are no placeholder. Invariant: a file that
+cannot be used is refused at start, with the line of what is wrong.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.tls import client_context
+
+SHARDS = "/clusters/"
+#: The placeholder that names the workspace of a request.
+CLUSTER = "cluster"
+MAX_FILE_BYTES = 1 << 20
+
+
+class MappingError(Exception):
+    """What is wrong with a mapping file, and where."""
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Headers that a backend is told in who asks."""
+
+    user: str = "X-Remote-User"
+    group: str = "X-Remote-Group"
+    extra_prefix: str = "X-Remote-Extra-"
+
+
+class Mapping(msgspec.Struct, frozen=True):
+    """One entry. `backend` is a URL without a slash at its end, empty for `/clusters/` and for the root shard."""
+
+    path: str
+    backend: str = ""
+    tls: ssl.SSLContext | None = None
+    names: Names = Names()
+    #: What `tls` was made of: the backend's authorities, and what we show it, if that was said.
+    authorities: bytes = b""
+    shown: Pair | None = None
+
+    @property
+    def is_shards(self) -> bool:
+        return self.path == SHARDS
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return tuple(part for part in self.path.split("/") if part)
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.path.endswith("/")
+
+
+class Table:
+    """The entries, most particular first."""
+
+    def __init__(self, mappings: Sequence[Mapping]) -> None:
+        self.mappings = tuple(sorted(mappings, key=_particular, reverse=True))
+        self._shapes = [(mapping, mapping.segments, mapping.is_prefix) for mapping in self.mappings]
+
+    def choose(self, segments: Sequence[str]) -> tuple[Mapping | None, str]:
+        """The entry for a path and what stands in the place of its `{cluster}`, empty if it has none."""
+        for mapping, shape, is_prefix in self._shapes:
+            if len(segments) < len(shape) or (not is_prefix and len(segments) > len(shape)):
+                continue
+            held = _held(shape, segments)
+            if held is not None:
+                return mapping, held
+        return None, ""
+
+
+def _particular(mapping: Mapping) -> tuple[int, int, bool]:
+    segments = mapping.segments
+    return len(segments), sum(not _placeholder(part) for part in segments), not mapping.is_prefix
+
+
+def _placeholder(segment: str) -> str:
+    return segment[1:-1] if segment.startswith("{") and segment.endswith("}") else ""
+
+
+def _held(shape: Sequence[str], segments: Sequence[str]) -> str | None:
+    """What stands for `{cluster}`; None if the path has another shape."""
+    held = ""
+    for wanted, found in zip(shape, segments, strict=False):
+        name = _placeholder(wanted)
+        if not name and wanted != found:
+            return None
+        if name == CLUSTER:
+            held = found
+    return held
+
+
+#: Without a file: `/clusters/` to the shards, everything else to the root shard.
+DEFAULT = Table((Mapping(SHARDS), Mapping("/")))
+
+
+def read(file: Path) -> Table:
+    """The table of a mapping file. Raises MappingError."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise MappingError(f"{file}: {error.strerror}") from error
+    if len(text) > MAX_FILE_BYTES:
+        raise MappingError(f"{file}: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise MappingError(f"{file}: {where}{getattr(error, 'problem', None) or 'no YAML'}") from error
+    try:
+        return Table(_mappings(node))
+    except _Wrong as error:
+        raise MappingError(f"{file}: line {error.line}: {error}") from error
+
+
+class _Wrong(Exception):
+    def __init__(self, node: yaml.Node | None, text: str) -> None:
+        super().__init__(text)
+        self.line = node.start_mark.line + 1 if node is not None else 1
+
+
+_FIELDS = (
+    "path", "backend", "backend_server_ca", "proxy_client_cert", "proxy_client_key", "user_header", "group_header",
+    "extra_header_prefix",
+)  # fmt: skip
+
+
+def _mappings(node: yaml.Node | None) -> list[Mapping]:
+    if not isinstance(node, yaml.SequenceNode) or not node.value:
+        raise _Wrong(node, "a mapping file is a list of mappings")
+    found: dict[str, Mapping] = {}
+    for entry in node.value:
+        mapping = _mapping(entry)
+        if mapping.path in found:
+            raise _Wrong(entry, f"path {mapping.path} is mapped twice")
+        found[mapping.path] = mapping
+    return list(found.values())
+
+
+def _mapping(entry: yaml.Node) -> Mapping:
+    if not isinstance(entry, yaml.MappingNode):
+        raise _Wrong(entry, "a mapping has the fields " + ", ".join(_FIELDS))
+    fields: dict[str, tuple[str, yaml.Node]] = {}
+    for key, value in entry.value:
+        if not isinstance(key, yaml.ScalarNode) or key.value not in _FIELDS:
+            raise _Wrong(key, f"unknown field {getattr(key, 'value', '')!r}")
+        if key.value in fields:
+            raise _Wrong(key, f"field {key.value} is there twice")
+        if not isinstance(value, yaml.ScalarNode):
+            raise _Wrong(value, f"{key.value} is not a text")
+        fields[key.value] = value.value, value
+    path = _path(entry, fields)
+    backend = _backend(entry, fields, needed=path != SHARDS)
+    defaults = Names()
+    names = Names(
+        _header(fields, "user_header", defaults.user), _header(fields, "group_header", defaults.group),
+        _header(fields, "extra_header_prefix", defaults.extra_prefix),
+    )  # fmt: skip
+    return Mapping(path, backend, *_trust(entry, fields, names, needed=path != SHARDS))
+
+
+_Fields = dict[str, tuple[str, yaml.Node]]
+
+
+def _path(entry: yaml.Node, fields: _Fields) -> str:
+    if "path" not in fields:
+        raise _Wrong(entry, "path is missing")
+    path, node = fields["path"]
+    segments = path.split("/")[1:]
+    inner = segments[:-1] if segments and not segments[-1] else segments
+    if not path.startswith("/") or not all(inner) or any(part in {".", ".."} for part in inner):
+        raise _Wrong(node, f"path {path!r} is not a path of whole segments that begins with /")
+    held = [part for part in inner if "{" in part or "}" in part]
+    names = [_placeholder(part) for part in held]
+    if not all(name.isidentifier() for name in names) or len(set(names)) != len(names):
+        raise _Wrong(node, f"path {path!r} has a placeholder that is not one segment with a name of its own")
+    return path
+
+
+def _backend(entry: yaml.Node, fields: _Fields, *, needed: bool) -> str:
+    url, node = fields.get("backend", ("", entry))
+    if not url and not needed:
+        return ""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme == "https" and bool(parts.hostname) and not parts.query and not parts.fragment
+        sound = sound and parts.username is None and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise _Wrong(node, f"backend {url!r} is not an https URL of a host")
+    return url.rstrip("/")
+
+
+def _header(fields: _Fields, name: str, default: str) -> str:
+    text, node = fields.get(name, (default, None))
+    if node is not None and not (text and text.isascii() and text.replace("-", "").isalnum()):
+        raise _Wrong(node, f"{name} {text!r} is no name of a header")
+    return text
+
+
+def _trust(
+    entry: yaml.Node, fields: _Fields, names: Names, *, needed: bool
+) -> tuple[ssl.SSLContext | None, Names, bytes, Pair | None]:
+    """How a backend is spoken to: its context, who it is told asks, and what the context was made of."""
+    if "backend_server_ca" not in fields:
+        if needed:
+            raise _Wrong(entry, "backend_server_ca is missing")
+        return None, names, b"", None
+    ca = _file(fields, "backend_server_ca")
+    given = [name for name in ("proxy_client_cert", "proxy_client_key") if name in fields]
+    if len(given) == 1:
+        raise _Wrong(fields[given[0]][1], "proxy_client_cert and proxy_client_key go together")
+    pair = Pair(_file(fields, "proxy_client_cert"), _file(fields, "proxy_client_key")) if given else None
+    try:
+        return client_context(ca, pair), names, ca, pair
+    except (ssl.SSLError, ValueError) as error:
+        raise _Wrong(fields["backend_server_ca"][1], f"its certificates and key cannot be used: {error}") from error
+
+
+def _file(fields: _Fields, name: str) -> bytes:
+    path, node = fields[name]
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise _Wrong(node, f"{name} {path}: {error.strerror}") from error

@@ -1,0 +1,196 @@
+"""Shard objects: what a shard says of itself in `root`, and what others read of it.
+
+`shard.registration` writes what these functions give; scheduling reads `load_of`, controllers and views the URLs. Pure.
+Invariants: labels and annotations that somebody else set or changed are left alone (what the shard said last is noted
+in an annotation, so that only that is taken back); an object that says all that already gives None, so a restart
+without news writes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from decimal import ROUND_DOWN
+
+import msgspec
+
+from atoll.machinery.meta.conditions import TRUE, find, ordered, remove
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.quantity import parse
+from atoll.machinery.meta.times import format_time, parse_time
+
+#: kcp: selectors find a shard by its own name too.
+NAME_LABEL = "name"
+#: Any value takes the shard out of scheduling (kcp).
+UNSCHEDULABLE = "experimental.core.kcp.io/unschedulable"
+#: The labels that the shard set last, as JSON; and the store it runs on.
+REGISTERED, STORE = "internal.atoll.dev/registered-labels", "internal.atoll.dev/store"
+#: Condition whose lastTransitionTime is the last sign of life.
+HEARTBEAT = "Heartbeat"
+
+#: Keys of status.capacity: bytes the store can hold, and what it does hold.
+STORAGE = "storage"
+USED_WORKSPACES, USED_OBJECTS, USED_STORAGE = (
+    "used.atoll.dev/workspaces", "used.atoll.dev/objects", "used.atoll.dev/storage",
+)  # fmt: skip
+#: A load that differs by less is not worth a write before the next heartbeat is due.
+_NEWS = 0.1
+
+
+class OtherStore(Exception):
+    """The Shard object of this name belongs to a shard that runs on another store."""
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """What a shard says of itself. URLs have no trailing slash; `store` is the uid of its store, empty where nobody
+    else could take its name: on the root shard itself."""
+
+    name: str
+    base_url: str
+    external_url: str
+    virtual_workspace_url: str
+    store: str
+    labels: Mapping[str, str] = {}
+
+    @property
+    def spec(self) -> Object:
+        return {
+            "baseURL": self.base_url, "externalURL": self.external_url,
+            "virtualWorkspaceURL": self.virtual_workspace_url,
+        }  # fmt: skip
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        return {**self.labels, NAME_LABEL: self.name}
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Annotations for the shard itself to go by; none on an object that says nothing but kcp's."""
+        noted = {REGISTERED: json.dumps(dict(self.labels), sort_keys=True)} if self.labels else {}
+        return {**noted, **({STORE: self.store} if self.store else {})}
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What a shard holds and can hold. `heartbeat_s` is Unix time, 0 where there was none."""
+
+    workspaces: int = 0
+    objects: int = 0
+    storage_bytes: int = 0
+    capacity_bytes: int = 0
+    heartbeat_s: float = 0.0
+
+
+def virtual_workspace_url(shard: Object) -> str:
+    """Where a shard serves its virtual workspaces, without a trailing slash; "" where its object does not say."""
+    return str((shard.get("spec") or {}).get("virtualWorkspaceURL") or "").rstrip("/")
+
+
+def new_shard(said: Registration) -> Object:
+    """The object of a shard that registers for the first time."""
+    return {
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "Shard",
+        "metadata": {
+            "name": said.name, "labels": said.all_labels, "annotations": said.notes,
+        },
+        "spec": said.spec,
+    }  # fmt: skip
+
+
+def registered(stored: Object, said: Registration) -> Object | None:
+    """The stored object saying what the shard says; None if it does. Raises OtherStore."""
+    check_store(stored, said.store)
+    metadata = stored["metadata"]
+    annotations = metadata.get("annotations") or {}
+    others = {key: value for key, value in annotations.items() if key not in {REGISTERED, STORE}}
+    result = {
+        **stored,
+        "metadata": {
+            **metadata, "labels": _labels(metadata.get("labels") or {}, _last(annotations), said),
+            "annotations": {**others, **said.notes},
+        },
+        "spec": {**(stored.get("spec") or {}), **said.spec},
+    }  # fmt: skip
+    return None if result == stored else result
+
+
+def check_store(stored: Object, store: str) -> None:
+    """Raises OtherStore for the Shard object of a shard that runs on another store."""
+    metadata = stored["metadata"]
+    if store and (metadata.get("annotations") or {}).get(STORE, store) != store:
+        name = metadata["name"]
+        raise OtherStore(f"shard {name} is registered from another store: delete the Shard object if that one is gone")
+
+
+def _labels(standing: Mapping[str, str], last: Mapping[str, str], said: Registration) -> dict[str, str]:
+    """Ours where nobody set another value; what we said once and say no more goes."""
+    labels = dict(standing)
+    wanted = said.all_labels
+    for key, value in last.items():
+        if key not in wanted and labels.get(key) == value:
+            del labels[key]
+    for key, value in wanted.items():
+        if key == NAME_LABEL or labels.get(key, last.get(key, value)) == last.get(key, value):
+            labels[key] = value
+    return labels
+
+
+def _last(annotations: Mapping[str, str]) -> dict[str, str]:
+    try:
+        found = json.loads(annotations.get(REGISTERED, ""))
+    except ValueError:
+        return {}
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def status_of(stored: Object, load: Load) -> Object:
+    """status of a Shard with this load and a heartbeat at load.heartbeat_s; all else stays as it is."""
+    status = stored.get("status") or {}
+    capacity = {
+        **(status.get("capacity") or {}),
+        STORAGE: str(load.capacity_bytes), USED_WORKSPACES: str(load.workspaces), USED_OBJECTS: str(load.objects),
+        USED_STORAGE: str(load.storage_bytes),
+    }  # fmt: skip
+    beat = {"type": HEARTBEAT, "status": TRUE, "lastTransitionTime": format_time(int(load.heartbeat_s))}
+    conditions = ordered([*remove(status.get("conditions") or [], HEARTBEAT), beat])
+    return {**status, "capacity": capacity, "conditions": conditions}
+
+
+def load_of(shard: Object) -> Load:
+    """What a Shard object says; what it does not say, or says in no number, is 0."""
+    status = shard.get("status") or {}
+    capacity = status.get("capacity") or {}
+    beat = find(status.get("conditions") or [], HEARTBEAT)
+    at_s = parse_time(str(beat.get("lastTransitionTime", ""))) if beat is not None else None
+    return Load(
+        _number(capacity.get(USED_WORKSPACES)), _number(capacity.get(USED_OBJECTS)),
+        _number(capacity.get(USED_STORAGE)), _number(capacity.get(STORAGE)), at_s or 0.0,
+    )  # fmt: skip
+
+
+def digest(shard: Object) -> bytes:
+    """What a Shard says beside its status; equal for objects that say the same."""
+    metadata = shard["metadata"]
+    said = (
+        metadata.get("labels") or {}, metadata.get("annotations") or {}, metadata.get("deletionTimestamp", ""),
+        shard.get("spec") or {},
+    )  # fmt: skip
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+
+
+def is_news(before: Load, now: Load) -> bool:
+    """Whether others should hear of a load before the next heartbeat is due."""
+    old = before.workspaces, before.objects, before.storage_bytes
+    new = now.workspaces, now.objects, now.storage_bytes
+    return any(abs(after - known) > _NEWS * max(known, 1) for known, after in zip(old, new, strict=True))
+
+
+def _number(quantity: object) -> int:
+    """A whole number, never below 0."""
+    if not isinstance(quantity, str | int):
+        return 0
+    try:
+        return max(0, int(parse(quantity).to_integral_value(ROUND_DOWN)))
+    except ValueError:
+        return 0

@@ -1,0 +1,49 @@
+"""A credential of a NATS server as it lies in a file: what a process of a site is given by flag.
+
+Whoever makes a site writes one a process; `standalone` and the front proxy read theirs. JSON of `user`, `password`,
+`inbox_prefix` (what the server lets this user subscribe to) and `ca_file`, relative to the file. Invariant: such a file
+is 0600 from the moment it exists.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.server_config import write_private
+
+
+class CredentialFileRefused(Exception):
+    """A file that holds no NATS credential; names the file, quotes nothing of it."""
+
+
+class NatsCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One user. Without `ca_file` a server that speaks TLS is judged by the system's authorities."""
+
+    user: str
+    password: str
+    inbox_prefix: str = "_INBOX"
+    ca_file: str = ""
+
+
+def write_credential(path: Path, credential: NatsCredential) -> None:
+    """Write a credential file. Raises OSError."""
+    write_private(path, msgspec.json.format(msgspec.json.encode(credential), indent=2) + b"\n")
+
+
+def access_of(url: str, file: str) -> Access:
+    """Access to the server at `url`, as the user of a file; without one as the URL says.
+
+    Raises CredentialFileRefused, OSError.
+    """
+    if not file:
+        return Access([url])
+    path = Path(file)
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=NatsCredential)
+    except msgspec.DecodeError as error:
+        raise CredentialFileRefused(f"{file} holds no NATS credential: user and password as JSON") from error
+    authority = str(path.parent / found.ca_file) if found.ca_file else ""
+    return Access([url], found.user, found.password, found.inbox_prefix, authority)

@@ -1,0 +1,285 @@
+"""Follows the other shards of a site: `root`, and those that have a Shard object there.
+
+A shard, a front proxy and a cache server each run one over their store. Each followed shard has a consumer of its
+state stream, with a connection of its own; a shard that appears is followed at once, one whose Shard object is gone is
+dropped with its rows. Who has no other word for the identities of root's exports learns them from root's rows.
+Invariant: never this shard itself, and nobody whose Shard object did not come from root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+
+from atoll.machinery.kcp.ownership import ROOT_SHARD
+from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import Elsewhere, Mark, Record, Scope
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.permissions import follower_of
+from atoll.machinery.stream.state_consumer import StateConsumer
+from atoll.machinery.stream.subjects import STATE, check_shard, everything
+from atoll.replication.announcing import Listener
+from atoll.replication.application import Origin, Replicas
+from atoll.replication.metrics import ReplicationMetrics
+from atoll.replication.projection import UNSETTLED, Positions, Projection
+from atoll.replication.rows import Types, learned, readable
+
+log = structlog.get_logger()
+
+#: Names of those that were followed last, so that one dropped meanwhile is found after a restart.
+FOLLOWED = "replication.followed"
+#: A site has no more shards than this.
+MAX_SHARDS = 1000
+#: Rows written at once: requests wait meanwhile.
+_BATCH = 200
+_PAUSE_S, _PAUSE_MAX_S = 0.1, 30.0
+
+
+def everything_there(_: ResourceType) -> bool:
+    """Keep what there is."""
+    return True
+
+
+class FollowerOptions(msgspec.Struct, frozen=True):
+    """`own` is this shard's name, "" for a process that is none; `region` where it is. `types` None: learned from root.
+    `wanted` says which types are kept; what ownership rests on always is."""
+
+    access: Access
+    own: str = ""
+    region: str = ""
+    types: Types | None = None
+    wanted: Callable[[ResourceType], bool] = everything_there
+
+
+class _Labels(msgspec.Struct, frozen=True):
+    region: str = ""
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    labels: _Labels | None = None
+
+
+class _Shard(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_shards = msgspec.json.Decoder(_Shard)
+
+
+class Follower:
+    """`run` it as a task; cancel the task to stop. One for each store."""
+
+    def __init__(self, store: Positions, options: FollowerOptions, registry: CollectorRegistry) -> None:
+        self._store, self._options = store, options
+        self._metrics = ReplicationMetrics(registry)
+        self.projection = Projection(store, options.own, self._metrics)
+        self.projection.types = options.types
+        # Where nobody has a name, two readers must not take each other's consumer.
+        self._consumer = follower_of(options.access.user or f"{options.own}-{secrets.token_hex(4)}")
+        #: What runs for each shard, and the region that it was started with.
+        self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        self.consumers: dict[str, StateConsumer] = {}
+
+    def tell(self, listener: Listener) -> None:
+        """Have somebody told of arrivals. Before `run`."""
+        self.projection.tell(listener)
+
+    def behind_s(self) -> float:
+        """Since when, at most, what is held of any shard may not be current; 0 where everything is."""
+        return max((consumer.behind_s for consumer in self.consumers.values()), default=0.0)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        failures = 0
+        try:
+            while True:
+                try:
+                    await self._keep_following()
+                except Exception as error:
+                    failures += 1
+                    self._metrics.failed("")
+                    log.exception("following other shards failed", error=repr(error), failures=failures)
+                await asyncio.sleep(_pause_s(failures))
+        finally:
+            await self._end(list(self._running))
+
+    async def _keep_following(self) -> None:
+        await self._begin()
+        while True:
+            seen = self._seen()
+            await self._take_types()
+            await self._adjust()
+            await self._changed(seen)
+
+    async def _begin(self) -> None:
+        await self.projection.name_root()
+        self.projection.types = self._types()
+        self.projection.origins = [name for name in self._followed() if name != self._options.own]
+        if self._store.get_mark(UNSETTLED):
+            await self.projection.settle()
+
+    # --- whom to follow ---
+
+    def _types(self) -> Types | None:
+        if self._options.types is not None:
+            return self._options.types
+        with self._store.snapshot() as snapshot:
+            return learned(snapshot.there)
+
+    async def _take_types(self) -> None:
+        """Root's exports may tell other identities than before: then everything is to be looked at again."""
+        types = self._types()
+        if types != self.projection.types:
+            self.projection.types = types
+            await self.projection.settle()
+
+    def _seen(self) -> tuple[int, int, int]:
+        """What to wait behind: the apply count, and that of what says whom to follow."""
+        with self._store.snapshot() as snapshot:
+            return snapshot.there.count, *self._stamps(snapshot.there)
+
+    def _stamps(self, there: Elsewhere) -> tuple[int, int]:
+        types = self.projection.types
+        return there.last(API_EXPORTS, ROOT), there.last(types.shards, ROOT) if types is not None else 0
+
+    async def _changed(self, seen: tuple[int, int, int]) -> None:
+        """Return when there may be other shards to follow than there were."""
+        if self._options.own == ROOT_SHARD:
+            await self._own_changed()
+            return
+        count, *stamps = seen
+        while True:
+            count = await self._store.replicated(count)
+            with self._store.snapshot() as snapshot:
+                if list(self._stamps(snapshot.there)) != stamps:
+                    return
+
+    async def _own_changed(self) -> None:
+        """On root's own shard the Shards are its own objects."""
+        assert self.projection.types is not None, "root knows its own exports"
+        scope = Scope(self.projection.types.shards, ROOT)
+        with self._store.snapshot() as snapshot:
+            revision = snapshot.revision
+        cursor = self._store.cursor(scope, revision)
+        try:
+            if self._members() == {name: region for name, (region, _) in self._running.items()}:
+                await cursor.wait()
+        finally:
+            cursor.close()
+
+    def _members(self) -> dict[str, str]:
+        """The shards to follow, with their regions."""
+        found = {} if self._options.own == ROOT_SHARD else {ROOT_SHARD: ""}
+        for record in self._shard_objects():
+            name = record.key.name
+            if name != self._options.own and _is_name(name):
+                found[name] = _region(record)
+        return dict(list(found.items())[:MAX_SHARDS])
+
+    def _shard_objects(self) -> list[Record]:
+        types = self.projection.types
+        if types is None:
+            return []
+        scope = Scope(types.shards, ROOT)
+        with self._store.snapshot() as snapshot:
+            here = self._options.own == ROOT_SHARD
+            return readable(snapshot.scan if here else snapshot.there.scan, scope, None, MAX_SHARDS)
+
+    # --- following them ---
+
+    async def _adjust(self) -> None:
+        """Start and stop what has to be. A shard whose region is another now is read anew: what it may send differs."""
+        members = self._members()
+        for name, (region, _) in tuple(self._running.items()):
+            if members.get(name) != region:
+                await self._end([name])
+                if name in members:
+                    await Replicas(self.projection, self._origin(name, "")).forget()
+        if self.projection.types is not None and self._store.get_mark(UNSETTLED):
+            # Whoever was ended just now was in the middle of it.
+            await self.projection.settle()
+        if self.projection.types is not None:
+            for name in self._followed():
+                if name not in members and name != self._options.own:
+                    log.info("shard is followed no more", shard=name)
+                    await Replicas(self.projection, self._origin(name, "")).drop()
+        self.projection.origins = sorted(members)
+        await self._remember(sorted(members))
+        for name, region in members.items():
+            if name not in self._running:
+                self._start(name, region)
+
+    def _start(self, name: str, region: str) -> None:
+        log.info("shard is followed", shard=name, region=region)
+        self._running[name] = region, asyncio.create_task(self._follow(self._origin(name, region)))
+
+    async def _end(self, names: list[str]) -> None:
+        tasks = [self._running.pop(name)[1] for name in names]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for name in names:
+            if self.consumers.pop(name, None) is not None:
+                self._metrics.forget(name)
+
+    async def _follow(self, origin: Origin) -> None:
+        """Consume one shard's state for good. What goes wrong with one must not end the others."""
+        failures = 0
+        while True:
+            subscription = Subscription(origin.name, everything(STATE, origin.name), self._consumer, batch=_BATCH)
+            consumer = StateConsumer(self._options.access, subscription, Replicas(self.projection, origin))
+            self.consumers[origin.name] = consumer
+            self._metrics.follow(origin.name, consumer)
+            try:
+                await consumer.run()
+            except Exception as error:
+                failures += 1
+                self._metrics.failed(origin.name)
+                log.exception("following a shard failed", shard=origin.name, error=repr(error), failures=failures)
+            await asyncio.sleep(_pause_s(failures))
+
+    def _origin(self, name: str, region: str) -> Origin:
+        return Origin(name, region, self._options.region, self._is_wanted)
+
+    def _is_wanted(self, type: ResourceType) -> bool:
+        types = self.projection.types
+        if type in (LOGICAL_CLUSTERS, API_EXPORTS) or type.resource in ("workspaces", "shards"):
+            return True
+        return self._options.wanted(type) or (types is not None and type in (types.workspaces, types.shards))
+
+    def _followed(self) -> list[str]:
+        data = self._store.get_mark(FOLLOWED)
+        return msgspec.json.decode(data, type=list[str]) if data else []
+
+    async def _remember(self, names: list[str]) -> None:
+        if names != self._followed():
+            await self.projection.write([Mark(FOLLOWED, msgspec.json.encode(names))])
+
+
+def _pause_s(failures: int) -> float:
+    longest: float = min(_PAUSE_MAX_S, _PAUSE_S * 2 ** min(failures, 10))
+    return longest * random.uniform(0.5, 1.0)
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_shard(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _region(record: Record) -> str:
+    try:
+        labels = _shards.decode(record.value).metadata.labels
+    except msgspec.DecodeError:
+        return ""
+    return labels.region if labels is not None else ""

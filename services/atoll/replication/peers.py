@@ -1,0 +1,99 @@
+"""Clients of other shards: where they are by their Shard objects, who we are by the operator's kubeconfigs.
+
+Controllers and handlers that have something done elsewhere (a LogicalCluster made, an owner told) ask `client` for each
+call and drop what they got. The address is that of the Shard object at this moment, so that a shard that moved is found
+by the next call. Invariants: a kubeconfig's own server is never asked, only its credentials go out, and only by TLS to
+a peer whose certificate names the host of its baseURL; every call ends within `TIMEOUT_S`; connections are kept and
+bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.target import Target
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.wire.client import HttpClient, Origin
+from atoll.machinery.wire.incoming import ClientError, ClientLimits
+
+#: kcp's two identities between shards: the first makes logical clusters, the second does all that comes later.
+LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN = "logical-cluster-admin", "external-logical-cluster-admin"
+#: What one call may take, waiting for a free connection included.
+TIMEOUT_S = 5.0
+#: Pools kept: one a shard and identity. One that falls out closes its connections as they fall idle.
+MAX_PEERS = 512
+_LIMITS = ClientLimits(connections=16, streams=64, connect_timeout_s=TIMEOUT_S, request_timeout_s=TIMEOUT_S)
+
+#: The Shard object of a name, as this process knows it now; None if it knows none.
+FindShard = Callable[[str], Object | None]
+
+
+class NoPeer(Exception):
+    """A shard that cannot be called from here: it is not known yet, or nothing was given to call it with."""
+
+
+#: All that a call may raise: the shard refused, could not be reached or did not answer in time, or is not known.
+FAILED = (ApiError, ClientError, TimeoutError, NoPeer)
+
+
+class _Peer(msgspec.Struct, frozen=True):
+    base_url: str
+    http: HttpClient
+
+
+class Peers:
+    """Clients by shard and identity. `credentials` are targets of kubeconfigs, of which only host and path are not
+    used; `find` gives Shard objects. Lives on the running loop."""
+
+    def __init__(self, find: FindShard, credentials: Mapping[str, Target], manager: str = "atoll") -> None:
+        self._find, self._credentials, self._manager = find, dict(credentials), manager
+        self._kept: LruCache[tuple[str, str], _Peer] = LruCache(MAX_PEERS)
+
+    def client(self, shard: str, identity: str = LOGICAL_CLUSTER_ADMIN) -> Client:
+        """A client of a shard, looking at no cluster: `.cluster(name)` does. It need not be closed.
+
+        It asks once: a server that says when to come back is told to the caller (ApiError), whose queue waits. Its
+        verbs raise what `FAILED` lists. Raises NoPeer.
+        """
+        given = self._credentials.get(identity)
+        if given is None:
+            raise NoPeer(f"no credentials were given to call other shards as {identity}")
+        target = self._target(shard, given)
+        return Client(target, http=self._http(shard, identity, target), manager=self._manager, retries=0)
+
+    def _target(self, shard: str, given: Target) -> Target:
+        found = self._find(shard)
+        if found is None:
+            raise NoPeer(f"shard {shard} is not known here")
+        url = str((found.get("spec") or {}).get("baseURL", ""))
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port or 443
+        except ValueError:
+            host, port = "", 0
+        # Without TLS neither side would know the other.
+        if not host or parts.scheme != "https" or given.tls is None:
+            raise NoPeer(f"shard {shard} cannot be called: {url!r} is no https URL")
+        return msgspec.structs.replace(given, host=host, port=port, path=parts.path.rstrip("/"), server_name="")
+
+    def _http(self, shard: str, identity: str, target: Target) -> HttpClient:
+        """The connections to a shard; others where its address is another now."""
+        known = self._kept.get((shard, identity))
+        if known is not None and known.base_url == target.base_url:
+            return known.http
+        http = HttpClient(Origin(target.host, target.port, target.tls), _LIMITS)
+        self._kept.put((shard, identity), _Peer(target.base_url, http))
+        return http
+
+    async def close(self) -> None:
+        """Close all connections; calls under way fail."""
+        peers = self._kept.values()
+        await asyncio.gather(*(peer.http.close() for peer in peers))
+        self._kept.clear()

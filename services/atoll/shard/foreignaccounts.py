@@ -1,0 +1,51 @@
+"""How another shard is asked whether a service account still stands, and the Secret that its token is bound to.
+
+`app` gives it to authentication where this shard can call others. Two GETs as `external-logical-cluster-admin`, whom
+kcp's bootstrap lets read both for this very purpose. Invariant: anything but the objects themselves is no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from atoll.machinery.apiserver.authentication.claims import Subject
+from atoll.machinery.apiserver.authentication.foreign_accounts import CannotAsk, ForeignAccounts
+from atoll.machinery.apiserver.authentication.service_accounts import account_stands, secret_stands
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import NotFound
+from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, FAILED, Peers
+
+_ACCOUNTS, _SECRETS = Resource("", "v1", "serviceaccounts"), Resource("", "v1", "secrets")
+
+
+def foreign_accounts(peers: Callable[[], Peers | None]) -> ForeignAccounts:
+    """Accounts of other shards; `peers` gives who calls them, None where nobody may."""
+
+    async def ask(shard: str, subject: Subject, token: str) -> bool:
+        calls = peers()
+        if calls is None:
+            raise CannotAsk("this shard calls no others")
+        try:
+            return await _stands(calls.client(shard, EXTERNAL_LOGICAL_CLUSTER_ADMIN), subject, token)
+        except FAILED as error:
+            raise CannotAsk(str(error)) from error
+
+    return ForeignAccounts(ask)
+
+
+async def _stands(client: Client, subject: Subject, token: str) -> bool:
+    there = client.cluster(subject.cluster)
+    if not account_stands(await _get(there, _ACCOUNTS, subject.name, subject.namespace), subject):
+        return False
+    if subject.secret is None:
+        return True
+    return secret_stands(await _get(there, _SECRETS, subject.secret.name, subject.namespace), subject, token)
+
+
+async def _get(there: Client, resource: Resource, name: str, namespace: str) -> Object | None:
+    try:
+        return await there.get(resource, name, namespace)
+    except NotFound:
+        return None

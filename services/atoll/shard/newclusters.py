@@ -1,0 +1,88 @@
+"""Logical clusters that other shards order: a POST of a LogicalCluster, answered with the whole cluster made.
+
+`resources` calls it for creates of LogicalClusters by system:kcp:logical-cluster-admin that name an owner. One submit
+brings the cluster to the furthest state that its type allows, with bindings, namespaces and its administrator, and the
+answer is the LogicalCluster as it stands then. Any other create of a LogicalCluster goes the ordinary way, and
+admission judges it. Invariant: a cluster comes from one order; whoever sends it again hears that it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from atoll.controllers.facts import Facts
+from atoll.controllers.tenancy.building import Building, export_for
+from atoll.machinery.apiserver import errors
+from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.groups import LOGICAL_CLUSTER_ADMIN
+from atoll.machinery.apiserver.call import Call, Reply
+from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback
+from atoll.machinery.apiserver.options import write_options
+from atoll.machinery.apiserver.rest import present
+from atoll.machinery.apiserver.rest.body import decode_body
+from atoll.machinery.kcp import commission, shapes, workspace
+from atoll.machinery.meta import times
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import AlreadyExists, Details, ServerTimeout, invalid
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.storage.contract import Record, Snapshot
+
+#: How often a cluster is planned where others write first.
+ATTEMPTS = 4
+
+
+class NewClusters:
+    """Answers orders. `shard` is this one."""
+
+    def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
+        self._loopback, self._facts, self._shard = loopback, facts, shard
+        self._building = Building(loopback, facts)
+
+    def create(self, call: Call, snapshot: Snapshot) -> Awaitable[Reply] | None:
+        """Make what is ordered; None for any other create of a LogicalCluster. Raises Invalid, AlreadyExists."""
+        if LOGICAL_CLUSTER_ADMIN not in effective(call.user, call.cluster).own.groups:
+            return None
+        options = write_options(call.info.query, call.user_agent, "CreateOptions")
+        obj = decode_body(call, options.validation)
+        if options.dry_run or not commission.is_order(obj):
+            return None
+        if found := commission.problems(obj, call.cluster, self._shard.name):
+            raise invalid(call.kind.group_kind, shapes.SINGLETON, found)
+        if (route := snapshot.there.shard_of(call.cluster)) not in ("", self._shard.name):
+            raise AlreadyExists(f'logical cluster "{call.cluster}" lies on shard "{route}"')
+        return self._made(call, obj)
+
+    async def _made(self, call: Call, obj: Object) -> Reply:
+        for _ in range(ATTEMPTS):
+            if (record := self._record(call)) is not None:
+                raise errors.already_exists(call.kind, shapes.SINGLETON, decode(record.value))
+            try:
+                await self._planned(call.cluster, obj).submit()
+            except LOST:
+                # The same order came twice, or something that comes with its bindings was written meanwhile.
+                continue
+            record = self._record(call)
+            if record is None:
+                raise errors.not_found(call.kind, shapes.SINGLETON)
+            return present.single(call, record.value, 201)
+        raise ServerTimeout("others kept coming first", Details(retry_after_s=1))
+
+    def _record(self, call: Call) -> Record | None:
+        with self._loopback.store.snapshot() as snapshot:
+            return snapshot.get(ObjectKey(LOGICAL_CLUSTERS, call.cluster, "", shapes.SINGLETON))
+
+    def _planned(self, cluster: str, obj: Object) -> Batch:
+        """A batch with all of a new cluster."""
+        batch, facts = self._loopback.batch(), self._facts
+        own = obj["metadata"]["annotations"][shapes.PATH]
+        ground = commission.Ground(
+            self._shard,
+            lambda path, name: facts.workspace_type(batch, path, name),
+            lambda path, name: export_for(batch, facts, path, name, own),
+            times.now(),
+            new_uid,
+        )
+        self._building.add(batch, workspace.build(commission.plan_of(obj, cluster, ground)))
+        return batch

@@ -1,0 +1,161 @@
+"""What each process of a site is told: command lines, and the mapping file of the proxy.
+
+`run` starts what these functions give, so do tests. Settings of `atoll start` that are not the site's to decide go on
+to every shard. Pure but for the mapping file; no secret stands in an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+import yaml
+
+from atoll.machinery.meta.names import ROOT
+from atoll.machinery.process.pki import write_private
+from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
+from atoll.shard.config import ShardConfig
+from atoll.standalone.site.credentials import (
+    ACCOUNT_KEY,
+    CLIENT_CA,
+    PROXY_CA,
+    PROXY_USER,
+    ROOT_SHARD,
+    SERVING_CA,
+)
+from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Site
+
+#: Settings that a site makes for its processes; `atoll start --shards` refuses them.
+DECIDED = (
+    "shard_name", "nats_url", "nats_credentials_file", "client_ca_file", "requestheader_client_ca_file",
+    "requestheader_allowed_names", "root_ca_file", "tls_cert_file", "tls_private_key_file", "shard_base_url",
+    "shard_virtual_workspace_url", "shard_labels", "root_shard_kubeconfig_file", "logical_cluster_admin_kubeconfig",
+    "external_logical_cluster_admin_kubeconfig", "service_account_signing_key_file", "skip_admin_user",
+    "shard_client_cert_file", "shard_client_key_file", "shard_virtual_workspace_ca_file",
+)  # fmt: skip
+#: Those that the proxy has as well.
+_FOR_PROXY = (
+    "bind_address", "token_auth_file", "authentication_config", "feature_gates", "service_account_issuer",
+    "api_audiences", "egress_allow_cidr", "allow_any_filesystem", "log_level",
+)  # fmt: skip
+#: Those that each process has of its own.
+_OWN = ("root_directory", "secure_port", "shard_external_url", *DECIDED)
+
+
+class StartConfig(ShardConfig, frozen=True, kw_only=True):
+    """What `atoll start` can be told: everything of a shard, and how many there are to be."""
+
+    shards: int = 0
+
+    __descriptions__: ClassVar[dict[str, str]] = {
+        **ShardConfig.__descriptions__,
+        "shards": "run a whole site with so many shards and a front proxy on this machine; 0: one shard alone",
+    }
+
+    @property
+    def shard(self) -> ShardConfig:
+        """The settings of the one shard, or of any of a site's."""
+        return ShardConfig(**{name: getattr(self, name) for name in ShardConfig.__struct_fields__})
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One process: `arguments` follow `atoll`; `url` is where it serves."""
+
+    name: str
+    arguments: tuple[str, ...]
+    url: str
+
+
+def urls_of(site: Site, config: ShardConfig) -> dict[str, str]:
+    """Base URLs of shards and proxy by name."""
+    return {name: f"https://{config.host}:{port}" for name, port in site.ports.items() if name != NATS}
+
+
+def members(layout: Layout, site: Site, config: ShardConfig) -> list[Member]:
+    """The processes of a site: the root shard, the other shards, the proxy."""
+    urls = urls_of(site, config)
+    shards = [
+        Member(name, ("shard", *_flags(_shard(layout, site, config, name))), urls[name]) for name in site.shards
+    ]
+    proxy = Member(PROXY, ("front-proxy", *_flags(_proxy(layout, site, config))), urls[PROXY])
+    return [*shards, proxy]
+
+
+def write_mapping(layout: Layout, urls: Mapping[str, str]) -> None:
+    """The proxy's mapping file, as kcp's: workspaces on their shards, all else at the root shard. Raises OSError."""
+    common = {
+        "backend_server_ca": str(layout.certificate(SERVING_CA)),
+        "proxy_client_cert": str(layout.certificate(f"proxy-{PROXY}")),
+        "proxy_client_key": str(layout.key(f"proxy-{PROXY}")),
+    }
+    places = {"/services/": urls[ROOT], "/clusters/": urls[ROOT], "/": urls[ROOT]}
+    document = [{"path": path, "backend": backend, **common} for path, backend in places.items()]
+    write_private(layout.mapping, yaml.safe_dump(document, sort_keys=False).encode())
+
+
+def _shard(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[str, object]:
+    urls = urls_of(site, config)
+    joining = {} if name == ROOT else {"root_shard_kubeconfig_file": layout.kubeconfig(f"{ROOT_SHARD}-{name}")}
+    return {
+        **_passed_on(config),
+        **_common(layout, site, config, name),
+        **joining,
+        "root_directory": layout.shard(name),
+        "audit_log_path": _audit_log(config.audit_log_path, name),
+        "shard_name": name,
+        "shard_external_url": config.shard_external_url or urls[PROXY],
+        "requestheader_client_ca_file": layout.certificate(PROXY_CA),
+        "service_account_signing_key_file": layout.key(ACCOUNT_KEY),
+        "logical_cluster_admin_kubeconfig": layout.kubeconfig(LOGICAL_CLUSTER_ADMIN),
+        "external_logical_cluster_admin_kubeconfig": layout.kubeconfig(EXTERNAL_LOGICAL_CLUSTER_ADMIN),
+        "shard_client_cert_file": layout.certificate(f"proxy-{name}"),
+        "shard_client_key_file": layout.key(f"proxy-{name}"),
+        "shard_virtual_workspace_ca_file": layout.certificate(SERVING_CA),
+        "nats_credentials_file": layout.credential(f"shard-{name}"),
+        "skip_admin_user": "true",
+    }
+
+
+def _audit_log(path: str, name: str) -> str:
+    """A file a shard: what several write at once nobody can read."""
+    return str(Path(path).with_stem(f"{Path(path).stem}-{name}")) if path not in {"", "-"} else path
+
+
+def _proxy(layout: Layout, site: Site, config: ShardConfig) -> dict[str, object]:
+    return {
+        **{name: value for name, value in _passed_on(config).items() if name in _FOR_PROXY},
+        **_common(layout, site, config, PROXY),
+        "root_directory": layout.proxy,
+        "mapping_file": layout.mapping,
+        "proxy_client_cert_file": layout.certificate(f"proxy-{PROXY}"),
+        "proxy_client_key_file": layout.key(f"proxy-{PROXY}"),
+        "service_account_key_file": (str(layout.account_key),),
+        "nats_credentials_file": layout.credential(PROXY_USER),
+    }
+
+
+def _common(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[str, object]:
+    return {
+        "secure_port": site.ports[name],
+        "tls_cert_file": layout.certificate(f"serving-{name}"),
+        "tls_private_key_file": layout.key(f"serving-{name}"),
+        "root_ca_file": layout.certificate(SERVING_CA),
+        "client_ca_file": layout.certificate(CLIENT_CA),
+        "nats_url": f"nats://{NATS_HOST}:{site.ports[NATS]}",
+    }
+
+
+def _passed_on(config: ShardConfig) -> dict[str, object]:
+    """What was said to the site and is everybody's; defaults need not be said."""
+    defaults = ShardConfig()
+    values = {name: getattr(config, name) for name in ShardConfig.__struct_fields__ if name not in _OWN}
+    return {name: value for name, value in values.items() if value != getattr(defaults, name)}
+
+
+def _flags(values: Mapping[str, object]) -> Iterator[str]:
+    for name, value in values.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            text = str(each).lower() if isinstance(each, bool) else str(each)
+            yield f"--{name.replace('_', '-')}={text}"

@@ -1,0 +1,212 @@
+"""Parts of a site that die, freeze or lose what they had: what was lost fails clearly, all else goes on, and in the
+end every shard holds what all others have. The tests share one site; each leaves it whole."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.machinery.stream.credentials import access_of
+from atoll.standalone.site.credentials import CACHE_USER
+from harness.api import MERGE, Api, configmap
+from harness.cacheprocess import CacheProcess
+from harness.cachestore import BASE
+from harness.exports import BINDINGS, make_export
+from harness.site import Site
+from harness.siterows import converged, held
+from harness.siteuse import (
+    CIRCLES,
+    MAPS,
+    Tree,
+    bound,
+    down,
+    frozen,
+    grown,
+    made,
+    refused,
+    restarted,
+    served,
+    works_alone,
+)
+from harness.siteworkspaces import WORKSPACES, gone, on, ready, workspace
+
+#: A start is seconds on a loaded machine, and some tests have several.
+pytestmark = pytest.mark.timeout(600)
+CACHED_AT = f"{BASE}/shards/*/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with Site(tmp_path_factory.mktemp("faults"), shards=3) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tree(site: Site) -> Tree:
+    return grown(site)
+
+
+@pytest.fixture
+def admin(site: Site) -> Iterator[Api]:
+    """kcp-admin in `root`, straight at the root shard."""
+    api = site.root.api("root")
+    yield api
+    api.close()
+
+
+# --- shards and proxies
+
+
+def test_all_goes_on_without_the_root_shard(site: Site, tree: Tree) -> None:
+    """Also for who starts while it is away: identities, types, rights and paths are on every shard's own disk."""
+    provider = site.shards["shard-1"].api(tree.clusters[tree.org])
+    make_export(provider, "shapes", CIRCLES)
+    provider.close()
+    consumer = site.shards["shard-2"].api(tree.clusters[tree.other])
+    bound(consumer, tree.clusters[tree.org], "before")
+    with down(site.root):
+        restarted(site.shards["shard-1"], site.proxy)
+        refused(site, "root")
+        served(site, tree.org, tree.team, tree.other)
+        works_alone(site, "shard-1", tree.clusters[tree.org], "rootless-1")
+        works_alone(site, "shard-2", tree.clusters[tree.other], "rootless-2")
+        consumer.delete(f"{BINDINGS}/before")
+        bound(consumer, tree.clusters[tree.org], "rootless")
+        nobody = site.shards["shard-2"].api(tree.clusters[tree.other], "mallory")
+        with contextlib.closing(nobody):
+            assert nobody.send("GET", MAPS).code == 403
+        served(site, f"{tree.org}:rootless-1")
+    consumer.close()
+    served(site, "root", tree.org, f"{tree.other}:rootless-2")
+    converged(site)
+
+
+def test_only_the_workspaces_of_a_dead_shard_fail_and_deeper_paths_lead_past_it(
+    site: Site, tree: Tree, admin: Api
+) -> None:
+    with down(site.shards["shard-1"]):
+        refused(site, tree.org)
+        served(site, "root", tree.team, tree.other)
+        restarted(site.proxy)
+        refused(site, tree.org)
+        served(site, "root", tree.team, tree.other)
+        works_alone(site, "shard-2", tree.clusters[tree.team], "orphan")
+        ready(admin, workspace(admin, selector=on("shard-2")))
+    served(site, tree.org, f"{tree.team}:orphan")
+    converged(site)
+
+
+def test_a_frozen_shard_holds_up_nobody_else(site: Site, tree: Tree, admin: Api) -> None:
+    with frozen(site.shards["shard-1"]), contextlib.closing(hanging(site, tree.org)):
+        served(site, "root", tree.team, tree.other)
+        works_alone(site, "shard-2", tree.clusters[tree.team], "patient")
+        ready(admin, workspace(admin, selector=on("root")))
+    served(site, tree.org)
+    converged(site)
+
+
+def hanging(site: Site, path: str) -> http.client.HTTPSConnection:
+    """A request to a workspace whose shard says nothing: under way, not answered, not refused."""
+    api = site.proxy.api(path)
+    connection = api.open()
+    connection.request("GET", api.prefix + MAPS, headers=api.headers())
+    return connection
+
+
+def test_a_watch_ends_with_its_proxy_and_goes_on_through_the_next_without_loss(site: Site, tree: Tree) -> None:
+    direct = site.shards["shard-2"].api(tree.clusters[tree.team])
+    client = site.proxy.api(tree.team)
+    began = client.get(MAPS).json["metadata"]["resourceVersion"]
+    connection = client.open()
+    connection.request("GET", f"{client.prefix}{MAPS}?watch=1&resourceVersion={began}", headers=client.headers())
+    response = connection.getresponse()
+    direct.post(MAPS, configmap("seen"))
+    assert b'"seen"' in response.readline()
+    seen = direct.get(f"{MAPS}/seen").json["metadata"]["resourceVersion"]
+    with down(site.proxy):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert response.readline() == b"", "the client hears that its watch is over"
+        connection.close()
+        for name in ("missed-1", "missed-2"):
+            direct.post(MAPS, configmap(name))
+        direct.delete(f"{MAPS}/missed-1")
+    served(site, tree.team)
+    with site.proxy.api(tree.team).watch(f"{MAPS}?watch=1&resourceVersion={seen}") as events:
+        told: list[Any] = [(event.type, event.name) for event in events.take(3)]
+    assert told == [("ADDED", "missed-1"), ("ADDED", "missed-2"), ("DELETED", "missed-1")]
+    direct.close()
+    client.close()
+
+
+# --- NATS
+
+
+def lives_on(site: Site, admin: Api, called: str) -> None:
+    """What shards do while they hear nothing of each other: everything that asks nobody, or asks directly."""
+    for shard in site.shards:
+        name = workspace(admin, name=f"{called}-{shard}", selector=on(shard))
+        works_alone(site, shard, ready(admin, name)["spec"]["cluster"], called)
+    admin.patch(f"{WORKSPACES}/{called}-root", {"metadata": {"labels": {"note": called}}}, MERGE)
+    admin.delete(f"{WORKSPACES}/{called}-shard-1")
+
+
+def caught_up(site: Site, admin: Api, called: str) -> None:
+    """All shards hold what all others have, and the proxy leads everywhere."""
+    gone(admin, f"{called}-shard-1")
+    converged(site)
+    for shard in ("root", "shard-2"):
+        served(site, f"root:{called}-{shard}", f"root:{called}-{shard}:{called}")
+
+
+def test_shards_and_proxies_start_without_nats_and_serve_what_they_know(site: Site, tree: Tree, admin: Api) -> None:
+    converged(site)
+    with down(site.nats):
+        restarted(site.shards["shard-1"], site.proxy)
+        served(site, "root", tree.org, tree.team)
+        works_alone(site, "shard-1", tree.clusters[tree.org], "streamless")
+        lives_on(site, admin, "down")
+    caught_up(site, admin, "down")
+
+
+def test_a_partition_from_nats_stops_nobody(site: Site, admin: Api) -> None:
+    converged(site)
+    with frozen(site.nats):
+        lives_on(site, admin, "partition")
+    caught_up(site, admin, "partition")
+
+
+def test_streams_that_are_lost_are_filled_again_and_take_nothing_away(site: Site, tree: Tree, admin: Api) -> None:
+    def known() -> set[object]:
+        pairs = [(process, origin) for process in site.shards for origin in site.shards]
+        return {(*pair, key) for pair in pairs for key in held(site, *pair)}
+
+    converged(site)
+    with down(site.nats):
+        before = known()
+        site.nats.delete_store()
+        lives_on(site, admin, "wiped")
+        assert known() == before, "nothing is forgotten because nobody tells it any more"
+    caught_up(site, admin, "wiped")
+
+
+# --- cache server
+
+
+async def test_shards_do_without_a_cache_server_and_it_takes_up_what_it_missed(
+    site: Site, tree: Tree, admin: Api, tmp_path: Path
+) -> None:
+    access = access_of(site.nats.url, str(site.layout.credential(CACHE_USER)))
+    with CacheProcess(tmp_path / "cache", access) as cache:
+        await cache.ready()
+        await cache.until(CACHED_AT, lambda answer: tree.org.encode().rpartition(b":")[2] in answer.body)
+        cache.kill()
+        made(site, "root", "shard-2", "uncached")
+        works_alone(site, "shard-1", tree.clusters[tree.org], "uncached")
+        converged(site)
+        cache.start()
+        await cache.until(CACHED_AT, lambda answer: b'"uncached"' in answer.body)

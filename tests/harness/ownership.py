@@ -1,0 +1,209 @@
+"""A site on paper: shards that make, move and delete clusters and write down what each of them publishes, and a
+follower that keeps rows and routes as the store would. For the property tests of who owns what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from atoll.machinery.kcp import shapes
+from atoll.machinery.kcp.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of
+from atoll.machinery.kcp.reckoning import Reckoning
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT
+
+CLUSTER, WORKSPACE = "cluster", "workspace"
+LIAR = "liar"
+
+
+class Place(NamedTuple):
+    """Where an object lies; `name` is empty for LogicalClusters."""
+
+    kind: str
+    cluster: str
+    name: str = ""
+
+
+class Said(NamedTuple):
+    """One message of a shard; no value: it is gone."""
+
+    place: Place
+    revision: int
+    value: bytes | None
+
+
+class Cluster:
+    """A cluster as it truly is."""
+
+    def __init__(self, name: str, shard: str, parent: str = "", workspace: str = "", user: str = "") -> None:
+        self.name, self.shard, self.born_on = name, shard, shard
+        self.parent, self.workspace, self.user = parent, workspace, user
+        self.moves = 0
+
+
+class Site:
+    """What is true, what was once, and what each shard said, in order."""
+
+    def __init__(self, shards: Sequence[str]) -> None:
+        self.said: dict[str, list[Said]] = {shard: [] for shard in shards}
+        self.clusters: dict[str, Cluster] = {ROOT: Cluster(ROOT, "root")}
+        self.owners: dict[str, set[str]] = {}
+        self._revision = self._names = 0
+
+    def say(self, shard: str, place: Place, value: dict[str, Any] | None) -> None:
+        self._revision += 1
+        data = json.dumps(value).encode() if value is not None else None
+        self.said[shard].append(Said(place, self._revision, data))
+
+    def create(self, parent: Cluster, shard: str) -> None:
+        self._names += 1
+        name = f"w{self._names}"
+        uid = f"uid-{name}"
+        made = Cluster(hashes.cluster_name_of(parent.name, uid, shard), shard, parent.name, name)
+        self._add(made)
+        self.say(shard, Place(CLUSTER, made.name), self.logical(made))
+        self.say(parent.shard, Place(WORKSPACE, parent.name, name), self.claim(made))
+
+    def home(self, shard: str) -> None:
+        self._names += 1
+        user = f"user-{self._names}"
+        made = Cluster(hashes.home_cluster_name(user), shard, user=user)
+        self._add(made)
+        self.say(shard, Place(CLUSTER, made.name), self.logical(made))
+
+    def move(self, cluster: Cluster, to: str) -> None:
+        """Target, marker, Workspace; then what the source had of it goes, but for the marker."""
+        source = cluster.shard
+        if source == to or cluster.name == ROOT:
+            return
+        cluster.moves += 1
+        cluster.shard = to
+        self.owners[cluster.name].add(to)
+        inside = [each for each in self.clusters.values() if each.parent == cluster.name]
+        self.say(to, Place(CLUSTER, cluster.name), self.logical(cluster))
+        for each in inside:
+            self.say(to, Place(WORKSPACE, cluster.name, each.workspace), self.claim(each))
+        moved = {MOVED_TO: to, MOVED_GENERATION: str(cluster.moves)}
+        self.say(source, Place(CLUSTER, cluster.name), self.logical(cluster, moved))
+        if cluster.parent:
+            where = Place(WORKSPACE, cluster.parent, cluster.workspace)
+            self.say(self.clusters[cluster.parent].shard, where, self.claim(cluster))
+        for each in inside:
+            self.say(source, Place(WORKSPACE, cluster.name, each.workspace), None)
+
+    def delete(self, cluster: Cluster) -> None:
+        if cluster.name == ROOT or any(each.parent == cluster.name for each in self.clusters.values()):
+            return
+        del self.clusters[cluster.name]
+        self.say(cluster.shard, Place(CLUSTER, cluster.name), None)
+        if cluster.parent:
+            where = Place(WORKSPACE, cluster.parent, cluster.workspace)
+            self.say(self.clusters[cluster.parent].shard, where, None)
+
+    def lie(self, about: str, how: int) -> None:
+        """The liar claims a cluster that it never had, in one of the ways there are."""
+        if LIAR in self.owners.get(about, ()):
+            return
+        self._names += 1
+        uid = {"metadata": {"uid": f"uid-w{self._names}", "annotations": {shapes.SHARD: LIAR}}}
+        match how:
+            case 0:
+                self.say(LIAR, Place(CLUSTER, about), {"spec": {}})
+            case 1:
+                self.say(LIAR, Place(CLUSTER, about), {"spec": {"createdBy": {"username": f"u{self._names}"}}})
+            case 2:
+                moved = {MOVED_TO: LIAR, MOVED_GENERATION: "99"}
+                self.say(LIAR, Place(CLUSTER, about), {"metadata": {"annotations": moved}, "spec": {}})
+            case 3:
+                spec = {"owner": {"cluster": ROOT, "name": "lie"}}
+                self.say(LIAR, Place(CLUSTER, about), {"spec": spec})
+                self.say(LIAR, Place(WORKSPACE, ROOT, "lie"), {**uid, "spec": {"cluster": about}})
+            case _:
+                for own in [each.name for each in self.clusters.values() if each.shard == LIAR]:
+                    where = Place(WORKSPACE, own, f"lie-{self._names}")
+                    self.say(LIAR, where, {**uid, "spec": {"cluster": about}})
+                    self.say(LIAR, Place(CLUSTER, about), {"spec": {"owner": {"cluster": own, "name": where.name}}})
+
+    def logical(self, cluster: Cluster, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+        spec: dict[str, Any] = {"createdBy": {"username": cluster.user}}
+        if cluster.parent:
+            spec["owner"] = {"cluster": cluster.parent, "name": cluster.workspace}
+        return {"metadata": {"annotations": annotations or {}}, "spec": spec}
+
+    def claim(self, cluster: Cluster) -> dict[str, Any]:
+        annotations = {shapes.SHARD: cluster.shard}
+        if cluster.shard != cluster.born_on or cluster.moves:
+            annotations[BORN_ON] = cluster.born_on
+        uid = f"uid-{cluster.workspace}"
+        return {"metadata": {"uid": uid, "annotations": annotations}, "spec": {"cluster": cluster.name}}
+
+    def _add(self, cluster: Cluster) -> None:
+        self.clusters[cluster.name] = cluster
+        self.owners[cluster.name] = {cluster.shard}
+
+    def last_said(self) -> dict[str, list[Said]]:
+        """What the streams hold: of each object the last message, in order."""
+        found = {}
+        for shard, messages in self.said.items():
+            last = {message.place: message for message in messages}
+            found[shard] = [message for message in messages if last[message.place] is message]
+        return found
+
+
+class Follower:
+    """`kcp.ownership.Rows` in memory, and the routes that were decided."""
+
+    def __init__(self, shards: Sequence[str], own: str = "") -> None:
+        self.own, self._shards = own, [shard for shard in shards if shard != own]
+        self.rows: dict[tuple[str, Place], Said] = {}
+        self.seats: dict[str, Seat] = {}
+
+    def hear(self, origin: str, message: Said, steps: int) -> Iterator[tuple[str, Seat | None]]:
+        """Take a message as the store does; gives what is decided, when it is."""
+        known = self.rows.get((origin, message.place))
+        if known is not None and message.revision <= known.revision:
+            return
+        before = known.value if known is not None else None
+        if message.value is None:
+            self.rows.pop((origin, message.place), None)
+        else:
+            self.rows[origin, message.place] = message
+        reckoning = Reckoning(self)
+        kind, cluster, name = message.place
+        if kind == WORKSPACE:
+            reckoning.workspace(origin, cluster, name, claim_of(cluster, before))
+        else:
+            reckoning.logical_cluster(origin, cluster, before)
+        while reckoning.pending:
+            decided = list(reckoning.decisions(steps))
+            for where, seat in decided:
+                if seat is None:
+                    self.seats.pop(where, None)
+                else:
+                    self.seats[where] = seat
+            yield from decided
+
+    def seat(self, cluster: str) -> Seat | None:
+        return self.seats.get(cluster)
+
+    def origins(self) -> Sequence[str]:
+        return self._shards
+
+    def logical_cluster(self, origin: str, cluster: str) -> bytes | None:
+        return self._value(origin, Place(CLUSTER, cluster))
+
+    def workspace(self, origin: str, cluster: str, name: str) -> bytes | None:
+        return self._value(origin, Place(WORKSPACE, cluster, name))
+
+    def workspaces(self, origin: str, cluster: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
+        found = sorted(
+            (place.name, said.value or b"")
+            for (shard, place), said in self.rows.items()
+            if (shard, place.kind, place.cluster) == (origin, WORKSPACE, cluster) and place.name > after
+        )
+        return found[:limit]
+
+    def _value(self, origin: str, place: Place) -> bytes | None:
+        said = self.rows.get((origin, place))
+        return said.value if said is not None else None

@@ -1,0 +1,173 @@
+"""`atoll cache-server` over real streams: what shards publish, restarts, and a region that sources from a hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from atoll.machinery.kcp.exports import root_exports
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
+from atoll.machinery.stream.permissions import shard_permissions, shard_user
+from atoll.machinery.stream.server_config import User
+from harness.cacheprocess import CacheProcess
+from harness.cachestore import ANONYMOUS, BASE, NOBODY
+from harness.followers import TYPES, Archipelago, Member
+from harness.regions import PASSWORD, hierarchy
+
+EXPORTS = "/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports"
+WORKSPACES = "/shards/*/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"
+READER = "cache-main"
+
+
+def export_key(cluster: str, name: str) -> ObjectKey:
+    return ObjectKey(API_EXPORTS, cluster, "", name)
+
+
+async def found_root(root: Member, *shards: str) -> None:
+    """What a root shard has from its bootstrap, as far as others rely on it."""
+    identities = {"tenancy.kcp.io": TYPES.workspaces.identity, "shards.core.kcp.io": TYPES.shards.identity}
+    for name in root_exports():
+        await root.put(export_key(ROOT, name), status={"identityHash": identities.get(name, "9" * 64)})
+    for shard in shards:
+        await root.announce(shard)
+
+
+async def provider(root: Member, amber: Member) -> str:
+    """A workspace on the other shard, with an export in it."""
+    cluster = await root.schedule(ROOT, "provider", "amber")
+    await amber.open(cluster, ROOT, "provider")
+    await amber.put(export_key(cluster, "widgets"), metadata={"uid": "u-1"})
+    return cluster
+
+
+@asynccontextmanager
+async def two_shards(directory: Path) -> AsyncIterator[tuple[Archipelago, Member, Member]]:
+    async with Archipelago(directory, "root", "amber", readers=(READER,)) as sea:
+        root, amber = Member(sea, "root", sea.users["root"]), Member(sea, "amber", sea.users["amber"])
+        sea.members |= {"root": root, "amber": amber}
+        await found_root(root, "root", "amber")
+        root.publish()
+        amber.publish()
+        yield sea, root, amber
+
+
+def access(sea: Archipelago) -> Any:
+    return sea.users[READER].access(sea.nats.server.address)
+
+
+async def test_it_serves_what_all_shards_publish_and_follows(tmp_path: Path) -> None:
+    async with two_shards(tmp_path) as (sea, root, amber):
+        cluster = await provider(root, amber)
+        with CacheProcess(tmp_path / "cache", access(sea)) as cache:
+            await cache.ready()
+            listed = await cache.get(EXPORTS)
+            assert set(listed.names) == {"widgets", *root_exports()}
+            assert (await cache.get(WORKSPACES)).names == ["provider"]
+            mine = next(item for item in listed.json["items"] if item["metadata"]["name"] == "widgets")
+            assert mine["metadata"]["annotations"]["kcp.io/shard"] == "amber"
+            revision = listed.json["metadata"]["resourceVersion"]
+            events = await cache.watching(f"{EXPORTS}?watch=1&resourceVersion={revision}")
+            await amber.put(export_key(cluster, "gadgets"))
+            type, obj = await events.next()
+            assert (type, obj["metadata"]["name"]) == ("ADDED", "gadgets")
+            await amber.delete(export_key(cluster, "widgets"))
+            type, obj = await events.next()
+            assert (type, obj["metadata"]["name"], obj["metadata"]["uid"]) == (
+                "DELETED", "widgets", mine["metadata"]["uid"],
+            )  # fmt: skip
+            for who in (ANONYMOUS, NOBODY):
+                assert (await cache.ask(BASE + EXPORTS, who)).code in {401, 403}
+            assert await cache.metric("atoll_replication_lag_seconds", shard="amber") == 0.0
+            assert await cache.metric("atoll_replication_generations", shard="amber") == 1.0
+
+
+async def test_rows_of_a_stranger_and_of_system_clusters_are_not_served(tmp_path: Path) -> None:
+    async with two_shards(tmp_path) as (sea, root, amber):
+        cluster = await provider(root, amber)
+        role = {"metadata": {"annotations": {"internal.kcp.io/replicate": "apis.kcp.io"}}}
+        await amber.put(ObjectKey(CLUSTER_ROLES, ROOT, "", "injected"), **role)
+        await amber.put(ObjectKey(CLUSTER_ROLES, "system:admin", "", "injected"), **role)
+        await root.put(export_key(cluster, "injected"))
+        await amber.put(ObjectKey(CLUSTER_ROLES, cluster, "", "mine"), **role)
+        with CacheProcess(tmp_path / "cache", access(sea)) as cache:
+            await cache.ready()
+            roles = await cache.get("/shards/*/clusters/*/apis/rbac.authorization.k8s.io/v1/clusterroles")
+            assert roles.names == ["mine"]
+            assert "injected" not in (await cache.get(EXPORTS)).names
+
+
+async def test_it_starts_from_disk_and_takes_up_what_it_missed(tmp_path: Path) -> None:
+    async with two_shards(tmp_path) as (sea, root, amber):
+        cluster = await provider(root, amber)
+        with CacheProcess(tmp_path / "cache", access(sea)) as cache:
+            await cache.ready()
+            before = await cache.get(EXPORTS)
+            cache.stop()
+            await sea.nats.stop()
+            # Neither NATS nor shards are there: what was whole is served, at the revision it had.
+            cache.start()
+            assert (await cache.get(EXPORTS)).json == before.json
+            assert (await cache.ask("/readyz")).code == 200
+            await amber.put(export_key(cluster, "gadgets"))
+            await amber.delete(export_key(cluster, "widgets"))
+            resumed = before.json["metadata"]["resourceVersion"]
+            events = await cache.watching(f"{EXPORTS}?watch=1&resourceVersion={resumed}")
+            await sea.nats.start()
+            seen = {((event := await events.next())[0], event[1]["metadata"]["name"]) for _ in range(2)}
+            assert seen == {("ADDED", "gadgets"), ("DELETED", "widgets")}
+            cache.kill()
+            cache.start()
+            await cache.until(BASE + EXPORTS, lambda answer: set(answer.names) == {"gadgets", *root_exports()})
+
+
+async def test_what_a_shard_no_longer_has_goes_with_the_next_full_reading(tmp_path: Path) -> None:
+    async with two_shards(tmp_path) as (sea, root, amber):
+        cluster = await provider(root, amber)
+        with CacheProcess(tmp_path / "cache", access(sea)) as cache:
+            await cache.ready()
+            assert "widgets" in (await cache.get(EXPORTS)).names
+            # The shard's deletion never reaches the stream, which is written anew without it.
+            await amber.publish_no_more()
+            await sea.nats.stop()
+            await amber.delete(export_key(cluster, "widgets"))
+            sea.nats.delete_store()
+            await sea.nats.start()
+            amber.publish()
+            await cache.until(BASE + EXPORTS, lambda answer: "widgets" not in answer.names)
+            assert set((await cache.get(EXPORTS)).names) == set(root_exports())
+
+
+async def test_a_region_serves_from_streams_that_source_the_hubs(tmp_path: Path) -> None:
+    async with hierarchy(tmp_path / "nats", ["root", "amber"]) as site:
+        address = site.shard("root").servers[0]
+        sea: Any = SimpleNamespace(directory=tmp_path, nats=SimpleNamespace(server=SimpleNamespace(address=address)))
+        root, amber = (
+            Member(sea, name, User(shard_user(name), PASSWORD, shard_permissions(name))) for name in ("root", "amber")
+        )
+        try:
+            await found_root(root, "root", "amber")
+            root.publish()
+            amber.publish()
+            cluster = await provider(root, amber)
+            for shard in ("root", "amber"):
+                await site.source(shard)
+            with CacheProcess(tmp_path / "cache", site.reader) as cache:
+                await cache.ready()
+                assert set((await cache.get(EXPORTS)).names) == {"widgets", *root_exports()}
+                await amber.put(export_key(cluster, "gadgets"))
+                await cache.until(BASE + EXPORTS, lambda answer: "gadgets" in answer.names)
+                await site.hub.stop()
+                # The region reads on, and a server that starts there now reads what the region has.
+                cache.stop()
+                cache.start()
+                assert "gadgets" in (await cache.get(EXPORTS)).names
+                await site.hub.start()
+                await amber.put(export_key(cluster, "later"))
+                await cache.until(BASE + EXPORTS, lambda answer: "later" in answer.names)
+        finally:
+            await asyncio.gather(root.close(), amber.close())

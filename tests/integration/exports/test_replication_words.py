@@ -1,0 +1,213 @@
+"""What the system notes on objects so that other shards read them: kcp's words, and levels of exports."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.controllers.replicated.reach import NOTED, Reach
+from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.kcp import levels, replicated, shapes
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Forbidden
+from atoll.machinery.meta.types import (
+    API_EXPORT_ENDPOINT_SLICES,
+    API_EXPORTS,
+    API_RESOURCE_SCHEMAS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    LOGICAL_CLUSTERS,
+)
+from atoll.machinery.storage.contract import Operation, Scope
+from harness import exports
+from harness.inprocess import InsideShard, shard_inside
+from harness.rbac_snapshot import RBAC, rule, urls
+
+GROUP = "shapes.example.com"
+BIND = rule("bind", "apiexports", "apis.kcp.io", "things")
+
+
+@pytest.fixture
+async def shard(tmp_path: Path) -> AsyncIterator[InsideShard]:
+    async with shard_inside(tmp_path) as made:
+        yield made
+
+
+async def make(shard: InsideShard, type: ResourceType, cluster: str, obj: Object) -> Object:
+    name = obj["metadata"]["name"]
+    made = await shard.loopback.create(shard.target(type, cluster, "", name), obj)
+    await shard.settled()
+    return made
+
+
+async def change(shard: InsideShard, type: ResourceType, cluster: str, name: str, **fields: Any) -> None:
+    obj = {**found(shard, type, cluster, name), **fields}
+    await shard.loopback.update(shard.target(type, cluster, "", name), obj)
+    await shard.settled()
+
+
+async def level(shard: InsideShard, cluster: str, name: str, value: str | None) -> None:
+    metadata = found(shard, API_EXPORTS, cluster, name)["metadata"]
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != levels.LEVEL}
+    if value is not None:
+        annotations[levels.LEVEL] = value
+    await change(shard, API_EXPORTS, cluster, name, metadata={**metadata, "annotations": annotations})
+
+
+def found(shard: InsideShard, type: ResourceType, cluster: str, name: str) -> Object:
+    obj = shard.loopback.get(type, cluster, "", name)
+    assert obj is not None, (type, name)
+    return obj
+
+
+def words(shard: InsideShard, type: ResourceType, cluster: str, name: str) -> tuple[str, ...]:
+    return tuple(sorted(replicated.words_of(found(shard, type, cluster, name))))
+
+
+def noted(shard: InsideShard, type: ResourceType, cluster: str, name: str) -> str:
+    annotations = found(shard, type, cluster, name)["metadata"].get("annotations") or {}
+    return str(annotations.get(levels.DERIVED, ""))
+
+
+def role(name: str, *rules: Object) -> Object:
+    return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": list(rules)}
+
+
+def binding(name: str, of: str, *groups: str) -> Object:
+    return {
+        "apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"kind": "ClusterRole", "name": of, "apiGroup": RBAC},
+        "subjects": [{"kind": "Group", "name": group, "apiGroup": RBAC} for group in groups],
+    }  # fmt: skip
+
+
+async def export(shard: InsideShard, cluster: str, name: str, *plurals: str) -> None:
+    schemas = [exports.schema(plural, GROUP) for plural in plurals]
+    for each in schemas:
+        if shard.loopback.get(API_RESOURCE_SCHEMAS, cluster, "", each["metadata"]["name"]) is None:
+            await make(shard, API_RESOURCE_SCHEMAS, cluster, each)
+    await make(shard, API_EXPORTS, cluster, exports.export(name, *schemas))
+
+
+async def test_a_workspace_that_offers_nothing_carries_no_word_and_is_written_once(shard: InsideShard) -> None:
+    body = {
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace",
+        "metadata": {"name": "plain", "annotations": {shapes.OWNER: '{"username":"alice"}'}},
+        "spec": {"type": {"name": "universal", "path": "root"}},
+    }  # fmt: skip
+    workspaces = shard.app.identities.workspaces
+    await make(shard, workspaces, ROOT, body)
+    cluster = found(shard, workspaces, ROOT, "plain")["spec"]["cluster"]
+    with shard.app.store.snapshot() as snapshot:
+        scopes = Scope(CLUSTER_ROLE_BINDINGS, cluster), Scope(LOGICAL_CLUSTERS, cluster)
+        rows = [record for scope in scopes for record in snapshot.scan(scope)]
+    assert all(b"internal.kcp.io/replicate" not in row.value for row in rows)
+    log = shard.app.store.tail(min(row.revision for row in rows) - 1, 10_000)
+    written = [entry for entry in log if (entry.key.cluster, entry.key.type) == (cluster, CLUSTER_ROLE_BINDINGS)]
+    assert [entry.operation for entry in written] == [Operation.ADDED]
+
+
+async def test_what_bootstrap_writes_into_root_is_noted_as_it_should_be(shard: InsideShard) -> None:
+    await shard.settled()
+    reach, differing = Reach(shard.app.facts), []
+    with shard.app.store.snapshot() as snapshot:
+        for type in sorted(NOTED):
+            for record in snapshot.scan(Scope(type, ROOT)):
+                obj = decode(record.value)
+                if reach.noted(snapshot, record.key, obj) is not obj:
+                    differing.append(record.key)
+    assert not differing
+    assert words(shard, LOGICAL_CLUSTERS, ROOT, "cluster") == ("apis.kcp.io", "tenancy.kcp.io")
+
+
+async def test_rules_on_exports_and_types_give_a_role_its_words_as_it_comes(shard: InsideShard) -> None:
+    cluster = await shard.workspace("roles")
+    for name, given, wanted in (
+        ("bind", BIND, ("apis.kcp.io",)),
+        ("content", rule("get", "apiexports/content", "apis.kcp.io"), ("apis.kcp.io",)),
+        ("use", rule("use", "workspacetypes", "tenancy.kcp.io"), ("tenancy.kcp.io",)),
+        ("read", rule("get", "apiexports", "apis.kcp.io"), ()),
+        ("enter", urls("access", "/"), ()),
+    ):
+        made = await make(shard, CLUSTER_ROLES, cluster, role(name, given))
+        assert tuple(sorted(replicated.words_of(made))) == wanted, name
+        given_to = await make(shard, CLUSTER_ROLE_BINDINGS, cluster, binding(name, name, "some"))
+        assert tuple(sorted(replicated.words_of(given_to))) == wanted, name
+
+
+async def test_words_follow_a_role_that_changes_and_are_nobodys_to_write(shard: InsideShard) -> None:
+    cluster = await shard.workspace("changes")
+    await make(shard, CLUSTER_ROLE_BINDINGS, cluster, binding("early", "later", "some"))
+    assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "early") == ()
+    await make(shard, CLUSTER_ROLES, cluster, role("later", BIND))
+    assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "early") == ("apis.kcp.io",)
+    metadata = found(shard, CLUSTER_ROLES, cluster, "later")["metadata"]
+    await change(shard, CLUSTER_ROLES, cluster, "later", metadata={**metadata, "annotations": {"own": "kept"}})
+    assert words(shard, CLUSTER_ROLES, cluster, "later") == ("apis.kcp.io",)
+    await change(shard, CLUSTER_ROLES, cluster, "later", rules=[])
+    assert words(shard, CLUSTER_ROLES, cluster, "later") == ()
+    assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "early") == ()
+
+
+async def test_who_is_named_by_a_policy_gives_a_binding_and_its_role_the_word(shard: InsideShard) -> None:
+    cluster = await shard.workspace("policy")
+    await make(shard, CLUSTER_ROLES, cluster, role("limits", rule("*", "circles", GROUP)))
+    assert words(shard, CLUSTER_ROLES, cluster, "limits") == ()
+    await make(shard, CLUSTER_ROLE_BINDINGS, cluster, binding("limits", "limits", "apis.kcp.io:binding:some"))
+    assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "limits") == ("apis.kcp.io",)
+    assert words(shard, CLUSTER_ROLES, cluster, "limits") == ("apis.kcp.io",)
+
+
+async def test_a_workspace_that_offers_an_export_lets_other_shards_know_whom_it_admits(shard: InsideShard) -> None:
+    cluster = await shard.workspace("provider")
+    await make(shard, CLUSTER_ROLE_BINDINGS, cluster, binding("admins", "cluster-admin", "admins"))
+    await make(shard, CLUSTER_ROLES, cluster, role("enter", urls("access", "/")))
+    assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "admins") == ()
+    await export(shard, cluster, "things", "circles")
+    assert words(shard, LOGICAL_CLUSTERS, cluster, "cluster") == ("apis.kcp.io",)
+    assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "admins") == ("apis.kcp.io", "core.kcp.io")
+    assert words(shard, CLUSTER_ROLES, cluster, "enter") == ("core.kcp.io",)
+    await shard.loopback.delete(shard.target(API_EXPORTS, cluster, "", "things"), DeleteOptions())
+    await shard.settled()
+    assert words(shard, LOGICAL_CLUSTERS, cluster, "cluster") == ()
+    assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "admins") == ()
+
+
+async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: InsideShard) -> None:
+    cluster = await shard.workspace("narrow")
+    await make(shard, CLUSTER_ROLES, cluster, role("bind", BIND))
+    await make(shard, CLUSTER_ROLE_BINDINGS, cluster, binding("bind", "bind", "some"))
+    await export(shard, cluster, "things", "circles", "squares")
+    await export(shard, cluster, "others", "squares")
+    belonging = (
+        (API_RESOURCE_SCHEMAS, f"today.circles.{GROUP}"), (API_EXPORT_ENDPOINT_SLICES, "things"),
+        (CLUSTER_ROLES, "bind"), (CLUSTER_ROLE_BINDINGS, "bind"),
+    )  # fmt: skip
+    for value in (levels.REGION, levels.ORGANIZATION, None):
+        await level(shard, cluster, "things", value)
+        assert [noted(shard, type, cluster, name) for type, name in belonging] == [value or ""] * 4
+        # Another export gives it away.
+        assert noted(shard, API_RESOURCE_SCHEMAS, cluster, f"today.squares.{GROUP}") == ""
+    await level(shard, cluster, "things", levels.REGION)
+    late = exports.schema("circles", GROUP, "late")
+    await change(
+        shard, API_EXPORTS, cluster, "things",
+        spec={**found(shard, API_EXPORTS, cluster, "things")["spec"], "resources": [exports.resource_of(late)]},
+    )  # fmt: skip
+    made = await make(shard, API_RESOURCE_SCHEMAS, cluster, late)
+    assert made["metadata"]["annotations"][levels.DERIVED] == levels.REGION
+
+
+@pytest.mark.parametrize("value", ["planet", "Region", "", "organization,region"])
+async def test_a_level_that_means_nothing_is_refused(shard: InsideShard, value: str) -> None:
+    cluster = await shard.workspace("refused")
+    made = exports.export("things")
+    made["metadata"]["annotations"] = {levels.LEVEL: value}
+    with pytest.raises(Forbidden, match="supported values"):
+        await make(shard, API_EXPORTS, cluster, made)
+    with shard.app.store.snapshot() as snapshot:
+        assert not snapshot.revision_of(ObjectKey(API_EXPORTS, cluster, "", "things"))

@@ -1,0 +1,258 @@
+"""What happens when a shard is not there, goes, or says nothing: at once, to its own workspaces, and never twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from atoll.frontproxy.backend import Timing
+from atoll.machinery.process import pki, tls
+from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.server import Server
+from harness.frontproxy import BEARER, Line, echoing, front, scripted
+from harness.rawhttp import Raw, until
+
+ORG, OTHER = "/clusters/root:org", "/clusters/root:other"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that nobody listens on, and nobody else is given."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
+
+
+def told_down(answer: Raw) -> bool:
+    status = json.loads(answer.body)
+    assert (answer.status, status["reason"], answer.headers["retry-after"]) == (503, "ServiceUnavailable", "1")
+    assert (status["kind"], status["details"]["retryAfterSeconds"]) == ("Status", 1)
+    assert answer.headers["audit-id"]
+    return True
+
+
+async def test_only_the_workspaces_of_a_shard_that_is_down_are_down(tmp_path: Path, port: int) -> None:
+    async with echoing() as west, front(tmp_path, {"east": f"https://127.0.0.1:{port}", "west": west.url}) as proxy:
+        client = await proxy.connect()
+        for _ in range(3):
+            assert told_down(await client.ask(f"{ORG}/api", headers=BEARER))
+            assert (await client.ask(f"{OTHER}/api", headers=BEARER)).status == 200
+
+
+async def test_a_shard_that_comes_back_is_asked_again(tmp_path: Path) -> None:
+    async with echoing() as before:
+        port = before.port
+    async with front(tmp_path, {"east": f"https://127.0.0.1:{port}"}) as proxy:
+        client = await proxy.connect()
+        assert told_down(await client.ask(f"{ORG}/api", headers=BEARER))
+        async with echoing(port), asyncio.timeout(60):
+            while (await client.ask(f"{ORG}/api", headers=BEARER)).status != 200:  # noqa: ASYNC110 - as clients do
+                await asyncio.sleep(0.02)
+
+
+async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path) -> None:
+    """A host that takes connections and says nothing: one waits, the others hear at once."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        timing = Timing(connect_timeout_s=0.5, first_pause_s=600, longest_pause_s=600)
+        async with front(tmp_path, {"east": url}, timing=timing) as proxy:
+            client = await proxy.connect()
+            for _ in range(20):
+                assert told_down(await client.ask(f"{ORG}/api", headers=BEARER))
+        silent.settimeout(10)
+        silent.accept()[0].close()
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+async def test_a_shard_that_says_nothing_is_given_up_and_nothing_is_promised(tmp_path: Path) -> None:
+    async def script(line: Line) -> None:
+        await line.head()
+        await asyncio.Event().wait()
+
+    async with (
+        scripted(script) as backend,
+        front(tmp_path, {"east": backend.url}, timing=Timing(head_timeout_s=0.2)) as proxy,
+    ):
+        client = await proxy.connect()
+        answer = await client.ask(f"{ORG}/api", headers=BEARER)
+        assert (answer.status, json.loads(answer.body)["reason"]) == (504, "Timeout")
+        assert "retry-after" not in answer.headers
+        assert backend.connections == 1
+        await until(lambda: proxy.links == 0)
+
+
+class Dying:
+    """A backend that answers the first request of each connection, and ends it on whatever comes next."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+
+    async def __call__(self, line: Line) -> None:
+        self.heads.append(await line.head())
+        await line.say(OK)
+        self.heads.append(await line.head())
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_kept_connection_that_was_dead_before_is_no_concern_of_the_client(tmp_path: Path, method: str) -> None:
+    async def script(line: Line) -> None:
+        await line.head()
+        await line.say(OK)
+
+    async with scripted(script) as backend, front(tmp_path, {"east": backend.url}) as proxy:
+        client = await proxy.connect()
+        assert (await client.ask(f"{ORG}/1", headers=BEARER)).status == 200
+        # Until the shard's goodbye is there; the proxy may have seen it, or finds it when it looks.
+        line = backend.lines[0]
+        await until(line.writer.is_closing)
+        await line.writer.wait_closed()
+        assert (await client.ask(f"{ORG}/2", method=method, headers=BEARER)).status == 200
+        assert backend.connections == 2
+
+
+async def test_what_may_be_asked_twice_is_asked_again_when_a_kept_connection_dies_of_it(tmp_path: Path) -> None:
+    dying = Dying()
+    async with scripted(dying) as backend, front(tmp_path, {"east": backend.url}) as proxy:
+        client = await proxy.connect()
+        assert (await client.ask(f"{ORG}/1", headers=BEARER)).status == 200
+        assert (await client.ask(f"{ORG}/2", headers=BEARER)).status == 200
+        assert backend.connections == 2
+        assert [head.split(b" ")[1].rpartition(b"/")[2] for head in dying.heads] == [b"1", b"2", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "body"), [("POST", b"x"), ("DELETE", b""), ("PUT", b"x"), ("PATCH", b"x"), ("GET", b"x")]
+)
+async def test_what_may_have_been_done_is_never_asked_again(tmp_path: Path, method: str, body: bytes) -> None:
+    dying = Dying()
+    async with scripted(dying) as backend, front(tmp_path, {"east": backend.url}) as proxy:
+        client = await proxy.connect()
+        assert (await client.ask(f"{ORG}/1", headers=BEARER)).status == 200
+        answer = await client.ask(f"{ORG}/2", method=method, body=body, headers=BEARER)
+        assert answer.status == 502
+        assert "retry-after" not in answer.headers, "clients repeat whatever they are told to"
+        assert (backend.connections, len(dying.heads)) == (1, 2)
+
+
+async def test_a_new_connection_that_dies_unanswered_is_not_tried_again(tmp_path: Path) -> None:
+    async def script(line: Line) -> None:
+        await line.head()
+
+    async with scripted(script) as backend, front(tmp_path, {"east": backend.url}) as proxy:
+        client = await proxy.connect()
+        assert (await client.ask(f"{ORG}/1", headers=BEARER)).status == 502
+        assert backend.connections == 1
+
+
+async def test_an_answer_that_began_is_not_asked_for_again(tmp_path: Path) -> None:
+    async def script(line: Line) -> None:
+        await line.head()
+        if backend.connections == 1:
+            await line.say(OK)
+            await line.head()
+        await line.say(b"HTTP/1.1 200 O")
+
+    async with scripted(script) as backend, front(tmp_path, {"east": backend.url}) as proxy:
+        client = await proxy.connect()
+        assert (await client.ask(f"{ORG}/1", headers=BEARER)).status == 200
+        assert (await client.ask(f"{ORG}/2", headers=BEARER)).status == 502
+        assert backend.connections == 1
+
+
+async def test_a_certificate_of_somebody_else_is_a_shard_that_is_not_there(tmp_path: Path) -> None:
+    asked = []
+    other = tls.server_context(pki.make_serving(pki.make_ca("others"), ["127.0.0.1"]))
+    server = Server(asked.append, Limits(), other)
+    try:
+        port = await server.start("127.0.0.1", 0)
+        async with front(tmp_path, {"east": f"https://127.0.0.1:{port}"}) as proxy:
+            assert told_down(await (await proxy.connect()).ask(f"{ORG}/api", headers=BEARER))
+        assert not asked
+    finally:
+        await server.drain(0)
+
+
+async def test_requests_that_go_in_circles_end(tmp_path: Path) -> None:
+    async with echoing() as shard, front(tmp_path, {"east": shard.url}) as proxy:
+        client = await proxy.connect()
+        via = "Via: 1.1 atoll-front-proxy\r\n"
+        assert (await client.ask(f"{ORG}/api", headers=BEARER + 3 * via)).status == 200
+        assert (await client.ask(f"{ORG}/api", headers=BEARER + 4 * via)).status == 508
+
+
+async def test_a_client_that_leaves_while_a_shard_is_called_is_counted_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        async with front(tmp_path, {"east": url}, timing=Timing(connect_timeout_s=600)) as proxy:
+            client = await proxy.connect()
+            await client.send(f"POST {ORG}/api HTTP/1.1\r\nHost: a\r\n{BEARER}Content-Length: 5\r\n\r\nab".encode())
+
+            def under_way() -> float | None:
+                return proxy.proxy.registry.get_sample_value("atoll_frontproxy_requests_under_way")
+
+            await until(lambda: under_way() == 1)
+            client.close()
+            await until(lambda: under_way() == 0)
+            await until(lambda: proxy.server.connections == 0)
+
+
+async def test_a_body_that_is_none_ends_the_request_at_the_shard_too(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def script(line: Line) -> None:
+        await line.head()
+        try:
+            await line.reader.read()
+        finally:
+            ended.set()
+
+    async with scripted(script) as backend, front(tmp_path, {"east": backend.url}) as proxy:
+        client = await proxy.connect()
+        await client.send(f"POST {ORG}/a HTTP/1.1\r\nHost: a\r\n{BEARER}Transfer-Encoding: chunked\r\n\r\n".encode())
+        await until(lambda: backend.connections)
+        await client.send(b"5\r\nhello\r\nzz\r\n")
+        answer = await client.answer()
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        await asyncio.wait_for(ended.wait(), 30)
+        await until(lambda: proxy.links == 0)
+
+
+async def test_a_body_that_does_not_come_in_time_is_not_waited_for(tmp_path: Path) -> None:
+    async def script(line: Line) -> None:
+        await line.head()
+        await line.reader.read()
+
+    limits = Limits(body_timeout_s=0.3)
+    async with scripted(script) as backend, front(tmp_path, {"east": backend.url}, limits=limits) as proxy:
+        client = await proxy.connect()
+        await client.send(f"POST {ORG}/a HTTP/1.1\r\nHost: a\r\n{BEARER}Content-Length: 9\r\n\r\nabc".encode())
+        answer = await client.answer()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        await until(lambda: proxy.links == 0)
+        assert backend.connections == 1
+
+
+async def test_what_bodies_take_is_counted_and_given_back(tmp_path: Path) -> None:
+    async with echoing() as shard, front(tmp_path, {"east": shard.url}, limits=Limits(bodies_bytes=100_000)) as proxy:
+        for _ in range(8):
+            client = await proxy.connect()
+            told = await client.ask(f"{ORG}/a", method="POST", body=b"x" * 60_000, headers=BEARER)
+            assert (told.status, len(json.loads(told.body)["body"])) == (200, 60_000)
+            refused = await client.ask("/clusters/root:other/a", method="POST", body=b"x" * 60_000, headers=BEARER)
+            assert refused.status == 503
+            client.close()
+        await until(lambda: proxy.server.connections == 0)
+        client = await proxy.connect()
+        for _ in range(20):
+            refused = await client.ask("/clusters/*/a", method="POST", body=b"x" * 10_000, headers=BEARER)
+            assert refused.status == 403
+        assert (await client.ask(f"{ORG}/a", method="POST", body=b"x" * 60_000, headers=BEARER)).status == 200

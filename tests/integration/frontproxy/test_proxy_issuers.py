@@ -1,0 +1,139 @@
+"""Tokens of OpenID Connect issuers at the proxy: the operator's it vouches for, a workspace's own it passes on.
+
+What is wrong with a token that the proxy can see is said here; what it cannot see it leaves to the shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.machinery.kcp.shapes import CLUSTER, TYPE
+from atoll.machinery.meta.names import ROOT, ResourceType
+from harness.frontproxy import Front, Line, Scripted, claims, front, scripted
+from harness.issuer import Issuer
+from harness.proxyrows import WORKSPACES
+from harness.rawhttp import Raw, RawClient
+
+OWN = "https://kcp.default.svc"
+TYPES = ResourceType("tenancy.kcp.io", "workspacetypes", WORKSPACES.identity)
+CONFIGURATIONS = ResourceType("tenancy.kcp.io", "workspaceauthenticationconfigurations", WORKSPACES.identity)
+ORG, OTHER = "/clusters/root:org/api", "/clusters/root:other/api"
+
+
+async def told(line: Line) -> None:
+    """Answer each request with its own head."""
+    while True:
+        head = await line.head()
+        await line.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(head), head))
+
+
+def trusted(issuer: Issuer, audience: str) -> dict[str, Any]:
+    return {
+        "issuer": {"url": issuer.url, "audiences": [audience], "certificateAuthority": issuer.ca_pem},
+        "claimMappings": {"username": {"claim": "sub", "prefix": "oidc:"}, "groups": {"claim": "groups", "prefix": ""}},
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def issuers() -> Iterator[tuple[Issuer, Issuer]]:
+    """The operator's, and that of root:org's type."""
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context(Issuer()), stack.enter_context(Issuer())
+
+
+@pytest.fixture
+async def shard() -> AsyncIterator[Scripted]:
+    async with scripted(told) as running:
+        yield running
+
+
+@pytest.fixture
+async def proxy(tmp_path: Path, shard: Scripted, issuers: tuple[Issuer, Issuer]) -> AsyncIterator[Front]:
+    operators, own = issuers
+    kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
+    (tmp_path / "oidc.json").write_text(json.dumps({**kind, "jwt": [trusted(operators, "atoll")]}))
+    files = {"authentication_config": str(tmp_path / "oidc.json"), "egress_allow_cidr": "127.0.0.0/8"}
+    async with front(tmp_path, {"east": shard.url, "west": shard.url}, **files) as running:
+        rows = running.rows
+        await rows.write(CONFIGURATIONS, ROOT, "own", {"spec": {"jwt": [trusted(own, "tenant")]}})
+        annotated = {"metadata": {"annotations": {CLUSTER: ROOT}}}
+        await rows.write(TYPES, ROOT, "with-issuer", {**annotated, "spec": {
+            "authenticationConfigurations": [{"name": "own"}]}})  # fmt: skip
+        await rows.cluster("1org", "east", {TYPE: "root:with-issuer"})
+        yield running
+
+
+async def ask(proxy: Front, target: str, token: str) -> Raw:
+    client: RawClient = await proxy.connect()
+    return await client.ask(target, headers=f"Authorization: Bearer {token}\r\n")
+
+
+def went_on(answer: Raw, token: str) -> bool:
+    """The shard got the token itself, and nothing that the proxy says."""
+    text = answer.body.decode()
+    return answer.status == 200 and f"authorization: Bearer {token}\r\n" in text and "atoll-assertion" not in text
+
+
+async def test_a_token_of_the_operators_issuer_becomes_an_assertion(
+    proxy: Front, issuers: tuple[Issuer, Issuer]
+) -> None:
+    token = issuers[0].token(sub="alice", aud=["atoll", OWN], groups=["devs", "system:masters"])
+    answer = await ask(proxy, ORG, token)
+    assert answer.status == 200, answer
+    text = answer.body.decode()
+    said = claims(re.findall(r"^atoll-assertion: (\S+)\r$", text, re.MULTILINE)[0])
+    assert (said["user"], said["groups"]) == ("oidc:alice", ["devs", "system:authenticated"])
+    assert "authorization" not in text
+
+
+@pytest.mark.parametrize("wrong", [{"aud": "another"}, {"exp": 1}, {"nbf": 4102444800}])
+async def test_a_token_of_the_operators_issuer_that_is_wrong_is_refused(
+    proxy: Front, issuers: tuple[Issuer, Issuer], wrong: dict[str, Any]
+) -> None:
+    token = issuers[0].token(**{"sub": "alice", "aud": ["atoll", OWN], **wrong})
+    assert (await ask(proxy, ORG, token)).status == 401
+
+
+async def test_a_token_of_a_workspaces_issuer_goes_on_and_is_refused_once_it_is_seen_to_be_wrong(
+    proxy: Front, issuers: tuple[Issuer, Issuer]
+) -> None:
+    own = issuers[1]
+    good = own.token(sub="dora", aud=["tenant", OWN])
+    assert went_on(await ask(proxy, ORG, good), good)
+    forged = f"{good[:-8]}AAAAAAAA"
+    over = own.token(sub="dora", aud=["tenant", OWN], exp=1)
+    for wrong in (forged, over):
+        # Until its keys are here the proxy lets the shard say so; nobody waits for them.
+        client = await proxy.connect()
+        while (answer := await client.ask(ORG, headers=f"Authorization: Bearer {wrong}\r\n")).status == 200:
+            assert went_on(answer, wrong)
+        assert answer.status == 401
+    assert went_on(await ask(proxy, ORG, good), good)
+
+
+async def test_elsewhere_and_where_its_issuer_is_not_known_it_is_the_shards_to_judge(
+    proxy: Front, issuers: tuple[Issuer, Issuer]
+) -> None:
+    over = issuers[1].token(sub="dora", aud=["tenant", OWN], exp=1)
+    for target in (OTHER, "/clusters/root:org:none/api"):
+        assert went_on(await ask(proxy, target, over), over)
+
+
+async def test_an_issuer_that_is_down_takes_no_user_of_a_workspace_away(
+    proxy: Front, issuers: tuple[Issuer, Issuer]
+) -> None:
+    own = issuers[1]
+    own.down = True
+    try:
+        for number in range(3):
+            token = own.token(sub=f"u{number}", aud=["tenant", OWN])
+            assert went_on(await ask(proxy, ORG, token), token)
+    finally:
+        own.down = False

@@ -1,0 +1,55 @@
+"""A follower whose disk is full: deletes go on, what is gone elsewhere goes, the rest comes once there is room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.types import API_EXPORTS
+from atoll.machinery.storage.contract import Delete, Full
+from atoll.machinery.storage.fsck import fsck
+from harness.followers import Archipelago, Member
+from harness.nats import eventually
+from harness.stores import create, key, store_options
+
+NO_ROOM = "no room for what other shards publish"
+
+
+def export(name: str) -> ObjectKey:
+    return ObjectKey(API_EXPORTS, ROOT, "", name)
+
+
+def leave_free(member: Member, reserve_bytes: int) -> None:
+    """Have the store keep so much of its disk free, and look at once."""
+    space = member.store.space
+    space._options = store_options(Path(member.options.directory), reserve_bytes=reserve_bytes)
+    space._measured_at = float("-inf")
+
+
+async def test_replication_waits_for_room_and_takes_none_from_deletes(tmp_path: Path) -> None:
+    async with Archipelago(tmp_path, "root") as sea:
+        root, reader = sea.shard("root"), await sea.reader()
+        await root.announce("root")
+        for name in ("kept", "early"):
+            await root.put(export(name))
+        [revision] = await create(reader.store, "local")
+        await reader.until(lambda view: view.there.get(export("kept")) and view.there.get(export("early")))
+        leave_free(reader, 1 << 60)
+        with pytest.raises(Full):
+            await create(reader.store, "new")
+        await root.delete(export("early"))
+        await reader.until(lambda view: view.there.get(export("early")) is None)
+        with capture_logs() as logs:
+            await root.put(export("late"))
+            await eventually(lambda: NO_ROOM in [entry["event"] for entry in logs])
+        assert reader.there(export("late")) is None
+        assert reader.there(export("kept")) is not None
+        await reader.store.submit([Delete(key("local"), revision)])
+        leave_free(reader, 1)
+        await reader.until(lambda view: view.there.get(export("late")))
+        await reader.close()
+        assert fsck(reader.options) == []
+        del sea.members["proxy-front"]

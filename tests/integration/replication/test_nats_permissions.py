@@ -1,0 +1,251 @@
+"""What a shard's, a front proxy's and a stranger's credential reach on NATS, and what comes of reaching further."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from atoll.machinery.meta.names import ROOT
+from atoll.machinery.stream.connection import Access, ApiError, Connection, Unavailable
+from atoll.machinery.stream.definitions import definition
+from atoll.machinery.stream.events import encode_headers, from_entry
+from atoll.machinery.stream.permissions import (
+    PROVIDER,
+    Permissions,
+    follower_of,
+    inbox_of,
+    provider_permissions,
+    shard_permissions,
+)
+from atoll.machinery.stream.server_config import User
+from atoll.machinery.stream.streams import provide
+from atoll.machinery.stream.subjects import stream_name
+from harness.followers import Archipelago, Member, cluster_key, workspace_key
+from harness.shardlog import ShardLog, Source
+from harness.streams import read_stream
+
+STATE, CHANGES = stream_name("state", "root"), stream_name("changes", "root")
+EVIL = "atoll.state.root.core.core_kcp_io.logicalclusters.evil.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#: Verbs on another shard's streams that nobody else may name.
+VERBS = ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.GET", "MSG.DELETE", "SNAPSHOT", "RESTORE")
+
+
+class Client:
+    """A connection that remembers what it was refused."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.refusals: list[str] = []
+
+        async def on_error(error: Exception) -> None:
+            self.refusals.append(str(error).lower())
+
+        connection.client._error_cb = on_error
+
+    @classmethod
+    async def open(cls, member: Member) -> Client:
+        return cls(await Connection.open(member.access, "test"))
+
+    @property
+    def user(self) -> str:
+        return str(self.connection.client.options["user"])
+
+    async def refused(self, subjects: list[str]) -> list[str]:
+        """Those that the server did not take from us."""
+        found = []
+        for subject in subjects:
+            before = len(self.refusals)
+            await self.connection.publish(subject, b"{}", self.connection.inbox())
+            # What is sent is dealt with in order: the answer to this comes behind a refusal of that.
+            await self.connection.api(f"STREAM.INFO.{STATE}")
+            if any("permissions violation" in text for text in self.refusals[before:]):
+                found.append(subject)
+        return found
+
+    async def api(self, subject: str, config: dict[str, Any], stream: str) -> dict[str, Any]:
+        return await self.connection.api(subject, {"stream_name": stream, "config": config})
+
+
+@pytest.fixture
+async def sea(tmp_path: Path) -> AsyncIterator[Archipelago]:
+    async with Archipelago(tmp_path, "root", "east") as sea:
+        root, east = sea.shard("root"), sea.shard("east")
+        await root.announce("root")
+        await root.announce("east")
+        for each in (root, east):
+            assert each.publishing is not None
+            await each.publishing.drained()
+        yield sea
+
+
+@pytest.fixture(params=["east", "proxy-front"])
+async def client(sea: Archipelago, request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    client = await Client.open(sea.member(request.param))
+    yield client
+    await client.connection.close()
+
+
+def foreign(user: str) -> list[str]:
+    """Subjects that a user other than shard root may not publish to."""
+    own = follower_of(user)
+    return [
+        "atoll.state.root.-", "atoll.changes.root.-", EVIL, "atoll.changes.root.core.core.configmaps.c1", "atoll.x",
+        *(f"$JS.API.STREAM.{verb}.{stream}" for verb in VERBS for stream in (STATE, CHANGES)),
+        "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.INFO", "$JS.API.ACCOUNT.PURGE.ATOLL",
+        f"$JS.API.DIRECT.GET.{STATE}", f"$JS.API.DIRECT.GET.{CHANGES}.atoll.changes.root.-",
+        f"$JS.API.CONSUMER.CREATE.{CHANGES}", f"$JS.API.CONSUMER.CREATE.{STATE}",
+        f"$JS.API.CONSUMER.CREATE.{STATE}.{own}", f"$JS.API.CONSUMER.DURABLE.CREATE.{STATE}.{own}",
+        f"$JS.API.CONSUMER.CREATE.{CHANGES}.{own}.atoll.changes.root.>", f"$JS.API.CONSUMER.CREATE.{CHANGES}.{own}.>",
+        f"$JS.API.CONSUMER.CREATE.{STATE}.follow-shard-root.atoll.state.root.>",
+        f"$JS.API.CONSUMER.MSG.NEXT.{STATE}.follow-shard-root", f"$JS.API.CONSUMER.DELETE.{STATE}.atoll-audit-state",
+        f"$JS.API.CONSUMER.LIST.{STATE}", f"$JS.ACK.{STATE}.follow-shard-root.1.1.1.1.1",
+        "_INBOX_shard_root.x", "$SYS.REQ.SERVER.PING",
+    ]  # fmt: skip
+
+
+async def test_nobody_publishes_or_manages_under_the_name_of_another(client: Client) -> None:
+    subjects = foreign(client.user)
+    assert set(subjects) - set(await client.refused(subjects)) == set()
+
+
+async def test_who_only_reads_publishes_nothing(sea: Archipelago) -> None:
+    client = await Client.open(sea.member("proxy-front"))
+    subjects = ["atoll.state.proxy-front.-", "atoll.state.east.-", "atoll.changes.front.-", "anything",
+                "$JS.API.STREAM.CREATE.atoll-state-front"]  # fmt: skip
+    assert await client.refused(subjects) == subjects
+    await client.connection.close()
+
+
+@pytest.mark.parametrize("subject", [">", "atoll.>", "atoll.state.root.>", "_INBOX_shard_root.>", "$JS.>", "$SYS.>"])
+async def test_nobody_listens_but_to_its_own_inbox(client: Client, subject: str) -> None:
+    await client.connection.client.subscribe(subject)
+    await client.connection.api(f"STREAM.INFO.{STATE}")
+    assert any("permissions violation" in text for text in client.refusals)
+
+
+@pytest.mark.parametrize("user", ["", "anonymous", "shard-root", "tenant"])
+async def test_tenants_and_strangers_do_not_get_in(sea: Archipelago, user: str) -> None:
+    with pytest.raises(Unavailable, match="Authorization"):
+        await Connection.open(Access([sea.nats.server.address], user, "guessed"), "test")
+
+
+async def test_a_consumer_of_ones_own_reads_state_and_nothing_else(client: Client) -> None:
+    name = follower_of(client.user)
+    create = f"CONSUMER.CREATE.{STATE}.{name}.atoll.state.root.>"
+    base = {"name": name, "ack_policy": "none"}
+    info = await client.api(create, {**base, "filter_subject": "atoll.state.root.>"}, STATE)
+    assert info["num_pending"] == 2
+    # A filter of state finds nothing among changes, and no other filter can be had by that subject.
+    create = f"CONSUMER.CREATE.{CHANGES}.{name}.atoll.state.root.>"
+    info = await client.api(create, {**base, "filter_subject": "atoll.state.root.>"}, CHANGES)
+    assert info["num_pending"] == 0
+    for config in ({"filter_subject": "atoll.changes.root.>"}, {"filter_subjects": ["atoll.changes.root.>"]}, {}):
+        with pytest.raises(ApiError):
+            await client.api(create, {**base, **config}, CHANGES)
+    with pytest.raises(ApiError):
+        await client.api(f"CONSUMER.CREATE.{STATE}.{name}.atoll.state.root.>", base, CHANGES)
+
+
+async def test_no_consumer_delivers_where_its_maker_may_not_publish(sea: Archipelago, client: Client) -> None:
+    """The server delivers in its own name, but only to where somebody listens; a stream is nobody."""
+    name = follower_of(client.user)
+    source, target = ("root", "east") if client.user == "proxy-front" else ("east", "root")
+    before = await read_stream(Seen(sea, target), "state")
+    stream, subject = stream_name("state", source), f"atoll.state.{source}.>"
+    evil = EVIL.replace(".root.", f".{target}.")
+    config = {"name": name, "ack_policy": "none", "deliver_subject": evil, "filter_subject": subject}
+    await client.api(f"CONSUMER.CREATE.{stream}.{name}.{subject}", config, stream)
+    for _ in range(20):
+        await client.connection.api(f"STREAM.INFO.{STATE}")
+    assert await read_stream(Seen(sea, target), "state") == before
+
+
+async def test_what_a_stream_republishes_counts_for_nothing(sea: Archipelago) -> None:
+    """Whoever manages a stream can have the server publish in another's name; it leaves a mark, and is not believed."""
+    reader, east = await sea.reader(), sea.member("east")
+    key = cluster_key("0123456789abcdef")
+    await sea.member("root").schedule(ROOT, "known", "root")
+    await reader.until(lambda view: view.there.get(workspace_key(ROOT, "known")))
+    await east.publish_no_more()
+    client = await Client.open(east)
+    config = definition("state", "east") | {"republish": {"src": "atoll.state.east.>", "dest": "atoll.state.root.>"}}
+    await client.connection.api("STREAM.UPDATE.atoll-state-east", config)
+    entry = ShardLog().put(workspace_key(ROOT, "evil"), spec={"cluster": key.cluster})
+    who = sea.member("root").store.identity
+    event = from_entry("state", Source(who.shard, who.shard_uid, who.lineage, who.epoch), entry)
+    subject = event.subject.replace(".root.", ".east.", 1)
+    await client.connection.publish(subject, event.payload, headers=encode_headers(event))
+    await client.connection.api("STREAM.INFO.atoll-state-east")
+    await sea.member("root").schedule(ROOT, "after", "root")
+    await reader.until(lambda view: view.there.get(workspace_key(ROOT, "after")))
+    assert not reader.sent("root", workspace_key(ROOT, "evil"))
+    await client.connection.close()
+
+
+async def test_a_shard_publishes_into_streams_that_were_made_for_it(tmp_path: Path) -> None:
+    async with Archipelago(tmp_path, "root") as sea:
+        made = User(PROVIDER, "secret-provider", provider_permissions())
+        strict = User("shard-east", "secret-east", shard_permissions("east", makes_streams=False))
+        await sea.with_users(made, strict)
+        connection = await Connection.open(made.access(sea.nats.server.address), "test")
+        await provide(connection, ["east"])
+        await connection.close()
+        sea.users["east"] = strict
+        east = sea.shard("east")
+        await east.put(cluster_key("0123456789abcdef"))
+        assert east.publishing is not None
+        await east.publishing.drained()
+        client = await Client.open(east)
+        own = [f"$JS.API.STREAM.{verb}.atoll-state-east" for verb in ("CREATE", "UPDATE", "DELETE")]
+        for subject in own:
+            await client.connection.publish(subject, b"{}", client.connection.inbox())
+        await client.connection.api("STREAM.INFO.atoll-state-east")
+        assert len(client.refusals) == len(own)
+        await client.connection.close()
+
+
+async def test_a_row_injected_under_another_name_by_who_may_do_anything_is_never_counted(tmp_path: Path) -> None:
+    """Messages in east's stream that speak of what root has are no rows of root's, whoever put them there."""
+    everything = User("almighty", "secret", Permissions((">",), (">",)))
+    async with Archipelago(tmp_path, "root", "east") as sea:
+        await sea.with_users(everything)
+        root, east, reader = sea.shard("root"), sea.shard("east"), await sea.reader()
+        await root.announce("east")
+        shop = await root.schedule(ROOT, "shop", "root")
+        await root.open(shop, ROOT, "shop")
+        await reader.until(lambda view: view.there.get(cluster_key(shop)))
+        forged = ShardLog().put(cluster_key(shop), forged=True)
+        connection = await Connection.open(everything.access(sea.nats.server.address), "test")
+        for shard in ("east", "root"):
+            event = from_entry("state", Source(shard=shard), forged)
+            subject = event.subject.replace(f".{shard}.", ".east.", 1)
+            await connection.publish(subject, event.payload, headers=encode_headers(event))
+        await east.put(cluster_key("0123456789abcdef"))
+        await reader.until(lambda view: view.there.sent("east", cluster_key("0123456789abcdef")))
+        found = reader.there(cluster_key(shop))
+        assert found is not None
+        assert "forged" not in found
+        assert reader.shard_of(shop) == "root"
+        await connection.close()
+
+
+async def test_the_inbox_of_a_user_is_told_by_its_name() -> None:
+    names = ["operator", "shard-root", "shard-shard-1", "proxy-front", "cache-eu"]
+    assert [inbox_of(name) for name in names] == [
+        "_INBOX_operator", "_INBOX_shard_root", "_INBOX_shard_shard-1", "_INBOX_proxy_front", "_INBOX_cache_eu",
+    ]  # fmt: skip
+    assert msgspec.json.encode(shard_permissions("a", ["b"])).count(b"atoll-state-b") == 4
+
+
+class Seen:
+    """The server as one shard sees it."""
+
+    def __init__(self, sea: Archipelago, shard: str) -> None:
+        self._sea, self.shard = sea, shard
+
+    async def connect(self) -> Connection:
+        return await Connection.open(self._sea.member(self.shard).access, "test")

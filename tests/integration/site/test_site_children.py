@@ -1,0 +1,177 @@
+"""What a Workspace and its logical cluster on another shard say to each other, until both are gone."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from atoll.machinery.meta import hashes
+from harness.api import MERGE, Api, configmap, eventually
+from harness.site import Site
+from harness.siteworkspaces import CLUSTER, CLUSTERS, WORKSPACES, clusters, gone, on, ready, shard_of, workspace
+
+TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture(scope="module")
+def lived(admin: Api) -> str:
+    """A type whose workspaces wait for an initializer, and at the end for a terminator; both are `root:<its name>`."""
+    name = f"lived-{uuid.uuid4().hex[:6]}"
+    spec = {"initializer": True, "terminator": True, "extend": {"with": [{"name": "universal", "path": "root"}]}}
+    meta = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": name}}
+    admin.post(TYPES, {**meta, "spec": spec})
+    return name
+
+
+def there(site: Site, obj: dict[str, Any]) -> Api:
+    """The administrator of its shard in a workspace's own cluster."""
+    return site.shards[shard_of(obj)].api(obj["spec"]["cluster"], "shard-admin")
+
+
+def lies_nowhere(site: Site, *names: str) -> bool:
+    return all(
+        clusters(shard.api("*", "shard-admin")).keys().isdisjoint(names) for shard in site.shards.values()
+    )  # fmt: skip
+
+
+def test_phases_of_a_cluster_elsewhere_are_its_workspaces(site: Site, admin: Api, lived: str) -> None:
+    name = workspace(admin, type=lived, selector=on("shard-1"))
+    made = ready(admin, name, "Initializing")
+    assert made["status"]["initializers"] == [f"root:{lived}"]
+    assert made["metadata"]["labels"]["tenancy.kcp.io/phase"] == "Initializing"
+    inside = there(site, made)
+    assert inside.get(CLUSTER).json["status"]["phase"] == "Initializing"
+
+    inside.patch(f"{CLUSTER}/status", {"status": {"initializers": []}})
+    made = ready(admin, name)
+    assert "initializers" not in made["status"]
+    assert made["status"]["terminators"] == [f"root:{lived}"]
+    assert made["metadata"]["annotations"]["experimental.tenancy.kcp.io/owner"] == '{"username":"kcp-admin"}'
+
+    admin.delete(f"{WORKSPACES}/{name}")
+    assert ready(admin, name, "Terminating")["metadata"]["deletionTimestamp"]
+    inside.patch(f"{CLUSTER}/status", {"status": {"terminators": []}})
+    gone(admin, name)
+    eventually(lambda: lies_nowhere(site, made["spec"]["cluster"]), "its cluster is gone")
+
+
+def test_a_tree_over_three_shards_goes_from_its_top(site: Site, admin: Api) -> None:
+    one = ready(admin, workspace(admin, selector=on("shard-1")))
+    two = ready(at(site, one), workspace(at(site, one), selector=on("shard-2")))
+    three = ready(at(site, two), workspace(at(site, two), selector=on("root")))
+    four = ready(at(site, three), workspace(at(site, three), selector=on("shard-1")))
+    beside = ready(at(site, two), workspace(at(site, two), selector=on("shard-2")))
+    tree = [one, two, three, four, beside]
+    assert {shard_of(each) for each in tree} == {"root", "shard-1", "shard-2"}
+    for each in tree:
+        at(site, each).post(MAPS, configmap("kept"))
+    admin.delete(f"{WORKSPACES}/{one['metadata']['name']}")
+    gone(admin, one["metadata"]["name"])
+    assert lies_nowhere(site, *(each["spec"]["cluster"] for each in tree))
+
+
+def at(site: Site, obj: dict[str, Any]) -> Api:
+    """kcp-admin in a workspace's own cluster, on its shard."""
+    return site.shards[shard_of(obj)].api(obj["spec"]["cluster"])
+
+
+def test_what_holds_content_elsewhere_is_told_and_holds_the_workspace(site: Site, admin: Api) -> None:
+    made = ready(admin, workspace(admin, selector=on("shard-2")))
+    name, inside = made["metadata"]["name"], at(site, made)
+    inside.post(MAPS, configmap("held", finalizers=["example.com/hold"]))
+    admin.delete(f"{WORKSPACES}/{name}")
+
+    def told() -> bool:
+        found = admin.get(f"{WORKSPACES}/{name}").json["status"]
+        texts = [each.get("message", "") for each in found["conditions"] if each["type"] == "WorkspaceContentDeleted"]
+        return bool(found["phase"] == "Deleting" and texts and "example.com/hold" in texts[0])
+
+    eventually(told, "its condition tells what holds it")
+    inside.patch(f"{MAPS}/held", {"metadata": {"finalizers": None}})
+    gone(admin, name)
+    assert lies_nowhere(site, made["spec"]["cluster"])
+
+
+def test_a_cluster_that_is_deleted_directly_takes_its_workspace_along(site: Site, admin: Api) -> None:
+    made = ready(admin, workspace(admin, selector=on("shard-1")))
+    there(site, made).delete(CLUSTER)
+    gone(admin, made["metadata"]["name"])
+    eventually(lambda: lies_nowhere(site, made["spec"]["cluster"]), "its cluster is gone")
+
+
+def test_a_name_is_free_again_after_its_workspace_is_gone(admin: Api) -> None:
+    first = ready(admin, workspace(admin, selector=on("shard-1")))
+    name = first["metadata"]["name"]
+    admin.delete(f"{WORKSPACES}/{name}")
+    gone(admin, name)
+    again = ready(admin, workspace(admin, name=name, selector=on("shard-1")))
+    assert again["spec"]["cluster"] != first["spec"]["cluster"]
+
+
+# --- orders ---
+
+
+def order(uid: str, parent: str = "root", shard: str = "shard-1", name: str = "ordered") -> tuple[str, dict[str, Any]]:
+    """A cluster's name, and the LogicalCluster that a parent's shard would post."""
+    owner = {"apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": name, "cluster": parent,
+             "uid": uid}  # fmt: skip
+    annotations = {"kcp.io/path": f"root:{name}", "core.kcp.io/shard": shard,
+                   "internal.tenancy.kcp.io/type": "root:universal"}  # fmt: skip
+    body = {"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster",
+            "metadata": {"name": "cluster", "annotations": annotations},
+            "spec": {"owner": owner, "initializers": ["root:universal", "system:apibindings"]}}  # fmt: skip
+    return hashes.cluster_name_of(parent, uid, shard), body
+
+
+def test_an_order_is_answered_with_the_whole_cluster_and_carried_out_once(site: Site) -> None:
+    cluster, body = order(str(uuid.uuid4()))
+    maker = site.shards["shard-1"].api(cluster, "logical-cluster-admin")
+    made = maker.post(CLUSTERS, body).json
+    assert made["status"]["phase"] == "Ready"
+    assert "initializers" not in made["status"]
+    assert made["spec"]["initializers"] == ["root:universal", "system:apibindings"]
+    assert made["metadata"]["annotations"]["kcp.io/cluster"] == cluster
+    assert maker.post(CLUSTERS, body, expect=409).json["reason"] == "AlreadyExists"
+
+    stolen = {**made["spec"]["owner"], "uid": str(uuid.uuid4())}
+    refused = maker.patch(CLUSTER, {"spec": {"owner": stolen}}, MERGE, expect=422)
+    assert "spec.owner" in refused.message
+    site.shards["shard-1"].api(cluster, "shard-admin").delete(CLUSTER)
+
+
+@pytest.mark.parametrize("wrong", ["shard", "owner", "path", "type", "cluster", "parent"])
+def test_an_order_that_does_not_add_up_makes_nothing(site: Site, wrong: str) -> None:
+    cluster, body = order(str(uuid.uuid4()))
+    annotations, owner = body["metadata"]["annotations"], body["spec"]["owner"]
+    if wrong == "shard":
+        annotations["core.kcp.io/shard"] = "shard-2"
+    elif wrong == "owner":
+        # Somebody else's Workspace than the one that the cluster's name speaks of.
+        owner["uid"] = str(uuid.uuid4())
+    elif wrong == "path":
+        annotations["kcp.io/path"] = "root:another"
+    elif wrong == "type":
+        annotations["internal.tenancy.kcp.io/type"] = "universal"
+    elif wrong == "cluster":
+        cluster = "somebodys"
+    else:
+        owner["cluster"] = "system:admin"
+    maker = site.shards["shard-1"].api(cluster, "logical-cluster-admin")
+    assert maker.post(CLUSTERS, body, expect=422).json["reason"] == "Invalid"
+    maker.get(CLUSTER, expect=404)
+
+
+def test_a_system_cluster_is_nobodys_to_order(site: Site) -> None:
+    _, body = order(str(uuid.uuid4()))
+    for cluster, code in (("root", 422), ("system:mine", 403)):
+        site.shards["shard-1"].api(cluster, "logical-cluster-admin").post(CLUSTERS, body, expect=code)
+
+
+@pytest.mark.parametrize("user", ["external-logical-cluster-admin", "kcp-admin", "alice"])
+def test_nobody_else_makes_logical_clusters(site: Site, user: str) -> None:
+    cluster, body = order(str(uuid.uuid4()))
+    site.shards["shard-1"].api(cluster, user).post(CLUSTERS, body, expect=403)
+    site.shards["shard-1"].api(cluster, "logical-cluster-admin").get(CLUSTER, expect=404)

@@ -1,0 +1,126 @@
+"""What those who may do nothing get on every path of every process of a site: the proxy and the shards.
+
+kcp once mounted its cache server before authentication. So each process is asked for everything there is, by nobody, by
+somebody with a name and no rights, and by who administers a workspace of his own; and the trial is held against
+processes without their guard, to see that it tells. (A cache server: `integration/cacheserver`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from harness.api import Api, eventually
+from harness.routetable import CACHE, OPEN, PUBLIC, TO_THE_NAMED, everything, watchable
+from harness.site import ServingProcess, Site
+from harness.tenants import bind, user
+from harness.unguarded import altered
+
+PEOPLE = ("", "nobody", "tenant")
+#: What each of its checks says the proxy tells everybody, as kcp's does.
+OWN_HEALTH = ("/livez/", "/readyz/")
+TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+
+
+@pytest.fixture(scope="module")
+def others(site: Site) -> str:
+    """The path of a workspace that is none of theirs, on shard-1; `tenant` administers another one on it."""
+    parent = site.proxy.api("root")
+    for name in ("crawled", "tenants"):
+        location = {"selector": {"matchLabels": {"name": "shard-1"}}}
+        body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}}
+        parent.post(TENANCY, {**body, "spec": {"type": {"name": "universal", "path": "root"}, "location": location}})
+        _until_served(site.proxy.api(f"root:{name}"))
+    bind(site.proxy.api("root:tenants"), "cluster-admin", user("tenant"))
+    assert site.proxy.api("root:tenants", "tenant").get("/api/v1/secrets").json["items"] == []
+    return "root:crawled"
+
+
+def _until_served(api: Api) -> None:
+    eventually(lambda: api.send("GET", "/api/v1/namespaces/default").code == 200, f"{api.cluster} served")
+
+
+@pytest.fixture(scope="module")
+def paths(site: Site) -> list[str]:
+    found = sorted(set(everything(site.root.api("root"))))
+    assert len(found) > 150, "the crawl found the API"
+    return found
+
+
+def crawl(somebody: Api, prefixes: Iterable[str], paths: list[str]) -> dict[str, int]:
+    """What was answered with anything but 401 and 403."""
+    seen: dict[str, int] = {}
+    for prefix in prefixes:
+        for path in paths:
+            for url in (prefix + path, *([f"{prefix}{path}?watch=1"] if watchable(path) else [])):
+                if path not in OPEN:
+                    seen[url] = somebody.send("GET", url).code
+    return {url: code for url, code in seen.items() if code not in {401, 403}}
+
+
+def prefixes(who: str, others: str) -> list[str]:
+    # `root` is open to everybody who has a name.
+    closed = ["", "/clusters/system:admin", "/clusters/system:shard", "/clusters/0nowhere0", "/clusters/*",
+              "/clusters/root:nowhere", f"/clusters/{others}"]  # fmt: skip
+    return closed if who else [*closed, "/clusters/root"]
+
+
+def allowed(who: str) -> tuple[str, ...]:
+    return TO_THE_NAMED if who else PUBLIC
+
+
+@pytest.mark.parametrize("who", PEOPLE, ids=["anonymous", "nobody", "tenant"])
+@pytest.mark.parametrize("process", ["front-proxy", "root", "shard-1"])
+def test_who_may_do_nothing_gets_nothing_on_any_path(
+    site: Site, paths: list[str], others: str, who: str, process: str
+) -> None:
+    at: ServingProcess = site.proxy if process == "front-proxy" else site.shards[process]
+    somebody = at.api("", who)
+    found = crawl(somebody, prefixes(who, others), paths)
+    if process != "front-proxy":
+        # A shard says of a path that another one holds it, as kcp's do; the proxy knows where it is.
+        found = {url: code for url, code in found.items() if code != 429 or not url.startswith(f"/clusters/{others}")}
+    open_here = (*allowed(who), *(OWN_HEALTH if at is site.proxy else ()))
+    assert [url for url in found if not url.startswith(open_here)] == [], found
+    for path in OPEN:
+        assert somebody.get(path).code == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_who_may_do_nothing_changes_nothing(site: Site, others: str, method: str) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+    for at in (site.proxy, site.root, site.shards["shard-1"]):
+        for who in PEOPLE:
+            somebody = at.api("", who)
+            for prefix in prefixes(who, others):
+                for path in ("/api/v1/namespaces/default/configmaps/x", TENANCY, "/version", *CACHE[4:12]):
+                    code = somebody.send(method, prefix + path, body).code
+                    assert code in {401, 403} or (code, at.name) == (429, "root"), (at.name, who, method, prefix + path)
+
+
+def trial(at: ServingProcess, others: str, paths: list[str]) -> None:
+    """A short crawl, by nobody; without watches, which would not end where they are let in."""
+    somebody = at.api("", "")
+    seen = {url: somebody.send("GET", url).code for path in paths for url in (path, f"/clusters/{others}{path}")}
+    assert set(seen.values()) <= {401, 403}, seen
+
+
+SHORT = ["/metrics", "/api/v1/secrets", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/openapi/v2"]
+
+
+def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> None:
+    shard = site.shards["shard-1"]
+    trial(shard, others, SHORT)
+    open_door = "import atoll.machinery.apiserver.pipeline as p; p.Pipeline.authorize = lambda *given: None"
+    with altered(shard, tmp_path, open_door), pytest.raises(AssertionError):
+        trial(shard, others, SHORT)
+    eventually(lambda: site.proxy.api(others, "").send("GET", "/api").code == 403, "the proxy reaches it again")
+
+
+def test_the_trial_tells_of_the_proxy(site: Site, others: str, tmp_path: Path) -> None:
+    trial(site.proxy, others, SHORT)
+    code = "import atoll.frontproxy.own as o\nasync def check(*given): pass\no.OwnPaths._check = check"
+    with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
+        trial(site.proxy, others, SHORT)

@@ -1,0 +1,23 @@
+"""The shards of a site follow one another, and say so in their metrics."""
+
+from __future__ import annotations
+
+import re
+
+from harness.api import eventually
+from harness.site import Site
+
+PATIENCE_S = 60.0
+_SAMPLE = re.compile(r'^atoll_replication_lag_seconds\{shard="([^"]+)"\} (\S+)$', re.MULTILINE)
+
+
+def lags(site: Site, shard: str) -> dict[str, float]:
+    """By shard, how far behind one is with what it follows."""
+    text = site.shards[shard].api("", "shard-admin").get("/metrics").body.decode()
+    return {name: float(value) for name, value in _SAMPLE.findall(text)}
+
+
+def test_each_shard_follows_all_others_and_never_itself(site: Site) -> None:
+    for name in site.shards:
+        others = dict.fromkeys(set(site.shards) - {name}, 0.0)
+        eventually(lambda name=name, others=others: lags(site, name) == others, timeout_s=PATIENCE_S)

@@ -1,0 +1,81 @@
+"""`atoll nats-config`: a server for a site on several machines, and what each process of it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+
+from atoll.cli import main
+from atoll.machinery.process.pki import make_ca, make_serving, write_pair
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.credentials import access_of
+from atoll.machinery.stream.server import find_binary
+from atoll.standalone.site.layout import Ports
+from harness.waits import until
+
+
+def configured(directory: Path, *flags: str) -> int:
+    return main.run(["nats-config", "--directory", str(directory), *flags])
+
+
+async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> None:
+    ca = make_ca("nats")
+    write_pair(tmp_path, "server", make_serving(ca, ["127.0.0.1"]))
+    (tmp_path / "ca.crt").write_bytes(ca.certificate)
+    ports = Ports("127.0.0.1")
+    there, port = tmp_path / "nats", ports.hold(0)
+    flags = (
+        "--shards", "root,eu-1", "--readers", "proxy-0", "--port", str(port),
+        "--tls-cert-file", str(tmp_path / "server.crt"), "--tls-private-key-file", str(tmp_path / "server.key"),
+        "--tls-ca-file", str(tmp_path / "ca.crt"),
+    )  # fmt: skip
+    assert configured(there, *flags) == 0
+    server = await asyncio.create_subprocess_exec(str(find_binary()), "-c", str(there / "server.conf"))
+    try:
+        for user in ("shard-root", "shard-eu-1", "proxy-0"):
+            access = access_of(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json"))
+
+            async def connected() -> Connection | None:
+                try:
+                    return await Connection.open(access, "test")  # noqa: B023 - called in this turn
+                except Exception:
+                    return None
+
+            connection: Connection = await until(connected, f"{user} connects")
+            await connection.close()
+    finally:
+        server.terminate()
+        await server.wait()
+        ports.close()
+
+
+def test_passwords_that_were_given_out_stay_when_names_are_added(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert configured(tmp_path, "--shards", "root") == 0
+    before = (tmp_path / "nats-shard-root.json").read_bytes()
+    assert configured(tmp_path, "--shards", "root,eu-1") == 0
+    assert (tmp_path / "nats-shard-root.json").read_bytes() == before
+    access = access_of("nats://x", str(tmp_path / "nats-shard-eu-1.json"))
+    assert access.password.encode() in (tmp_path / "server.conf").read_bytes()
+    assert access.password not in capsys.readouterr().out
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--shards", "root,EU"), "'EU' is no name"),
+        (("--shards", "root", "--readers", "a.b"), "'a.b' is no name"),
+        (("--shards", "root", "--tls-cert-file", "x"), "go together"),
+    ],
+)
+def test_what_makes_no_server_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], said: str
+) -> None:
+    assert configured(tmp_path / "x", *flags) == 1
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,155 @@
+"""The state of shards read in a region, through streams that source those of the hub: `infra/nats`, started.
+
+What a purge, a new history and a store that was deleted leave behind in a region must not be shown there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.state_consumer import StateConsumer, StateMark
+from atoll.machinery.stream.subjects import everything
+from harness.nats import eventually
+from harness.regions import Hierarchy, hierarchy
+from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
+from harness.streams import QUICK, Running
+
+#: A source whose origin went away looks for it again after some ten seconds.
+PATIENCE_S = 120.0
+
+
+def cluster(name: str) -> ObjectKey:
+    return ObjectKey(LOGICAL_CLUSTERS, name, "", "cluster")
+
+
+class Projection:
+    """Rows with the generation that brought them."""
+
+    def __init__(self) -> None:
+        self.kept: StateMark | None = None
+        self.rows: dict[ObjectKey, tuple[bytes, int]] = {}
+        self.generation = self.sweeps = 0
+        self.gaps: list[Gap] = []
+
+    def mark(self) -> StateMark | None:
+        return self.kept
+
+    async def begin(self, gap: Gap) -> None:
+        self.gaps.append(gap)
+        self.generation += 1
+        self.kept = None
+
+    async def apply(self, events: list[Event], mark: StateMark | None) -> None:
+        for event in events:
+            assert event.key is not None
+            if event.operation is Operation.DELETED:
+                self.rows.pop(event.key, None)
+            else:
+                self.rows[event.key] = (event.payload, self.generation)
+        self.kept = mark
+
+    async def sweep(self, mark: StateMark) -> None:
+        self.rows = {key: row for key, row in self.rows.items() if row[1] == self.generation}
+        self.sweeps += 1
+        self.kept = mark
+
+    def shows(self, log: ShardLog) -> bool:
+        """Whether it has, whole, what stands there."""
+        standing = {key: entry.value for key, entry in log.objects.items()}
+        return self.kept is not None and {key: row[0] for key, row in self.rows.items()} == standing
+
+
+@asynccontextmanager
+async def publishing(log: ShardLog, access: Access) -> AsyncIterator[Running]:
+    running = Running(log, access, QUICK)
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+@asynccontextmanager
+async def following(site: Hierarchy, projection: Projection) -> AsyncIterator[StateConsumer]:
+    subscription = Subscription("root", everything("state", "root"), site.consumer, batch=20)
+    consumer = StateConsumer(site.reader, subscription, projection)
+    task = asyncio.ensure_future(consumer.run())
+    try:
+        yield consumer
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_refill_at_the_hub_leaves_nothing_of_before_in_the_region(tmp_path: Path) -> None:
+    log, projection = ShardLog(), Projection()
+    async with hierarchy(tmp_path, ["root"]) as site, publishing(log, site.shard("root")) as running:
+        for name in ("kept", "forgotten"):
+            log.put(cluster(name))
+        await running.drained()
+        await site.source("root")
+        async with following(site, projection):
+            await eventually(lambda: projection.shows(log), PATIENCE_S)
+            # Gone without a word, as after a purge of tombstones: the refill is the first to tell.
+            log.objects.pop(cluster("forgotten"))
+            running.publisher.state.rebuild("a test asks")
+            await eventually(lambda: projection.shows(log), PATIENCE_S)
+            log.put(cluster("after"))
+            await eventually(lambda: projection.shows(log), PATIENCE_S)
+        # Who comes new to the region finds the leftover in its stream, and does not show it in the end.
+        fresh = Projection()
+        async with following(site, fresh):
+            await eventually(lambda: fresh.shows(log), PATIENCE_S)
+        assert fresh.gaps == [Gap.NEW, Gap.RESYNC]
+        # One that was away during a refill is told by the number of what follows.
+        log.objects.pop(cluster("kept"))
+        running.publisher.state.rebuild("a test asks")
+        await running.drained()
+        async with following(site, projection):
+            await eventually(lambda: projection.shows(log), PATIENCE_S)
+
+
+async def test_a_region_follows_a_hub_that_lost_its_store_and_a_new_history(tmp_path: Path) -> None:
+    log, projection = ShardLog(), Projection()
+    async with hierarchy(tmp_path, ["root"]) as site:
+        log.put(cluster("kept"))
+        restored = log.reopened(lineage="b2")
+        async with publishing(log, site.shard("root")) as running:
+            log.put(cluster("lost"))
+            await running.drained()
+            await site.source("root")
+            async with following(site, projection):
+                await eventually(lambda: projection.shows(log), PATIENCE_S)
+                await site.hub.stop()
+                log.put(cluster("while-away"))
+                log.objects.pop(cluster("lost"))
+                shutil.rmtree(tmp_path / "hub/store")
+                # The region is served meanwhile.
+                assert projection.rows
+                await site.hub.start()
+                await eventually(lambda: projection.shows(log), PATIENCE_S)
+        restored.put(cluster("other-future"))
+        async with publishing(restored, site.shard("root")), following(site, projection):
+            await eventually(lambda: projection.shows(restored), PATIENCE_S)
+
+
+async def test_a_tenants_stream_holds_what_is_the_tenants(tmp_path: Path) -> None:
+    log, projection = ShardLog(), Projection()
+    async with hierarchy(tmp_path, ["root"]) as site, publishing(log, site.shard("root")) as running:
+        for name in ("acme", "other"):
+            log.put(cluster(name))
+        await running.drained()
+        await site.source("root", "tenant", cluster="acme", workspace="none")
+        async with following(site, projection):
+            await eventually(lambda: [key.cluster for key in projection.rows] == ["acme"], PATIENCE_S)
+            log.put(cluster("other"), phase="Ready")
+            log.delete(cluster("acme"))
+            await eventually(lambda: projection.rows == {}, PATIENCE_S)

@@ -1,0 +1,126 @@
+"""Whose word counts: whatever arrives first, again or late, the same rows end in the same owners, and a shard that
+claims everything never has any of it."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atoll.machinery.kcp.ownership import MOVED_GENERATION, MOVED_TO, Seat
+from harness.ownership import CLUSTER, LIAR, Follower, Place, Said, Site
+
+SHARDS = ("root", "a", "b", LIAR)
+NUMBERS = st.integers(0, 1 << 16)
+STEPS = st.lists(st.tuples(st.sampled_from(["create", "create", "home", "move", "delete", "lie"]), NUMBERS, NUMBERS))
+
+
+def lived(steps: list[tuple[str, int, int]]) -> Site:
+    """A site after some history."""
+    site = Site(SHARDS)
+    for what, one, other in steps:
+        known = list(site.clusters.values())
+        cluster, shard = known[one % len(known)], SHARDS[other % len(SHARDS)]
+        if what == "create":
+            site.create(cluster, shard)
+        elif what == "home":
+            site.home(shard)
+        elif what == "move" and LIAR not in (cluster.shard, shard):
+            site.move(cluster, shard)
+        elif what == "delete":
+            site.delete(cluster)
+        elif what == "lie" and not cluster.user:
+            site.lie(cluster.name, other % 5)
+    return site
+
+
+def checked(site: Site, follower: Follower, origin: str, message: Said, steps: int) -> None:
+    for cluster, seat in follower.hear(origin, message, steps):
+        assert seat is None or seat.shard in site.owners.get(cluster, ()), (cluster, seat)
+
+
+def deliver(site: Site, follower: Follower, streams: dict[str, list[Said]], turns: list[tuple[int, int]]) -> None:
+    """Give the messages of all streams, each in its order, mixed and some of them again; then whatever is left."""
+    at = dict.fromkeys(streams, 0)
+    for choice, back in turns:
+        shard = SHARDS[choice % len(SHARDS)]
+        if shard not in streams:
+            continue
+        if choice % 7 == 0:
+            at[shard] = max(0, at[shard] - back % 5)
+        for message in streams[shard][at[shard] : at[shard] + 1]:
+            checked(site, follower, shard, message, 1 + back % 4)
+            at[shard] += 1
+    for shard, messages in streams.items():
+        for message in messages[at[shard] :]:
+            checked(site, follower, shard, message, 200)
+
+
+def in_order(site: Site) -> list[tuple[str, Said]]:
+    messages = [(shard, message) for shard, said in site.said.items() for message in said]
+    return sorted(messages, key=lambda each: each[1].revision)
+
+
+def owners(site: Site) -> dict[str, str]:
+    return {name: cluster.shard for name, cluster in site.clusters.items() if name != "root"}
+
+
+def found(follower: Follower) -> dict[str, str]:
+    """Where clusters lie of which anything counts: a route may outlive what it led to, where all has gone by late."""
+    return {
+        cluster: seat.shard
+        for cluster, seat in follower.seats.items()
+        if follower.logical_cluster(seat.shard, cluster) is not None
+    }
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(STEPS, st.lists(st.tuples(NUMBERS, NUMBERS)))
+def test_whoever_follows_from_the_start_ends_with_the_true_owners(
+    steps: list[tuple[str, int, int]], turns: list[tuple[int, int]]
+) -> None:
+    site, follower = lived(steps), Follower(SHARDS)
+    deliver(site, follower, site.said, turns)
+    assert found(follower) == owners(site)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(STEPS, st.lists(st.tuples(NUMBERS, NUMBERS)), st.permutations(SHARDS))
+def test_whoever_comes_late_and_reads_what_stands_ends_with_the_true_owners(
+    steps: list[tuple[str, int, int]], turns: list[tuple[int, int]], order: list[str]
+) -> None:
+    site, follower = lived(steps), Follower(SHARDS)
+    streams = site.last_said()
+    deliver(site, follower, {shard: streams[shard] for shard in order}, turns)
+    assert found(follower) == owners(site)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(STEPS, st.lists(st.tuples(NUMBERS, NUMBERS)), st.sampled_from(["root", "a"]))
+def test_a_shard_counts_for_itself_and_others_never_for_what_is_its_own(
+    steps: list[tuple[str, int, int]], turns: list[tuple[int, int]], own: str
+) -> None:
+    site, follower = lived([step for step in steps if step[0] != "move"]), Follower(SHARDS, own)
+    for message in site.last_said()[own]:
+        checked(site, follower, own, message, 200)
+    others = {shard: said for shard, said in site.last_said().items() if shard != own}
+    deliver(site, follower, others, turns)
+    elsewhere = {name: shard for name, shard in owners(site).items() if shard != own}
+    assert {name: shard for name, shard in found(follower).items() if shard != own} == elsewhere
+
+
+def test_a_move_goes_by_the_word_of_the_present_owner_and_its_generation() -> None:
+    site, follower = Site(SHARDS), Follower(SHARDS)
+    site.create(site.clusters["root"], "a")
+    name = next(name for name in site.clusters if name != "root")
+    cluster = site.clusters[name]
+    for shard in ("b", "a", "b"):
+        site.move(cluster, shard)
+    for shard, message in in_order(site):
+        checked(site, follower, shard, message, 200)
+    assert follower.seats[name] == Seat("b", 3)
+    # What an earlier owner said comes again, and in the end it says nothing more.
+    site.say("a", Place(CLUSTER, name), site.logical(cluster, {MOVED_TO: "root", MOVED_GENERATION: "3"}))
+    site.say("a", Place(CLUSTER, name), None)
+    for message in site.said["a"][-2:]:
+        checked(site, follower, "a", message, 200)
+    assert follower.seats[name] == Seat("b", 3)

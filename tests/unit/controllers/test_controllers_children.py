@@ -1,0 +1,350 @@
+"""Workspaces that have their clusters made by another shard, whatever becomes of calls and answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.controllers.calls import Calls, ShardUnavailable
+from atoll.controllers.tenancy import children
+from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.client.client import Client
+from atoll.machinery.kcp import shapes
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import AlreadyExists, Forbidden, InsufficientStorage
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import LogEntry, Operation, Replica
+from harness.farshard import Asked, FarShard, comes, far_shard, made, published, refusal
+from harness.inprocess import InsideShard, shard_inside
+
+EITHER = {"matchExpressions": [{"key": "name", "operator": "In", "values": ["far", "root"]}]}
+FAR = {"matchLabels": {"name": "far"}}
+
+
+@pytest.fixture
+async def far() -> AsyncIterator[FarShard]:
+    async with far_shard() as running:
+        yield running
+
+
+@pytest.fixture
+async def shard(tmp_path: Path, far: FarShard) -> AsyncIterator[InsideShard]:
+    async with shard_inside(tmp_path, far.peers) as inside:
+        await far.announce(inside)
+        yield inside
+
+
+async def asked_for(shard: InsideShard, name: str, selector: Object) -> None:
+    spec = {"type": {"name": "universal", "path": "root"}, "location": {"selector": selector}}
+    body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec}
+    await shard.loopback.create(shard.target(shard.app.identities.workspaces, ROOT, "", name), body)
+
+
+def workspace(shard: InsideShard, name: str) -> Object:
+    found = shard.loopback.get(shard.app.identities.workspaces, ROOT, "", name)
+    assert found is not None
+    return found
+
+
+async def until(shard: InsideShard, name: str, **wanted: Any) -> Object:
+    """The Workspace, once fields of its status are as wanted."""
+
+    def holds() -> bool:
+        status = workspace(shard, name).get("status") or {}
+        return all(status.get(field) == value for field, value in wanted.items())
+
+    await comes(holds)
+    return workspace(shard, name)
+
+
+def scheduled(obj: Object) -> Object:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each["type"] == "WorkspaceScheduled"), {})
+
+
+def key(cluster: str) -> ObjectKey:
+    return ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")
+
+
+async def arrives(shard: InsideShard, row: Replica, operation: Operation = Operation.MODIFIED) -> None:
+    """A row of the far shard comes by its stream."""
+    (count,) = await shard.app.store.submit([row])
+    shard.manager.arrived([LogEntry(row.revision, operation, row.key, row.value, False, 0, 0, 0)], count)
+    await shard.settled()
+
+
+# --- scheduling ---
+
+
+async def test_a_cluster_is_ordered_once_and_the_way_to_it_is_known(shard: InsideShard, far: FarShard) -> None:
+    far.answers["POST"] = lambda asked: (201, made(asked))
+    await asked_for(shard, "w", FAR)
+    found = await until(shard, "w", phase="Ready")
+    cluster = hashes.cluster_name_of(ROOT, found["metadata"]["uid"], "far")
+    assert [(each.method, each.cluster) for each in far.asked] == [("POST", cluster)]
+    assert found["spec"]["cluster"] == cluster
+    assert found["spec"]["URL"] == f"{far.url}/clusters/root:w"
+    with shard.app.store.snapshot() as snapshot:
+        assert snapshot.there.shard_of(cluster) == "far"
+
+
+async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsewhere(
+    shard: InsideShard, far: FarShard
+) -> None:
+    done: list[Object] = []
+
+    def create(asked: Asked) -> tuple[int, Object] | None:
+        if done:
+            return refusal(AlreadyExists("logicalclusters \"cluster\" already exists"))
+        done.append(made(asked))
+        return None
+
+    far.answers["POST"], far.answers["GET"] = create, lambda asked: (200, done[0])
+    await asked_for(shard, "w", EITHER)
+    # Chance may have chosen this shard, which has nothing to lose.
+    found = await until(shard, "w", phase="Ready")
+    while found["metadata"]["annotations"][shapes.SHARD] != "far":
+        await asked_for(shard, name := f"w{len(far.asked)}-{found['metadata']['uid'][:8]}", EITHER)
+        found = await until(shard, name, phase="Ready")
+    assert len({each.cluster for each in far.asked}) == 1
+    assert far.methods() == ["POST", "POST", "GET"]
+
+
+@pytest.mark.parametrize("error", [InsufficientStorage("full"), Forbidden("not you")], ids=["full", "forbidden"])
+async def test_what_a_shard_refuses_another_makes(shard: InsideShard, far: FarShard, error: Exception) -> None:
+    far.answers["POST"] = lambda asked: refusal(error)  # type: ignore[arg-type]
+    for number in range(50):
+        await asked_for(shard, f"w{number}", EITHER)
+        found = await until(shard, f"w{number}", phase="Ready")
+        assert found["metadata"]["annotations"][shapes.SHARD] == "root"
+        if far.asked:
+            return
+    pytest.fail("the far shard was never asked")
+
+
+async def test_a_name_that_is_somebody_elses_is_given_up(shard: InsideShard, far: FarShard) -> None:
+    far.answers["POST"] = lambda asked: refusal(AlreadyExists("taken"))
+    strange = {"metadata": {"name": "cluster", "resourceVersion": "1"}, "spec": {"owner": {"uid": "another"}}}
+    far.answers["GET"] = lambda asked: (200, strange)
+    await asked_for(shard, "w", FAR)
+
+    def given_up() -> bool:
+        found = workspace(shard, "w")
+        chosen = shapes.SCHEDULED_CLUSTER in found["metadata"]["annotations"] or found["metadata"].get("finalizers")
+        return "is another's" in scheduled(found).get("message", "") and not chosen and "cluster" not in found["spec"]
+
+    await comes(given_up)
+
+
+async def test_a_choice_that_may_have_made_something_is_not_given_up(shard: InsideShard, far: FarShard) -> None:
+    far.answers["POST"] = lambda asked: None
+    await asked_for(shard, "w", FAR)
+    await comes(lambda: len(far.asked) >= 2)
+    await far.stop()
+    found = workspace(shard, "w")
+    assert found["metadata"]["annotations"][shapes.SHARD] == "far"
+    assert scheduled(found)["reason"] == "ShardUnavailable"
+    far.answers["POST"] = lambda asked: (201, made(asked))
+    await far.start()
+    await until(shard, "w", phase="Ready")
+    assert len({each.cluster for each in far.asked}) == 1
+
+
+async def test_a_refusal_behind_a_lost_answer_gives_nothing_up(shard: InsideShard, far: FarShard) -> None:
+    far.answers["POST"] = lambda asked: refusal(Forbidden("not any more")) if len(far.asked) > 1 else None
+    await asked_for(shard, "w", FAR)
+    await comes(lambda: "refuses" in scheduled(workspace(shard, "w")).get("message", ""))
+    found = workspace(shard, "w")
+    assert found["metadata"]["annotations"][shapes.SHARD] == "far"
+    assert scheduled(found)["reason"] == "ShardUnavailable"
+
+
+# --- afterwards ---
+
+
+async def initializing(shard: InsideShard, far: FarShard) -> tuple[Object, Object]:
+    """A Workspace whose cluster initializes far away at revision 5, and that cluster."""
+    answered: list[Object] = []
+
+    def create(asked: Asked) -> tuple[int, Object]:
+        answered.append(made(asked, phase="Initializing", initializers=["root:mine"]))
+        return 201, answered[0]
+
+    far.answers["POST"] = create
+    await asked_for(shard, "w", FAR)
+    found = await until(shard, "w", phase="Initializing")
+    await shard.settled()
+    far.asked.clear()
+    return found, answered[0]
+
+
+def in_phase(cluster: Object, phase: str, *initializers: str) -> Object:
+    return {**cluster, "status": {"phase": phase, "conditions": [], "initializers": list(initializers)}}
+
+
+async def test_what_the_stream_brings_is_shown_without_a_call(shard: InsideShard, far: FarShard) -> None:
+    found, cluster = await initializing(shard, far)
+    await arrives(shard, published(key(found["spec"]["cluster"]), in_phase(cluster, "Ready"), 9))
+    found = workspace(shard, "w")
+    assert found["status"]["phase"] == found["metadata"]["labels"][shapes.PHASE] == "Ready"
+    assert far.asked == []
+
+
+async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_is_behind(
+    shard: InsideShard, far: FarShard
+) -> None:
+    found, cluster = await initializing(shard, far)
+    row = key(found["spec"]["cluster"])
+    await arrives(shard, published(row, in_phase(cluster, "Initializing", "root:mine"), 6))
+    ready = in_phase(cluster, "Ready")
+    ready = {**ready, "metadata": {**ready["metadata"], "resourceVersion": f"{9:016}"}}
+    far.answers["GET"] = lambda asked: (200, ready)
+    await told(shard, "9")
+    assert (await until(shard, "w", phase="Ready"))["status"].get("initializers") is None
+    await shard.settled()
+    calls = len(far.asked)
+    assert set(far.methods()) == {"GET"}
+    # What the stream brings late is not shown any more, and what it brings then is.
+    await arrives(shard, published(row, in_phase(cluster, "Initializing", "root:mine"), 7))
+    assert workspace(shard, "w")["status"]["phase"] == "Ready"
+    await arrives(shard, published(row, in_phase(cluster, "Terminating"), 12))
+    assert workspace(shard, "w")["status"]["phase"] == "Terminating"
+    assert len(far.asked) <= calls + 1
+
+
+async def told(shard: InsideShard, revision: str) -> None:
+    """The far shard says that there is something newer."""
+    obj = workspace(shard, "w")
+    annotations = {**obj["metadata"]["annotations"], shapes.CLUSTER_REVISION: revision}
+    changed = {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
+    await shard.loopback.update(shard.target(shard.app.identities.workspaces, ROOT, "", "w"), changed, whole=True)
+
+
+async def test_a_replica_that_is_not_there_says_nothing(shard: InsideShard, far: FarShard) -> None:
+    found, cluster = await initializing(shard, far)
+    row = key(found["spec"]["cluster"])
+    await arrives(shard, published(row, in_phase(cluster, "Ready"), 9))
+    await shard.app.store.submit([Replica("far", row, b"", 10, 1)])
+    obj = workspace(shard, "w")
+    labels = {**obj["metadata"]["labels"], "looked": "at"}
+    target = shard.target(shard.app.identities.workspaces, ROOT, "", "w")
+    await shard.loopback.update(target, {**obj, "metadata": {**obj["metadata"], "labels": labels}}, whole=True)
+    await shard.settled()
+    assert workspace(shard, "w")["status"]["phase"] == "Ready"
+    assert far.asked == []
+
+
+async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_unavailable_and_no_more(
+    shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "DISAPPEARED_S", 0.0)
+    found, cluster = await initializing(shard, far)
+    row = key(found["spec"]["cluster"])
+    await arrives(shard, published(row, in_phase(cluster, "Ready"), 9))
+    before = published(row, in_phase(cluster, "Ready"), 9).value
+    count = (await shard.app.store.submit([Replica("far", row, b"", 10, 1)]))[0]
+    gone = LogEntry(10, Operation.DELETED, row, before, False, 0, 0, 0)
+    far.answers["GET"] = lambda asked: None
+    shard.manager.arrived([gone], count)
+    await comes(lambda: len(far.asked) >= 2)
+    assert workspace(shard, "w")["status"]["phase"] == "Ready"
+    del far.answers["GET"]
+    found = await until(shard, "w", phase="Unavailable")
+    reasons = {each["type"]: each.get("reason") for each in found["status"]["conditions"]}
+    assert reasons["WorkspaceInitialized"] == "WorkspaceDisappeared"
+    assert not found["metadata"].get("deletionTimestamp")
+    await shard.settled()
+    # It was only lost for a while.
+    await arrives(shard, published(row, in_phase(cluster, "Ready"), 20), Operation.ADDED)
+    assert workspace(shard, "w")["status"]["phase"] == "Ready"
+
+
+async def test_a_workspace_goes_when_its_shard_says_that_the_cluster_is_gone(shard: InsideShard, far: FarShard) -> None:
+    found, cluster = await initializing(shard, far)
+    states = [cluster, {**cluster, "metadata": {**cluster["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}]
+    far.answers["GET"] = lambda asked: (200, states[0])
+
+    def delete(asked: Asked) -> tuple[int, Object]:
+        states.pop(0)
+        return 200, states[0]
+
+    far.answers["DELETE"] = delete
+    target = shard.target(shard.app.identities.workspaces, ROOT, "", "w")
+    await shard.loopback.delete(target, DeleteOptions())
+    await shard.settled()
+    assert far.methods() == ["GET", "DELETE", "GET"]
+    assert workspace(shard, "w")["metadata"]["deletionTimestamp"]
+    del far.answers["GET"]
+    await told(shard, "11")
+    await shard.settled()
+    assert shard.loopback.get(shard.app.identities.workspaces, ROOT, "", "w") is None
+    with shard.app.store.snapshot() as snapshot:
+        assert snapshot.there.shard_of(found["spec"]["cluster"]) == ""
+
+
+async def test_a_shard_without_credentials_leaves_what_others_made_alone(tmp_path: Path, far: FarShard) -> None:
+    far.answers["POST"] = lambda asked: (201, made(asked))
+    async with shard_inside(tmp_path, far.peers) as inside:
+        await far.announce(inside)
+        await asked_for(inside, "w", FAR)
+        await until(inside, "w", phase="Ready")
+    async with shard_inside(tmp_path) as inside:
+        obj = workspace(inside, "w")
+        labels = {**obj["metadata"]["labels"], "looked": "at"}
+        target = inside.target(inside.app.identities.workspaces, ROOT, "", "w")
+        await inside.loopback.update(target, {**obj, "metadata": {**obj["metadata"], "labels": labels}}, whole=True)
+        await inside.settled()
+        assert workspace(inside, "w")["status"]["phase"] == "Ready"
+
+
+# --- calls ---
+
+
+async def test_a_shard_that_failed_is_left_alone_and_then_asked_by_one_first(far: FarShard) -> None:
+    now = [0.0]
+    calls = Calls(far.peers, lambda: now[0])
+
+    async def ask(client: Client) -> Object:
+        return await client.cluster("c").request("GET", "/x")
+
+    async def failed() -> bool:
+        """Fail once; whether it was asked at all."""
+        count = len(far.asked)
+        with pytest.raises(ShardUnavailable) as error:
+            await calls.call("far", ask)
+        assert error.value.unsent == (len(far.asked) == count)
+        return not error.value.unsent
+
+    far.answers["GET"] = lambda asked: None
+    assert await failed()
+    pauses = []
+    for _ in range(4):
+        begun = now[0]
+        while not await failed():
+            now[0] += 0.05
+        pauses.append(now[0] - begun)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > pauses[0]
+
+    far.answers["GET"] = lambda asked: (200, {"metadata": {}})
+    now[0] += 100.0
+    assert await calls.call("far", ask)
+    far.answers["GET"] = lambda asked: None
+    assert await failed()
+    now[0] += 0.3
+    far.answers["GET"] = lambda asked: (200, {"metadata": {}})
+    assert await calls.call("far", ask)
+
+
+async def test_nobody_is_asked_where_a_shard_is_not_known(far: FarShard) -> None:
+    async def ask(client: Client) -> Object:
+        return await client.cluster("c").request("GET", "/x")
+
+    with pytest.raises(ShardUnavailable) as failed:
+        await Calls(far.peers).call("nowhere", ask)
+    assert failed.value.unsent

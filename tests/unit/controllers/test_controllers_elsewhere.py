@@ -1,0 +1,310 @@
+"""Bindings to exports on another shard: bound by what arrives, whichever order it comes in, and kept when it goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.controllers.bindings.definitions import BoundCrds
+from atoll.controllers.replicated.labels import ReplicationLabels
+from atoll.machinery.kcp import boundcrds, endpointslices, levels, shapes
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.conditions import find
+from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ObjectKey
+from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.meta.types import (
+    API_BINDINGS,
+    API_EXPORT_ENDPOINT_SLICES,
+    API_EXPORTS,
+    API_RESOURCE_SCHEMAS,
+    CRDS,
+    LOGICAL_CLUSTERS,
+)
+from atoll.machinery.storage.contract import Put, Scope
+from harness.api import crd
+from harness.cell import Cell
+from harness.exports import schema_of
+from harness.neighbour import Neighbour, neighbours
+
+GROUP, CONSUMER, PROVIDER, OTHER = "shapes.example.com", "2consumer", "3provider", "5other"
+
+
+@pytest.fixture
+async def both(tmp_path: Path) -> AsyncIterator[tuple[Cell, Neighbour]]:
+    async with neighbours(tmp_path) as made:
+        here, there = made
+        await here.cluster(CONSUMER)
+        await there.cell.cluster(PROVIDER)
+        yield here, there
+
+
+def said(here: Cell, type: str, name: str = "one") -> str:
+    status = here.found(API_BINDINGS, CONSUMER, name).get("status") or {}
+    found = find(status.get("conditions") or (), type)
+    return str(found.get("reason") or found["status"]) if found is not None else ""
+
+
+def phase(here: Cell, name: str = "one") -> str:
+    return str((here.found(API_BINDINGS, CONSUMER, name).get("status") or {}).get("phase") or "")
+
+
+def is_served(here: Cell, plural: str) -> bool:
+    return here.catalog(CONSUMER).find(GROUP, "v1", plural) is not None
+
+
+async def put(cell: Cell, key: ObjectKey, obj: Object) -> None:
+    """Write a row of a kind that cells do not serve."""
+    value, hole = encode(obj)
+    with cell.store.snapshot() as snapshot:
+        await cell.store.submit([Put(key, value, hole, snapshot.revision_of(key))])
+
+
+def workspace_key(cell: Cell, cluster: str, name: str) -> ObjectKey:
+    return ObjectKey(cell.facts.identities.workspaces, cluster, "", name)
+
+
+async def workspace(cell: Cell, parent: str, name: str, cluster: str) -> None:
+    body = {"metadata": {"name": name, "uid": name}, "spec": {"cluster": cluster}, "status": {"phase": "Ready"}}
+    await put(cell, workspace_key(cell, parent, name), body)
+
+
+async def annotate(cell: Cell, type: Any, cluster: str, name: str, **annotations: str | None) -> None:
+    metadata = cell.found(type, cluster, name)["metadata"]
+    merged = {**(metadata.get("annotations") or {}), **{k.replace("__", "/"): v for k, v in annotations.items()}}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    await cell.change(type, cluster, name, metadata={**metadata, "annotations": kept})
+
+
+async def pathed(cell: Cell, cluster: str, path: str) -> None:
+    await annotate(cell, LOGICAL_CLUSTERS, cluster, "cluster", **{shapes.PATH: path})
+
+
+async def test_a_binding_that_waits_is_bound_when_the_export_arrives(both: tuple[Cell, Neighbour]) -> None:
+    here, there = both
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.settle()
+    assert (phase(here), said(here, "APIExportValid")) == ("Binding", "APIExportNotFound")
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await here.settle()
+    assert phase(here) == "Binding"
+    await there.flow()
+    await here.settle()
+    assert phase(here) == "Bound" and is_served(here, "circles")
+
+
+async def test_what_is_changed_elsewhere_is_bound_anew(both: tuple[Cell, Neighbour]) -> None:
+    here, there = both
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await there.flow()
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.settle()
+    made = await there.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("squares", GROUP)))
+    spec = there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
+    entry = {"name": "squares", "group": GROUP, "schema": made["metadata"]["name"]}
+    await there.cell.change(API_EXPORTS, PROVIDER, "one", spec={**spec, "resources": [*spec["resources"], entry]})
+    await there.flow()
+    await here.settle()
+    assert is_served(here, "circles") and is_served(here, "squares")
+
+
+async def test_a_schema_that_arrives_after_its_export_is_bound(both: tuple[Cell, Neighbour]) -> None:
+    here, there = both
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    (name,) = [each["schema"] for each in there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]["resources"]]
+    schema = there.cell.found(API_RESOURCE_SCHEMAS, PROVIDER, name)
+    await there.cell.delete_row(API_RESOURCE_SCHEMAS, PROVIDER, name)
+    await there.flow()
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.settle()
+    assert said(here, "APIExportValid") == "InternalError"
+    schema["metadata"].pop("resourceVersion")
+    await there.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema)
+    await there.flow()
+    await here.settle()
+    assert phase(here) == "Bound"
+
+
+async def test_without_the_export_a_binding_stays_bound(both: tuple[Cell, Neighbour]) -> None:
+    here, there = both
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await there.flow()
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.settle()
+    await there.cell.delete(API_EXPORTS, PROVIDER, "one")
+    await there.flow()
+    await here.settle()
+    assert (phase(here), said(here, "APIExportValid")) == ("Bound", "APIExportNotFound")
+    assert is_served(here, "circles")
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await there.flow()
+    await here.settle()
+    assert said(here, "APIExportValid") == "True"
+
+
+@pytest.mark.parametrize("last", ["the workspace here", "the workspace there"])
+async def test_a_path_leads_on_when_the_last_workspace_of_it_is_there(
+    both: tuple[Cell, Neighbour], last: str
+) -> None:
+    here, there = both
+    await here.cluster(ROOT)
+    await there.cell.cluster("4team")
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    if last == "the workspace here":
+        await workspace(there.cell, "4team", "shop", PROVIDER)
+    else:
+        await workspace(here, ROOT, "team", "4team")
+    await there.flow()
+    await here.bind(CONSUMER, "root:team:shop", "one")
+    await here.settle()
+    assert phase(here) == "Binding"
+    if last == "the workspace here":
+        await workspace(here, ROOT, "team", "4team")
+    else:
+        await workspace(there.cell, "4team", "shop", PROVIDER)
+        await there.flow()
+    await here.settle()
+    assert phase(here) == "Bound"
+    labels = here.found(API_BINDINGS, CONSUMER, "one")["metadata"]["labels"]
+    assert labels == {hashes.EXPORT_LABEL: hashes.export_hash(PROVIDER, "one")}
+
+
+async def test_a_binding_that_comes_bound_is_looked_at_as_nothing_elsewhere_can_be_guarded(
+    both: tuple[Cell, Neighbour]
+) -> None:
+    here, there = both
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await there.flow()
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.settle()
+    bound = here.found(API_BINDINGS, CONSUMER, "one")
+    await here.delete_row(API_BINDINGS, CONSUMER, "one")
+    await here.settle()
+    # The export changed, and was looked at, between the plan of a workspace and its landing.
+    spec = there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
+    made = await there.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("circles", GROUP), "tomorrow"))
+    await there.cell.change(
+        API_EXPORTS, PROVIDER, "one",
+        spec={**spec, "resources": [{"name": "circles", "group": GROUP, "schema": made["metadata"]["name"]}]},
+    )  # fmt: skip
+    await there.flow()
+    await here.settle()
+    bound["metadata"].pop("resourceVersion")
+    await here.put(API_BINDINGS, CONSUMER, bound)
+    await here.settle()
+    (resource,) = here.found(API_BINDINGS, CONSUMER, "one")["status"]["boundResources"]
+    assert resource["schema"]["name"] == made["metadata"]["name"]
+
+
+async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_not_known(
+    both: tuple[Cell, Neighbour]
+) -> None:
+    here, there = both
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await there.flow()
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.settle()
+    (uid,) = [each["schema"]["UID"] for each in here.found(API_BINDINGS, CONSUMER, "one")["status"]["boundResources"]]
+
+    def policed() -> list[str]:
+        with here.store.snapshot() as snapshot:
+            found = BoundCrds().get(snapshot, uid)
+        assert found is not None
+        return list(found.policed)
+
+    assert policed() == []
+    for local in ({"local": {}}, None):
+        spec = {**there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"], "maximalPermissionPolicy": local}
+        if local is None:
+            del spec["maximalPermissionPolicy"]
+        await there.cell.change(API_EXPORTS, PROVIDER, "one", spec=spec)
+        await there.flow()
+        await here.settle()
+        assert policed() == (["one"] if local is not None else [])
+    crds = here.found(CRDS, SYSTEM_BOUND_CRDS, uid)
+    assert boundcrds.exports_of(crds) == ["one"]
+
+
+@pytest.fixture
+async def narrow(both: tuple[Cell, Neighbour]) -> tuple[Cell, Neighbour]:
+    """An export of `root:acme` on the other shard; here workspaces of that organization and of another."""
+    here, there = both
+    await pathed(there.cell, PROVIDER, "root:acme:provider")
+    await pathed(here, CONSUMER, "root:acme:web")
+    await here.cluster(OTHER)
+    await pathed(here, OTHER, "root:other:web")
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{shapes.PATH: "root:acme:provider"})
+    return both
+
+
+async def level(there: Neighbour, level: str | None) -> None:
+    """Narrow the export and its schema as admission and the labelling controller leave them, and let that arrive."""
+    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{levels.LEVEL: level})
+    (name,) = [each["schema"] for each in there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]["resources"]]
+    await annotate(there.cell, API_RESOURCE_SCHEMAS, PROVIDER, name, **{levels.DERIVED: level})
+    await there.flow()
+
+
+def is_found(here: Cell, seen_from: str) -> bool:
+    with here.store.snapshot() as snapshot:
+        return here.facts.export(snapshot, PROVIDER, "one", seen_from) is not None
+
+
+def stored(here: Cell) -> int:
+    """Rows of the export and its schema that this shard holds, whoever may see them."""
+    with here.store.snapshot() as snapshot:
+        types = (API_EXPORTS, API_RESOURCE_SCHEMAS)
+        return sum(len(snapshot.there.rows_of("east", Scope(type, PROVIDER))) for type in types)
+
+
+async def test_an_export_of_an_organization_is_not_there_for_another(narrow: tuple[Cell, Neighbour]) -> None:
+    here, there = narrow
+    await level(there, levels.ORGANIZATION)
+    assert is_found(here, CONSUMER) and not is_found(here, OTHER)
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.bind(OTHER, PROVIDER, "one")
+    await here.settle()
+    assert phase(here) == "Bound"
+    other = here.found(API_BINDINGS, OTHER, "one")["status"]
+    assert other["phase"] == "Binding" and "boundResources" not in other
+    await level(there, None)
+    await here.settle()
+    assert here.found(API_BINDINGS, OTHER, "one")["status"]["phase"] == "Bound"
+
+
+async def test_an_export_of_a_region_is_stored_by_no_shard_of_another(narrow: tuple[Cell, Neighbour]) -> None:
+    here, there = narrow
+    there.region, there.region_here = "eu", "us"
+    for _ in range(2):
+        await level(there, levels.REGION)
+        assert not stored(here) and not is_found(here, CONSUMER)
+        await level(there, None)
+        assert stored(here) == 2 and is_found(here, CONSUMER)
+
+
+async def test_an_export_of_a_region_is_found_in_that_region(narrow: tuple[Cell, Neighbour]) -> None:
+    here, there = narrow
+    there.region = there.region_here = "eu"
+    await level(there, levels.REGION)
+    assert stored(here) == 2 and is_found(here, CONSUMER)
+
+
+async def test_a_slice_for_an_export_elsewhere_goes_no_further_than_it(narrow: tuple[Cell, Neighbour]) -> None:
+    here, there = narrow
+    here.controllers.append(ReplicationLabels(here.loopback, here.facts))
+    there.region = there.region_here = "eu"
+    await level(there, None)
+    label = hashes.export_hash(PROVIDER, "one")
+    await here.put(API_EXPORT_ENDPOINT_SLICES, CONSUMER, {
+        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice",
+        "metadata": {"name": "mine", "labels": {endpointslices.EXPORT_LABEL: label}},
+        "spec": {"export": {"path": PROVIDER, "name": "one"}},
+    })  # fmt: skip
+    for value in (levels.REGION, None):
+        await level(there, value)
+        await here.settle()
+        found = here.found(API_EXPORT_ENDPOINT_SLICES, CONSUMER, "mine")
+        assert (found["metadata"].get("annotations") or {}).get(levels.DERIVED) == value

@@ -1,0 +1,97 @@
+"""Endpoints of slices between shards: who takes away what, and who keeps his hands off."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from atoll.controllers.exports.endpointslices import EndpointSliceController
+from atoll.controllers.exports.endpointurls import EndpointUrlController
+from atoll.machinery.apiserver.loopback import Target
+from atoll.machinery.kcp import endpointslices
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import encode
+from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
+from atoll.machinery.storage.contract import Delete, Put
+from harness.cell import Cell, cell
+from harness.exports import export
+
+
+def url(shard: str) -> str:
+    return endpointslices.endpoint_url(f"https://{shard}.example", "provider", "shapes")
+
+
+async def announce(here: Cell, shard: str) -> None:
+    """A Shard object, as root has them."""
+    metadata = {"name": shard, "uid": f"uid-of-{shard}", "annotations": {"kcp.io/cluster": ROOT}}
+    value, hole = encode({"metadata": metadata, "spec": {"virtualWorkspaceURL": f"https://{shard}.example"}})
+    key = ObjectKey(here.facts.identities.shard_objects, ROOT, "", shard)
+    await here.store.submit([Put(key, value, hole, 0)])
+
+
+async def forget(here: Cell, shard: str) -> None:
+    key = ObjectKey(here.facts.identities.shard_objects, ROOT, "", shard)
+    with here.store.snapshot() as snapshot:
+        revision = snapshot.revision_of(key)
+    await here.store.submit([Delete(key, revision)])
+
+
+async def apply(here: Cell, shard: str, found: str) -> None:
+    """What a shard, or somebody else, applies to the slice."""
+    kind = here.kind(API_EXPORT_ENDPOINT_SLICES)
+    body = endpointslices.applied("shapes", [found])
+    await here.loopback.apply(Target(kind, "provider", "", "shapes", "status"), body, shard)
+
+
+def urls(here: Cell) -> list[str]:
+    status = here.found(API_EXPORT_ENDPOINT_SLICES, "provider", "shapes").get("status") or {}
+    return sorted(each["url"] for each in status.get("endpoints") or [])
+
+
+@asynccontextmanager
+async def with_a_slice(directory: Path) -> AsyncIterator[Cell]:
+    """A provider with an export and a slice, on the shard `here`, which is not root's."""
+    async with cell(directory) as here:
+        here.controllers.extend([
+            EndpointSliceController(here.loopback, here.facts, "here"),
+            EndpointUrlController(here.loopback, here.facts, "here"),
+        ])  # fmt: skip
+        await here.cluster("provider")
+        await here.cluster("consumer")
+        await here.put(API_EXPORTS, "provider", export("shapes"))
+        kind = {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice"}
+        spec = {"export": {"path": "provider", "name": "shapes"}}
+        await here.put(API_EXPORT_ENDPOINT_SLICES, "provider", {**kind, "metadata": {"name": "shapes"}, "spec": spec})
+        yield here
+
+
+async def test_the_slices_own_shard_takes_away_what_shards_left_that_are_no_more(tmp_path: Path) -> None:
+    async with with_a_slice(tmp_path) as here:
+        for shard in ("here", "amber"):
+            await announce(here, shard)
+        await here.bind("consumer", "provider", "shapes")
+        await here.settle()
+        await apply(here, "amber", url("amber"))
+        await apply(here, "a-tool", "https://tools.example/of-its-own")
+        await here.settle()
+        everybody = sorted([url("here"), url("amber"), "https://tools.example/of-its-own"])
+        assert urls(here) == everybody
+        await forget(here, "amber")
+        await here.settle()
+        assert urls(here) == [each for each in everybody if each != url("amber")]
+
+
+async def test_a_shard_that_root_has_not_told_of_takes_nothing_away(tmp_path: Path) -> None:
+    async with with_a_slice(tmp_path) as here:
+        # From before: this shard's own, and another's; of neither is there a Shard object here yet.
+        await here.settle()
+        for shard in ("here", "amber"):
+            await apply(here, shard, url(shard))
+        await here.settle()
+        assert urls(here) == [url("amber"), url("here")]
+        # Now it is known, and that nobody binds the export here.
+        for shard in ("here", "amber"):
+            await announce(here, shard)
+        await here.settle()
+        assert urls(here) == [url("amber")]

@@ -1,0 +1,65 @@
+"""What a proxy shows to shards: one certificate, by flags or by the mapping of /clusters/, and never two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atoll.frontproxy.config import FrontProxyConfig
+from atoll.frontproxy.process import read
+from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
+from atoll.machinery.process import pki
+
+CA, OTHER_CA = pki.make_ca("shards"), pki.make_ca("others")
+OWN, OTHER = pki.make_client(CA, "front-proxy", ()), pki.make_client(CA, "somebody", ())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for name, pair in (("own", OWN), ("other", OTHER)):
+        (tmp_path / f"{name}.crt").write_bytes(pair.certificate)
+        (tmp_path / f"{name}.key").write_bytes(pair.key)
+    (tmp_path / "ca.crt").write_bytes(CA.certificate)
+    (tmp_path / "other-ca.crt").write_bytes(OTHER_CA.certificate)
+    return tmp_path
+
+
+def config(files: Path, *, shown: str = "", flags: str = "", mapped: str = "other-ca") -> FrontProxyConfig:
+    """With a mapping of /clusters/ that shows a certificate, and flags that name one."""
+    lines = ["- path: /clusters/"]
+    if shown:
+        lines += [f"  backend_server_ca: {files}/{mapped}.crt", f"  proxy_client_cert: {files}/{shown}.crt"]
+        lines.append(f"  proxy_client_key: {files}/{shown}.key")
+    (files / "mapping.yaml").write_text("\n".join(lines) + "\n")
+    named = {
+        "proxy_client_cert_file": f"{files}/{flags}.crt", "proxy_client_key_file": f"{files}/{flags}.key",
+        "root_ca_file": f"{files}/ca.crt",
+    } if flags else {}  # fmt: skip
+    directory, mapping = str(files / "proxy"), str(files / "mapping.yaml")
+    return FrontProxyConfig(root_directory=directory, mapping_file=mapping, **named)
+
+
+def test_flags_or_the_mapping_say_what_shards_are_shown(files: Path) -> None:
+    by_flags = read(config(files, flags="own"))
+    assert (by_flags.own, by_flags.shards_ca) == (OWN, CA.certificate)
+    by_mapping = read(config(files, shown="own"))
+    assert (by_mapping.own, by_mapping.shards_ca) == (OWN, OTHER_CA.certificate)
+    both = read(config(files, shown="own", flags="own"))
+    assert (both.own, both.shards_ca) == (OWN, OTHER_CA.certificate)
+
+
+def test_a_certificate_that_shards_would_not_believe_assertions_from_is_refused(files: Path) -> None:
+    with pytest.raises(CredentialsRefused, match="different certificates"):
+        read(config(files, shown="other", flags="own"))
+
+
+def test_without_any_certificate_there_is_no_proxy(files: Path) -> None:
+    with pytest.raises(CredentialsRefused, match="how shards are spoken to"):
+        read(config(files))
+
+
+def test_a_serving_certificate_is_made_once_and_kept(files: Path) -> None:
+    first, second = read(config(files, flags="own")), read(config(files, flags="own"))
+    assert first.serving == second.serving
+    assert (files / "proxy").stat().st_mode & 0o777 == 0o700

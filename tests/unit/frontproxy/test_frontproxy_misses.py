@@ -1,0 +1,211 @@
+"""Paths that the proxy does not know: one question to the shard of the deepest ancestor, and never more than that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.frontproxy import misses
+from atoll.frontproxy.misses import ASKER, MAX_ASKING, MAX_WAITING, Misses
+from atoll.frontproxy.routing import Found, Routes, Unknown
+from atoll.machinery.apiserver.pathindex import Mounted, Unavailable
+from atoll.machinery.kcp.shapes import SHARD
+from atoll.machinery.meta.hashes import home_cluster_name
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.user import User
+from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.wire.client import ClientResponse, Unreachable
+from atoll.machinery.wire.exchange import Headers
+from harness.proxyrows import SHARDS, WORKSPACES, ProxyRows, base_url
+from harness.rawhttp import until
+from harness.stores import store_options
+
+ALICE, BOB = User("alice"), User("bob")
+DEADLINE_S = 30.0
+
+
+def target(cluster: str, name: str) -> str:
+    return f"/clusters/{cluster}/apis/tenancy.kcp.io/v1alpha1/workspaces/{name}"
+
+
+def workspace(cluster: str, shard: str, phase: str = "Ready") -> bytes:
+    metadata = {"annotations": {SHARD: shard}}
+    return encode_json({"metadata": metadata, "spec": {"cluster": cluster}, "status": {"phase": phase}})
+
+
+class Shards:
+    """The shards, as far as they are asked: what they answer, and what was asked of them."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | Exception] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.under_way = self.most = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+
+    async def ask(self, url: str, path: str, headers: Headers) -> ClientResponse:
+        self.asked.append((url, path))
+        assert headers == [("says", f"{ASKER.name} {path.split('/')[2]}")]
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await self.hold.wait()
+        finally:
+            self.under_way -= 1
+        answer = self.answers.get(path)
+        if isinstance(answer, Exception):
+            raise answer
+        return ClientResponse(404 if answer is None else 200, {}, answer or b"{}")
+
+
+class Site:
+    def __init__(self, rows: ProxyRows) -> None:
+        self.rows, self.shards = rows, Shards()
+        self.routes = Routes(WORKSPACES, SHARDS)
+        self.misses = Misses(self.routes, rows.store, self.shards.ask, says)
+
+    async def find(self, path: str, user: User = ALICE) -> object:
+        with self.rows.store.snapshot() as view:
+            place = self.routes.find(view, path)
+        assert isinstance(place, Unknown), place
+        return await self.misses.find(path, place, user)
+
+
+def says(user: User, cluster: str) -> Headers:
+    return [("says", f"{user.name} {cluster}")]
+
+
+@pytest.fixture
+async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    monkeypatch.setattr(misses, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(misses, "ABSENT_S", 2 * DEADLINE_S)
+    monkeypatch.setattr(misses, "PRESENT_S", 2 * DEADLINE_S)
+    store = open_store(store_options(tmp_path))
+    rows = ProxyRows(store)
+    await rows.shards("root", "east", "west")
+    await rows.chain("root", [("org", "1org", "east")])
+    yield Site(rows)
+    await store.close()
+
+
+async def test_what_is_not_there_costs_one_question_at_the_shard_of_its_deepest_ancestor(site: Site) -> None:
+    assert await site.find("root:org:none:more:still") is None
+    assert site.shards.asked == [(base_url("east"), target("1org", "none"))]
+    assert await site.find("root:org:none", BOB) is None
+    assert await site.find("root:org:none:else") is None
+    assert len(site.shards.asked) == 1, "it is remembered, for everybody"
+
+
+async def test_what_was_not_there_is_asked_for_again_after_a_while(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(misses, "ABSENT_S", 0.0)
+    assert await site.find("root:org:new") is None
+    site.shards.answers[target("1org", "new")] = workspace("1new", "west")
+    assert await site.find("root:org:new") == Found("west", "1new", base_url("west"))
+
+
+async def test_what_is_there_is_found_name_by_name_and_remembered(site: Site) -> None:
+    site.shards.answers[target("1org", "new")] = workspace("1new", "west")
+    site.shards.answers[target("1new", "deep")] = workspace("1deep", "root")
+    assert await site.find("root:org:new:deep") == Found("root", "1deep", base_url("root"))
+    asked = [(base_url("east"), target("1org", "new")), (base_url("west"), target("1new", "deep"))]
+    assert site.shards.asked == asked
+    assert await site.find("root:org:new") == Found("west", "1new", base_url("west"))
+    assert await site.find("root:org:new:deep") == Found("root", "1deep", base_url("root"))
+    assert site.shards.asked == asked
+
+
+async def test_behind_what_was_asked_for_the_way_goes_on_by_what_is_known(site: Site) -> None:
+    site.shards.answers[target("1org", "new")] = workspace("1new", "west")
+    await site.rows.cluster("1new", "west")
+    await site.rows.workspace("1new", "deep", "1deep", "east")
+    assert await site.find("root:org:new:deep") == Found("east", "1deep", base_url("east"))
+    assert len(site.shards.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [
+    workspace("", "west"), workspace("1new", ""), workspace("1new", "nowhere"), workspace("1new", "west", "Scheduling"),
+    b"{}", b"[]", b"no json", b"", encode_json({"spec": {"cluster": 1}}), Unreachable("down"), TimeoutError(),
+])  # fmt: skip
+async def test_what_does_not_say_where_it_is_is_not_there(site: Site, answer: bytes | Exception) -> None:
+    site.shards.answers[target("1org", "new")] = answer
+    assert await site.find("root:org:new") is None
+    assert await site.find("root:org:new") is None
+    assert len(site.shards.asked) == 1
+
+
+async def test_a_workspace_that_is_unavailable_and_a_mount_are_found_as_such(site: Site) -> None:
+    site.shards.answers[target("1org", "off")] = workspace("1off", "west", "Unavailable")
+    assert await site.find("root:org:off") == Unavailable()
+    mount = {"spec": {"mount": {"ref": {}}, "URL": "https://there.example"}, "status": {"phase": "Ready"}}
+    site.shards.answers[target("1org", "there")] = encode_json(mount)
+    assert await site.find("root:org:there") == Mounted("https://there.example", ready=True)
+    assert await site.find("root:org:there:below") is None
+
+
+async def test_a_home_is_asked_for_where_homes_are_made(site: Site) -> None:
+    home = home_cluster_name("bob")
+    path = f"/clusters/{home}/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
+    assert await site.find("user:bob") is None
+    assert site.shards.asked == [(base_url("root"), path)]
+    site.shards.answers[path.replace(home, home_cluster_name("eve"))] = b"{}"
+    assert await site.find("user:eve") == Found("root", home_cluster_name("eve"), base_url("root"))
+
+
+async def test_nobody_is_asked_about_a_name_but_what_arrives_is_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(misses, "ARRIVAL_S", DEADLINE_S)
+    waiting = asyncio.create_task(site.find("1soon"))
+    await asyncio.sleep(0)
+    await site.rows.cluster("1other", "east")
+    await site.rows.cluster("1soon", "west")
+    assert await waiting == Found("west", "1soon", base_url("west"))
+    monkeypatch.setattr(misses, "ARRIVAL_S", 0.0)
+    assert await site.find("1never") is None
+    monkeypatch.setattr(misses, "ARRIVAL_S", 10 * DEADLINE_S)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await site.find("1never") is None, "it is not waited for a second time"
+        for path in ("system:admin", "*", "none:below", "", "Not A Name"):
+            assert await site.find(path) is None
+    assert site.shards.asked == []
+
+
+async def test_all_who_look_for_the_same_share_one_question(site: Site) -> None:
+    site.shards.hold.clear()
+    site.shards.answers[target("1org", "new")] = workspace("1new", "west")
+    lookers = [asyncio.create_task(site.find("root:org:new", User(f"u{number}"))) for number in range(50)]
+    await until(lambda: site.shards.under_way)
+    lookers.pop().cancel()
+    site.shards.hold.set()
+    found = await asyncio.gather(*lookers)
+    assert set(found) == {Found("west", "1new", base_url("west"))}
+    assert len(site.shards.asked) == 1
+
+
+async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_up_its_sender_alone(site: Site) -> None:
+    site.shards.hold.clear()
+    flood = [asyncio.create_task(site.find(f"root:org:none{number}")) for number in range(MAX_WAITING)]
+    await until(lambda: site.shards.under_way == MAX_ASKING)
+    # Above its number nothing of the same user waits; somebody else, at another shard, does not wait for it at all.
+    async with asyncio.timeout(DEADLINE_S):
+        assert await site.find("root:org:none-more") is None
+    other = asyncio.create_task(site.find("root:new", BOB))
+    await until(lambda: (base_url("root"), target("root", "new")) in site.shards.asked)
+    site.shards.hold.set()
+    assert await asyncio.gather(*flood, other) == [None] * (MAX_WAITING + 1)
+    assert site.shards.most <= MAX_ASKING + 1
+    site.shards.answers[target("1org", "new")] = workspace("1new", "west")
+    assert await site.find("root:org:new"), "and who flooded is served again"
+
+
+async def test_nobody_waits_beyond_the_deadline(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(misses, "DEADLINE_S", 0.01)
+    site.shards.hold.clear()
+    async with asyncio.timeout(DEADLINE_S):
+        assert await site.find("root:org:new") is None
+        await until(lambda: not site.shards.under_way)

@@ -1,0 +1,65 @@
+"""Bearer tokens at the proxy: what it takes to judge them is bounded, whoever sends how many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+
+from atoll.frontproxy.tokens import MAX_FETCHING, AccountTokens, Tokens
+from atoll.machinery.apiserver.authentication import jwt
+from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.service_accounts import Issuers
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import Unauthorized
+from atoll.machinery.meta.user import User
+from atoll.machinery.storage.lmdb_store import open_store
+from harness.stores import store_options
+
+
+class _SlowIssuer:
+    """An issuer of a workspace whose keys do not come until it is told so."""
+
+    def __init__(self) -> None:
+        self.asked, self.comes = 0, asyncio.Event()
+
+    def user_of(
+        self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str
+    ) -> User | None:
+        raise Unsettled(self._settle)
+
+    async def _settle(self) -> None:
+        self.asked += 1
+        await self.comes.wait()
+
+
+async def test_tokens_of_an_issuer_that_is_slow_go_on_and_few_of_them_wait_for_its_keys(tmp_path: Path) -> None:
+    issuer = _SlowIssuer()
+    tokens = Tokens((), AccountTokens({}, Issuers()), ("here",), issuer)
+    store = open_store(store_options(tmp_path / "store"))
+    with store.snapshot() as snapshot:
+        for number in range(5 * MAX_FETCHING):
+            assert tokens.judge(f"token-{number}", "abcdefgh12345678", snapshot) is None
+    await asyncio.sleep(0)
+    assert issuer.asked == MAX_FETCHING
+    issuer.comes.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    with store.snapshot() as snapshot:
+        assert tokens.judge("another", "abcdefgh12345678", snapshot) is None
+    await asyncio.sleep(0)
+    assert issuer.asked == MAX_FETCHING + 1, "who came later is asked for again"
+    await store.close()
+
+
+def test_a_service_accounts_token_of_a_key_that_is_new_to_the_proxy_is_the_shards_to_judge() -> None:
+    known, other = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
+    accounts = AccountTokens({"known": known.public_key()}, Issuers())
+    claims = encode_json({"iss": Issuers().names[0], "sub": "system:serviceaccount:default:a"})
+    assert accounts.user_of(jwt.sign(claims, other, "new"), b"1") is None
+    with pytest.raises(Unauthorized):
+        accounts.user_of(jwt.sign(claims, other, "known"), b"2")

@@ -1,0 +1,216 @@
+"""Service accounts of other shards: let in by what their own shard just said, and by nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from atoll.machinery.apiserver.authentication import foreign_accounts
+from atoll.machinery.apiserver.authentication.claims import Reference, Subject
+from atoll.machinery.apiserver.authentication.foreign_accounts import CannotAsk, ForeignAccounts
+from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer
+from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
+from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.service_accounts import (
+    Issuers,
+    ServiceAccountTokens,
+    account_stands,
+    secret_stands,
+)
+from atoll.machinery.apiserver.authentication.tokens import token_digest
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Unauthorized
+from atoll.machinery.meta.user import User
+from atoll.machinery.process.pki import make_rsa_key
+from harness.rbac_snapshot import FakeStore, logical_cluster
+
+ISSUER, THERE = "https://kcp.default.svc", "3provider"
+ACCOUNT = Account(THERE, "ns", "builder", "uid-1")
+
+
+class Shards:
+    """Another shard as it answers: what it says, how often it was asked, and whether it can be reached."""
+
+    def __init__(self) -> None:
+        self.stands, self.reachable, self.asked = True, True, 0
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def __call__(self, shard: str, subject: Subject, token: str) -> bool:
+        assert (shard, subject.cluster, subject.name) == ("east", THERE, "builder")
+        self.asked += 1
+        await self.open.wait()
+        if not self.reachable:
+            raise CannotAsk("nobody answers")
+        return self.stands
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def keys() -> KeySet:
+    return load_keys(make_rsa_key())
+
+
+@pytest.fixture
+def shards() -> Shards:
+    return Shards()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def tokens(keys: KeySet, shards: Shards, clock: Clock) -> ServiceAccountTokens:
+    return ServiceAccountTokens(keys, Issuers(), elsewhere=ForeignAccounts(shards, clock))
+
+
+@pytest.fixture
+def token(keys: KeySet) -> str:
+    return TokenIssuer(keys, Issuers()).issue(ACCOUNT, (ISSUER,), 3600)[0]
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    made = FakeStore()
+    made.there.route(THERE, "east")
+    return made
+
+
+def asked(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
+    return tokens.user_of(token, token_digest(token), (ISSUER,), store)
+
+
+async def until_asked(shards: Shards) -> None:
+    async with asyncio.timeout(20):
+        while not shards.asked:  # noqa: ASYNC110 - it announces nothing
+            await asyncio.sleep(0)
+
+
+async def settled(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
+    """As the pipeline asks: once more when what was missing is there."""
+    try:
+        return asked(tokens, token, store)
+    except Unsettled as error:
+        await error.settle()
+    return asked(tokens, token, store)
+
+
+async def test_an_account_elsewhere_comes_in_when_its_shard_vouches_for_it(
+    tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards
+) -> None:
+    user = await settled(tokens, token, store)
+    assert user is not None and user.extra["authentication.kcp.io/cluster-name"] == (THERE,)
+    assert asked(tokens, token, store) == user
+    assert shards.asked == 1
+
+
+async def test_a_deleted_account_is_out_within_ten_seconds(
+    tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards, clock: Clock
+) -> None:
+    assert await settled(tokens, token, store)
+    shards.stands = False
+    clock.now += 9.9
+    assert asked(tokens, token, store)
+    clock.now += 0.1
+    with pytest.raises(Unauthorized):
+        await settled(tokens, token, store)
+
+
+async def test_an_answer_is_as_old_as_its_question(
+    tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards, clock: Clock
+) -> None:
+    shards.open.clear()
+    asking = asyncio.create_task(settled(tokens, token, store))
+    await until_asked(shards)
+    clock.now += 4
+    shards.open.set()
+    assert await asking
+    clock.now += 6
+    with pytest.raises(Unsettled):
+        asked(tokens, token, store)
+
+
+async def test_a_shard_that_cannot_be_asked_lets_nobody_in_and_is_asked_again_soon(
+    tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards, clock: Clock
+) -> None:
+    shards.reachable = False
+    for _ in range(2):
+        with pytest.raises(Unauthorized):
+            await settled(tokens, token, store)
+    assert shards.asked == 1
+    shards.reachable, clock.now = True, clock.now + 1
+    assert await settled(tokens, token, store)
+
+
+async def test_who_was_let_in_is_out_when_his_shard_cannot_be_asked_again(
+    tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards, clock: Clock
+) -> None:
+    assert await settled(tokens, token, store)
+    shards.reachable, clock.now = False, clock.now + 10
+    with pytest.raises(Unauthorized):
+        await settled(tokens, token, store)
+
+
+async def test_many_requests_with_one_token_ask_once(
+    tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards
+) -> None:
+    shards.open.clear()
+    asking = [asyncio.create_task(settled(tokens, token, store)) for _ in range(5)]
+    await until_asked(shards)
+    shards.open.set()
+    assert all(await asyncio.gather(*asking))
+    assert shards.asked == 1
+
+
+async def test_no_more_are_asked_about_at_once_than_the_bound(
+    tokens: ServiceAccountTokens, keys: KeySet, store: FakeStore, shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_accounts, "MAX_ASKED", 1)
+    issuer = TokenIssuer(keys, Issuers())
+    first, second = (issuer.issue(ACCOUNT, (ISSUER,), seconds)[0] for seconds in (3600, 7200))
+    shards.open.clear()
+    asking = asyncio.create_task(settled(tokens, first, store))
+    await until_asked(shards)
+    with pytest.raises(Unauthorized):
+        asked(tokens, second, store)
+    shards.open.set()
+    assert await asking and await settled(tokens, second, store)
+
+
+async def test_an_account_of_a_cluster_here_is_judged_here(
+    tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards
+) -> None:
+    store.put(THERE, logical_cluster())
+    with pytest.raises(Unauthorized):
+        asked(tokens, token, store)
+    metadata = {"name": "builder", "namespace": "ns", "uid": "uid-1"}
+    store.put(THERE, {"kind": "ServiceAccount", "metadata": metadata})
+    assert asked(tokens, token, store)
+    assert shards.asked == 0
+
+
+async def test_an_account_of_a_cluster_that_nobody_knows_is_nobody(
+    tokens: ServiceAccountTokens, token: str, shards: Shards
+) -> None:
+    with pytest.raises(Unauthorized):
+        asked(tokens, token, FakeStore())
+    assert shards.asked == 0
+
+
+@pytest.mark.parametrize("metadata", [
+    {"uid": "another"}, {"uid": "uid-1", "deletionTimestamp": "2026-01-01T00:00:00Z"}, {},
+], ids=["another of its name", "being deleted", "without uid"])  # fmt: skip
+def test_what_does_not_stand(metadata: Object) -> None:
+    subject = Subject(THERE, "ns", "builder", "uid-1", secret=Reference("s", "uid-1"))
+    assert not account_stands({"metadata": metadata}, subject)
+    assert not secret_stands({"metadata": metadata}, subject, "token")
+    assert not account_stands(None, subject) and not secret_stands(None, subject, "token")

@@ -1,0 +1,93 @@
+"""Watches that rely on clusters of other shards are judged again when something of those arrives, or counts no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.openwatches import OpenWatches, Still
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES, CONFIG_MAPS
+from atoll.machinery.storage.contract import Replica, Route
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.shard.kinds import system_kinds
+from harness.nats import eventually
+from harness.stores import store_options
+
+CLUSTER = "abcdefgh12345678"
+
+
+class Held:
+    """A watch, as far as its end goes."""
+
+    ended = False
+
+    def end(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
+    store = open_store(store_options(tmp_path / "store"))
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def watches(store: LmdbStore) -> AsyncIterator[OpenWatches]:
+    watches = OpenWatches(store, Catalogs(system_kinds()))
+    following = asyncio.create_task(watches.follow())
+    yield watches
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+def export(revision: int, value: bytes = b'{"metadata":{"name":"widgets"}}') -> Replica:
+    return Replica("east", ObjectKey(API_EXPORTS, CLUSTER, "", "widgets"), value, revision, 1)
+
+
+def watch(watches: OpenWatches) -> tuple[Any, list[bool]]:
+    """A watch that ends once the export elsewhere is not there; and how often that was asked."""
+    held: Any = Held()
+    asked: list[bool] = []
+
+    def holds(view: View) -> bool:
+        asked.append(view.there.revision_of(ObjectKey(API_EXPORTS, CLUSTER, "", "widgets")) > 0)
+        return asked[-1]
+
+    kind = system_kinds()[0]
+    watches.add("here", kind, held, Still(holds, (CLUSTER,)))
+    return held, asked
+
+
+@pytest.mark.parametrize("end", [export(2, b""), Route(CLUSTER, ""), Route(CLUSTER, "west", 1)])
+async def test_a_watch_ends_with_what_it_was_let_in_by(
+    store: LmdbStore, watches: OpenWatches, end: Replica | Route
+) -> None:
+    await store.submit([Route(CLUSTER, "east"), export(1)])
+    held, asked = watch(watches)
+    await eventually(lambda: bool(asked))
+    assert not held.ended
+    await store.submit([end])
+    await eventually(lambda: held.ended)
+
+
+async def test_it_is_asked_again_only_when_something_changed_that_decides(
+    store: LmdbStore, watches: OpenWatches
+) -> None:
+    await store.submit([Route(CLUSTER, "east"), export(1)])
+    held, asked = watch(watches)
+    await eventually(lambda: bool(asked))
+    before = len(asked)
+    other = ObjectKey(CONFIG_MAPS, CLUSTER, "default", "a")
+    await store.submit([Replica("east", other, b'{"metadata":{"name":"a"}}', 5, 1)])
+    role = ObjectKey(CLUSTER_ROLES, CLUSTER, "", "r")
+    await store.submit([Replica("east", role, b'{"metadata":{"name":"r"}}', 6, 1)])
+    await eventually(lambda: len(asked) > before)
+    assert (len(asked), held.ended) == (before + 1, False)

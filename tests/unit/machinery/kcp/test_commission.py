@@ -1,0 +1,86 @@
+"""Logical clusters that another shard orders: what is sent, and what is built of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from atoll.machinery.kcp import commission, workspace
+from atoll.machinery.kcp.shapes import OWNER, REQUIRED_GROUPS, Manifest
+from atoll.machinery.kcp.types import Resolution, WorkspaceType, read_type
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import API_BINDINGS, CLUSTER_ROLE_BINDINGS, LOGICAL_CLUSTERS, NAMESPACES
+from atoll.machinery.meta.uids import new_uid
+
+HERE = workspace.Shard("here", "https://front", "PEM")
+UID = "6a2c"
+CLUSTER = hashes.cluster_name_of("parent", UID, "here")
+
+
+def kind(name: str, **spec: object) -> WorkspaceType:
+    metadata = {"name": name, "annotations": {"kcp.io/cluster": "root", "kcp.io/path": "root"}}
+    return read_type({"metadata": metadata, "spec": spec})
+
+
+UNIVERSAL = kind("universal", initializer=True, defaultAPIBindings=[{"export": "things"}])
+MINE = kind("mine", initializer=True, terminator=True, extend={"with": [{"name": "universal", "path": "root"}]})
+
+
+def plan() -> workspace.Plan:
+    """What the parent's shard knows of its Workspace."""
+    annotations = {OWNER: '{"username":"alice","groups":["dev"]}'}
+    return workspace.Plan(
+        workspace={"metadata": {"name": "w", "uid": UID, "annotations": annotations}}, parent_cluster="parent",
+        path="root:org:w", cluster=CLUSTER, resolution=Resolution((UNIVERSAL, MINE)), shard=HERE,
+        find_export=lambda path, name: None, now="2026-01-01T00:00:00Z", new_uid=new_uid, required_groups="dev",
+    )  # fmt: skip
+
+
+def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
+    """What the target makes of an order, by type."""
+    types = {(each.path, each.name): each for each in known}
+    ground = commission.Ground(
+        HERE, lambda path, name: types.get((path, name)), lambda path, name: None, "2026-01-02T00:00:00Z", new_uid
+    )
+    assert commission.problems(obj, CLUSTER, "here") == []
+    found: dict[object, list[Manifest]] = {}
+    for manifest in workspace.build(commission.plan_of(obj, CLUSTER, ground)):
+        assert manifest.cluster == CLUSTER
+        found.setdefault(manifest.type, []).append(manifest)
+    return found
+
+
+@pytest.mark.parametrize("known", [(), (MINE,), (UNIVERSAL, MINE)], ids=["nothing", "no base", "all"])
+def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(known: tuple[WorkspaceType, ...]) -> None:
+    found = built(commission.order(plan()), *known)
+    cluster = found[LOGICAL_CLUSTERS][0].object
+    assert cluster["spec"]["owner"] == {
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": "w", "cluster": "parent", "uid": UID,
+    }  # fmt: skip
+    assert cluster["spec"]["createdBy"]["username"] == "alice"
+    annotations = cluster["metadata"]["annotations"]
+    assert (annotations["kcp.io/path"], annotations["core.kcp.io/shard"]) == ("root:org:w", "here")
+    assert (annotations["internal.tenancy.kcp.io/type"], annotations[REQUIRED_GROUPS]) == ("root:mine", "dev")
+    # What the system does itself is done, but for bindings to what is not known here yet.
+    assert cluster["spec"]["initializers"] == ["root:universal", "root:mine", "system:apibindings"]
+    assert cluster["status"]["initializers"] == ["root:mine", "system:apibindings"]
+    assert cluster["status"]["terminators"] == ["root:mine"]
+    assert cluster["status"]["phase"] == "Initializing"
+    assert {each.object["metadata"]["name"] for each in found[NAMESPACES]} >= {"default", "kube-system"}
+    assert found[CLUSTER_ROLE_BINDINGS][0].object["subjects"][0]["name"] == "alice"
+    assert API_BINDINGS not in found
+
+
+def test_what_the_parents_shard_says_of_initializers_counts() -> None:
+    obj = commission.order(plan())
+    obj["spec"]["initializers"] = ["root:universal"]
+    cluster = built(obj, UNIVERSAL, MINE)[LOGICAL_CLUSTERS][0].object
+    assert cluster["status"]["phase"] == "Ready"
+
+
+def test_an_order_of_somebody_elses_name_or_shard_has_problems() -> None:
+    obj = commission.order(plan())
+    assert [each.field for each in commission.problems(obj, CLUSTER, "there")] != []
+    assert [each.field for each in commission.problems(obj, "0therc1uster", "here")] == ["spec.owner.uid"]
+    del obj["spec"]["owner"]["uid"]
+    assert [each.field for each in commission.problems(obj, CLUSTER, "here")] == ["spec.owner"]

@@ -1,0 +1,232 @@
+"""What arrives is written with what follows from it, in one transaction or in several, finished after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from atoll.machinery.kcp import shapes
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import encode, encode_json
+from atoll.machinery.meta.types import API_EXPORTS
+from atoll.machinery.storage.contract import (
+    CorruptRecord,
+    Delete,
+    LogEntry,
+    Mark,
+    Operation,
+    Position,
+    Put,
+    Record,
+    Route,
+    Scope,
+)
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.replication.announcing import Arrival
+from atoll.replication.claims import Claims
+from atoll.replication.metrics import ReplicationMetrics
+from atoll.replication.projection import UNSETTLED, Projection
+from atoll.replication.rows import readable
+from harness.followers import TYPES, Told, cluster_key, workspace_key
+from harness.nats import eventually
+from harness.stores import store_options
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
+    store = open_store(store_options(tmp_path / "store"))
+    yield store
+    await store.close()
+
+
+def projection(store: LmdbStore, own: str = "") -> Projection:
+    made = Projection(store, own, ReplicationMetrics(CollectorRegistry()))
+    made.types, made.origins = TYPES, ["east", "root", "west"]
+    return made
+
+
+def workspace(parent: str, name: str, shard: str) -> tuple[dict[str, Any], str]:
+    """A Workspace, and the cluster that it names."""
+    uid = f"uid-{name}"
+    cluster = hashes.cluster_name_of(parent, uid, shard)
+    metadata = {"name": name, "uid": uid, "annotations": {shapes.SHARD: shard}}
+    return {"metadata": metadata, "spec": {"cluster": cluster}}, cluster
+
+
+def arrival(key: ObjectKey, obj: dict[str, Any] | None = None, revision: int = 1) -> Arrival:
+    return Arrival(key, encode_json(obj or {"metadata": {"name": key.name}}), revision, 1)
+
+
+def shard_of(store: LmdbStore, cluster: str) -> str:
+    with store.snapshot() as snapshot:
+        return snapshot.there.shard_of(cluster)
+
+
+async def put(store: LmdbStore, key: ObjectKey, obj: dict[str, Any]) -> int:
+    value, hole = encode(obj)
+    return (await store.submit([Put(key, value, hole, 0)]))[0]
+
+
+def entry(key: ObjectKey, value: bytes, operation: Operation = Operation.ADDED) -> LogEntry:
+    return LogEntry(1, operation, key, value, False, 0, 0, 0)
+
+
+async def many(store: LmdbStore, parent: str, count: int) -> list[str]:
+    """Workspaces that east sent from a cluster before it was known to have it; the clusters that they name."""
+    made = [workspace(parent, f"w{number:04d}", "west") for number in range(count)]
+    rows = [arrival(workspace_key(parent, obj["metadata"]["name"]), obj) for obj, _ in made]
+    await projection(store).take("east", rows)
+    return [cluster for _, cluster in made]
+
+
+async def test_rows_routes_and_mark_are_one_transaction(store: LmdbStore) -> None:
+    written = projection(store)
+    await written.name_root()
+    obj, cluster = workspace(ROOT, "shop", "east")
+    with store.snapshot() as snapshot:
+        before = snapshot.there.count
+    await written.take("root", [arrival(workspace_key(ROOT, "shop"), obj)], [Mark("replication.root", b"here")])
+    with store.snapshot() as snapshot:
+        assert (snapshot.there.count - before, shard_of(store, cluster)) == (2, "east")
+    assert store.get_mark("replication.root") == b"here"
+    assert not store.get_mark(UNSETTLED)
+
+
+async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(store: LmdbStore) -> None:
+    obj, parent = workspace(ROOT, "shop", "east")
+    clusters = await many(store, parent, 700)
+    written, told = projection(store), Told()
+    written.tell(told)
+    await written.name_root()
+    await written.take("root", [arrival(workspace_key(ROOT, "shop"), obj)])
+    assert {shard_of(store, cluster) for cluster in clusters} == {"west"}
+    assert len([each for each in told.entries if each.key.cluster == parent]) == 700
+    with store.snapshot() as snapshot:
+        assert told.count == snapshot.there.count
+    assert not store.get_mark(UNSETTLED)
+
+
+async def test_a_reckoning_that_was_cut_off_is_done_at_the_next_start(store: LmdbStore) -> None:
+    obj, parent = workspace(ROOT, "shop", "east")
+    clusters = await many(store, parent, 700)
+    written = projection(store)
+    await written.name_root()
+    taking = asyncio.create_task(written.take("root", [arrival(workspace_key(ROOT, "shop"), obj)]))
+    await eventually(lambda: shard_of(store, parent) == "east")
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    assert store.get_mark(UNSETTLED)
+    await projection(store).settle()
+    assert {shard_of(store, cluster) for cluster in clusters} == {"west"}
+    assert not store.get_mark(UNSETTLED)
+
+
+@pytest.mark.parametrize("steps", range(1, 12))
+async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(store: LmdbStore, steps: int) -> None:
+    written, told = projection(store), Told()
+    written.tell(told)
+    export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
+    await store.submit([Route(export.cluster, "east")])
+    taking = asyncio.create_task(written.take("east", [arrival(export)], [Mark("replication.east", b"on")]))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    # Whatever was submitted before is committed behind this.
+    await store.submit([Mark("behind", b"1")])
+    with store.snapshot() as snapshot:
+        stands = snapshot.there.sent("east", export) is not None
+    assert stands == (store.get_mark("replication.east") is not None)
+    assert [each.key for each in told.entries] == ([export] if stands else [])
+
+
+async def test_what_is_no_object_is_left_out_alone(store: LmdbStore) -> None:
+    written = projection(store)
+    bad = Arrival(cluster_key("bad"), b"[1]", 1, 1)
+    rows = [arrival(cluster_key("abcdefgh12345678")), bad, arrival(cluster_key("zz"))]
+    await written.take("east", rows, [Mark("replication.east", b"on")])
+    with store.snapshot() as snapshot:
+        found = [snapshot.there.sent("east", row.key) is not None for row in rows]
+    assert found == [True, False, True]
+    assert store.get_mark("replication.east") == b"on"
+
+
+async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: LmdbStore) -> None:
+    written, told = projection(store), Told()
+    written.tell(told)
+    export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
+    await written.take("east", [arrival(export)])
+    assert told.entries == []
+    await store.submit([Route(export.cluster, "east")])
+    await written.take("east", [arrival(export, {"metadata": {"name": "e"}, "spec": 2}, revision=2)])
+    await written.take("west", [arrival(export, revision=9)])
+    await written.take("east", [Arrival(export, b"", 3, 1)])
+    assert [(each.operation.name, b'"spec":2' in each.value) for each in told.entries] == [
+        ("MODIFIED", True), ("DELETED", True),
+    ]  # fmt: skip
+
+
+async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(store: LmdbStore) -> None:
+    obj, parent = workspace("here", "shop", "east")
+    clusters = await many(store, parent, 3)
+    written, told = projection(store, own="root"), Told()
+    written.tell(told)
+    claims, key = Claims(written, TYPES.workspaces), workspace_key("here", "shop")
+    await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
+    revision = await put(store, key, obj)
+    for asked in claims.keys(entry(key, encode_json(obj))):
+        await claims.reconcile(asked)
+    assert {shard_of(store, cluster) for cluster in (parent, *clusters)} == {"east", "west"}
+    assert list(claims.keys(entry(key, encode_json(obj)))) == [], "nothing new is said"
+    told.entries.clear()
+    await store.submit([Delete(key, revision)])
+    for asked in claims.keys(entry(key, encode_json(obj), Operation.DELETED)):
+        await claims.reconcile(asked)
+    assert shard_of(store, parent) == ""
+    assert {each.operation for each in told.entries} == {Operation.DELETED}
+
+
+async def test_a_route_that_its_scheduler_wrote_has_what_came_before_it_looked_at(store: LmdbStore) -> None:
+    obj, parent = workspace("here", "shop", "east")
+    clusters = await many(store, parent, 3)
+    written, told = projection(store, own="root"), Told()
+    written.tell(told)
+    claims = Claims(written, TYPES.workspaces)
+    await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
+    await put(store, workspace_key("here", "shop"), obj)
+    await store.submit([Route(parent, "east")])
+    assert [shard_of(store, cluster) for cluster in clusters] == [""] * 3
+    listed = list(claims.all_keys())
+    assert len(listed) == 1
+    await claims.reconcile(listed[0])
+    assert {shard_of(store, cluster) for cluster in clusters} == {"west"}
+    assert len(told.entries) == 3
+
+
+async def test_own_workspaces_that_stay_here_are_nobodys_affair(store: LmdbStore) -> None:
+    claims = Claims(projection(store, own="root"), TYPES.workspaces)
+    obj, _ = workspace("here", "shop", "root")
+    await put(store, workspace_key("here", "shop"), obj)
+    assert list(claims.all_keys()) == []
+    assert list(claims.keys(entry(workspace_key("here", "shop"), encode_json(obj)))) == []
+
+
+def test_damaged_records_are_passed_over() -> None:
+    keys = [cluster_key(f"c{number}") for number in range(9)]
+
+    def read(scope: Scope, after: Position | None, limit: int) -> list[Record]:
+        page = [key for key in keys if after is None or key.cluster > after.cluster][:limit]
+        for key in page:
+            if key.cluster in {"c0", "c4", "c8"}:
+                raise CorruptRecord(key, "a test says so")
+        return [Record(key, 1, b"{}") for key in page]
+
+    found = readable(read, Scope(cluster_key("x").type), None, 100)
+    assert [record.key.cluster for record in found] == ["c1", "c2", "c3", "c5", "c6", "c7"]
+    assert [record.key.cluster for record in readable(read, Scope(cluster_key("x").type), None, 2)] == ["c1", "c2"]

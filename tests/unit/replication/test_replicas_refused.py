@@ -1,0 +1,123 @@
+"""Rows that are not taken from another shard, whatever its stream says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.types import API_EXPORTS, SECRETS
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.events import Event, Operation, from_entry
+from atoll.machinery.stream.state_consumer import StateMark
+from atoll.replication.application import Kept, Origin, Replicas
+from atoll.replication.metrics import ReplicationMetrics
+from atoll.replication.projection import Projection
+from harness.followers import TYPES
+from harness.shardlog import ShardLog, Source
+from harness.stores import store_options
+
+CLUSTER = "abcdefgh12345678"
+MARK = StateMark("then", "a1", 5, 9, 1.0)
+
+
+class Followed:
+    """East's rows as they are taken, and why others were not."""
+
+    def __init__(self, store: LmdbStore, **origin: str) -> None:
+        self.store, self.registry = store, CollectorRegistry()
+        projection = Projection(store, "", ReplicationMetrics(self.registry))
+        projection.types = TYPES
+        self.replicas = Replicas(projection, Origin("east", **origin))
+
+    async def take(self, event: Event) -> bool:
+        """Whether what an event says is held afterwards."""
+        await self.replicas.apply([event], None)
+        assert event.key is not None
+        with self.store.snapshot() as snapshot:
+            return snapshot.there.sent("east", event.key) is not None
+
+    def refused(self, reason: str) -> float:
+        labels = {"shard": "east", "reason": reason}
+        return self.registry.get_sample_value("atoll_replication_refused_rows_total", labels) or 0.0
+
+    @property
+    def kept(self) -> Kept:
+        return msgspec.json.decode(self.store.get_mark("replication.east") or b"{}", type=Kept)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
+    store = open_store(store_options(tmp_path / "store"))
+    yield store
+    await store.close()
+
+
+def event(
+    cluster: str = CLUSTER, shard: str = "east", *, sealed: bool = False, name: str = "e", **members: object
+) -> Event:
+    key = ObjectKey(SECRETS if sealed else API_EXPORTS, cluster, "", name)
+    return from_entry("state", Source(shard), ShardLog().put(key, sealed=sealed, **members))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (event(sealed=True), "sealed"),
+        (event("system:admin"), "system"),
+        (event(shard="west"), "foreign"),
+        (event("Not a name"), "malformed"),
+        (event(annotations={"replication.atoll.dev/level": "region"}), "level"),
+        (event(name="x" * 300, metadata={"name": "a"}), "malformed"),
+        (event(name="x\0y"), "malformed"),
+    ],
+    ids=["sealed", "system", "foreign", "cluster", "level", "another-name", "nul"],
+)
+async def test_it_is_counted_and_not_held(store: LmdbStore, given: Event, reason: str) -> None:
+    followed = Followed(store)
+    assert await followed.take(event(name="good"))
+    assert not await followed.take(given)
+    assert followed.refused(reason) == 1
+
+
+async def test_what_may_no_longer_be_held_goes(store: LmdbStore) -> None:
+    followed = Followed(store, region="eu", own_region="eu")
+    narrow = {"replication.atoll.dev/level": "region"}
+    assert await followed.take(event(annotations=narrow))
+    elsewhere = Followed(store, region="us", own_region="eu")
+    await elsewhere.replicas.begin(Gap.NEW)
+    assert not await elsewhere.take(event(annotations=narrow))
+
+
+async def test_a_generation_has_a_number_of_its_own_before_anything_is_read(store: LmdbStore) -> None:
+    for generation in (1, 2, 3):
+        followed = Followed(store)
+        await followed.replicas.begin(Gap.NEW)
+        assert (followed.kept.generation, followed.kept.mark) == (generation, None)
+
+
+async def test_what_an_earlier_generation_brought_goes_with_its_sweep_and_no_sooner(store: LmdbStore) -> None:
+    followed = Followed(store)
+    await followed.replicas.begin(Gap.NEW)
+    old = event(name="old")
+    assert await followed.take(old)
+    await followed.replicas.sweep(MARK)
+    assert followed.kept.mark == MARK
+    await followed.replicas.begin(Gap.STREAM)
+    assert await followed.take(event(name="new"))
+    assert await followed.take(old)
+    await followed.replicas.begin(Gap.STREAM)
+    assert await followed.take(event(name="new"))
+    with store.snapshot() as snapshot:
+        assert old.key is not None
+        assert snapshot.there.sent("east", old.key) is not None
+    await followed.replicas.sweep(MARK)
+    with store.snapshot() as snapshot:
+        assert snapshot.there.sent("east", old.key) is None
+    tombstone = msgspec.structs.replace(event(name="new"), operation=Operation.DELETED, payload=b"")
+    assert not await followed.take(tombstone)

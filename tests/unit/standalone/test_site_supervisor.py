@@ -1,0 +1,70 @@
+"""Processes that are kept: started again when they die, given up where they never come up, ended when told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.wire.client import Origin
+from atoll.standalone.site import supervisor
+from atoll.standalone.site.members import Member
+from atoll.standalone.site.supervisor import Keeper, MemberFailed, until_ready
+from harness.processes import is_alive
+
+TIMEOUT_S = 60.0
+
+
+async def until(keeper: Keeper, lives: int) -> int:
+    """The process id of a life."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while keeper.restarts < lives or not keeper.pid:  # noqa: ASYNC110 - it announces nothing
+            await asyncio.sleep(0.01)
+    return keeper.pid
+
+
+def sleeping(tmp_path: Path) -> Keeper:
+    """A process that stays: a shard that waits for a root shard which is not there."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}],"
+        " contexts: [{name: a, context: {cluster: a}}], current-context: a}"
+    )
+    arguments = (
+        "shard", f"--root-directory={tmp_path / 'eu'}", "--secure-port=0", "--shard-name=eu", "--nats-url=nats://x",
+        f"--root-shard-kubeconfig-file={kubeconfig}", "--allow-any-filesystem",
+    )  # fmt: skip
+    return Keeper(Member("eu", arguments, "https://127.0.0.1:1"))
+
+
+async def test_a_process_that_dies_is_started_again_and_ends_when_told(tmp_path: Path) -> None:
+    keeper = sleeping(tmp_path)
+    keeper.settle()
+    keeper.start()
+    first = await until(keeper, 0)
+    os.kill(first, signal.SIGKILL)
+    second = await until(keeper, 1)
+    assert second != first
+    await keeper.stop()
+    assert not is_alive(second)
+    assert keeper.pid == 0
+
+
+async def test_a_process_that_never_comes_up_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "BASE_DELAY_S", 0.0)
+    keeper = Keeper(Member("odd", ("no-such-command",), "https://127.0.0.1:1"))
+    keeper.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        with pytest.raises(MemberFailed, match="odd did not start"):
+            await until_ready([keeper], [Origin("127.0.0.1", 1)])
+    assert keeper.restarts == supervisor.START_ATTEMPTS - 1
+    await keeper.stop()
+
+
+def test_settings_meant_for_us_are_not_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATOLL_SHARDS", "3")
+    assert "ATOLL_SHARDS" not in supervisor.environment()
+    assert "PATH" in supervisor.environment()
