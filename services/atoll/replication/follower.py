@@ -170,7 +170,9 @@ class Follower:
             revision = snapshot.revision
         cursor = self._store.cursor(scope, revision)
         try:
-            if self._members() == {name: region for name, (region, _) in self._running.items()}:
+            followed = {name: region for name, (region, _) in self._running.items()}
+            # A cursor that has not read yet does not wait.
+            while not cursor.read() and self._members() == followed:
                 await cursor.wait()
         finally:
             cursor.close()

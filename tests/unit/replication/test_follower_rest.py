@@ -1,0 +1,48 @@
+"""A follower that has nothing to do does nothing: it waits for news of the shards and for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import encode
+from atoll.machinery.storage.contract import Put
+from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.stream.connection import Access
+from atoll.replication.follower import Follower, FollowerOptions
+from harness.followers import TYPES
+from harness.nats import eventually
+from harness.stores import store_options
+
+
+async def test_on_the_root_shard_it_rests_until_a_shard_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(store_options(tmp_path / "store"))
+    options = FollowerOptions(Access(["nats://127.0.0.1:1"]), own="root", types=TYPES)
+    follower = Follower(store, options, CollectorRegistry())
+    looked, look = list[list[str]](), follower._members
+
+    def members() -> dict[str, str]:
+        found = look()
+        looked.append(sorted(found))
+        return found
+
+    monkeypatch.setattr(follower, "_members", members)
+    running = asyncio.create_task(follower.run())
+    await eventually(lambda: len(looked) >= 2)
+    before = len(looked)
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert len(looked) == before
+    key = ObjectKey(TYPES.shards, ROOT, "", "east")
+    value, hole = encode({"metadata": {"name": "east"}})
+    await store.submit([Put(key, value, hole, 0)])
+    await eventually(lambda: looked[-1] == ["east"])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await store.close()
