@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +94,11 @@ class Api:
             parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=self.shard.tls()
         )
 
+    def _is_over(self) -> bool:
+        """Whether the server left the kept connection, as one that restarts does: its farewell is there to be read."""
+        sock = self._connection.sock if self._connection is not None else None
+        return sock is not None and bool(select.select([sock], [], [], 0)[0])
+
     def headers(self, accept: str = "", more: dict[str, str] | None = None) -> dict[str, str]:
         found = {"User-Agent": "wire-test/1.0"}
         if self.token:
@@ -110,7 +116,7 @@ class Api:
         sent = self.headers(accept, headers)
         if kind or data is not None:
             sent["Content-Type"] = kind or JSON
-        if time.monotonic() - self._used_s > KEEP_S:
+        if time.monotonic() - self._used_s > KEEP_S or self._is_over():
             self.close()
         connection = self._connection = self._connection or self.open()
         self._used_s = time.monotonic()

@@ -293,7 +293,8 @@ async def test_damage_to_the_stream_is_healed_by_its_shard(sea: Archipelago, rea
     await sea.nats.start()
     late = sea.member("late")
     await late.follow()
-    await late.until(lambda view: len(names(view)) >= 29)
+    # A server that was stopped over it may give up what lies behind the damage, too.
+    await late.until(lambda view: len(names(view)) >= 1)
     root.publish()
     await late.until(lambda view: len(names(view)) == 30)
     assert reader.there(export("e12")) is not None
