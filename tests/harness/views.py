@@ -45,6 +45,29 @@ def viewed(shard_api: Api, prefix: str, token: str = "") -> Api:
     return there
 
 
+def offer_plans(provider: Api) -> None:
+    """Plans, a cached resource: the provider writes them, and everybody who binds the export reads them."""
+    definition = crd("plans", "plans.example.com", scope="Cluster")
+    define(provider, definition)
+    meta = {"apiVersion": "cache.kcp.io/v1alpha1", "metadata": {"name": "plans"}}
+    spec = {"group": "plans.example.com", "version": "v1", "resource": "plans"}
+    provider.post(CACHED, {**meta, "kind": "ClusterCachedResource", "spec": spec})
+    ready = wait(provider, f"{CACHED}/plans", lambda obj: (obj.get("status") or {}).get("phase") == "Ready")
+    made = schema_of(definition)
+    provider.post(SCHEMAS, made)
+    reference = {"apiGroup": "cache.kcp.io", "kind": "ClusterCachedResourceEndpointSlice", "name": "plans"}
+    virtual = {"reference": reference, "identityHash": ready["status"]["identityHash"]}
+    provider.post(EXPORTS, {
+        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "plans"},
+        "spec": {"resources": [resource_of(made, virtual=virtual)]},
+    })  # fmt: skip
+    provider.post(CACHED_SLICES, {
+        **meta, "kind": "ClusterCachedResourceEndpointSlice",
+        "spec": {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}},
+    })  # fmt: skip
+    wait_condition(provider, f"{EXPORTS}/plans", "IdentityValid")
+
+
 class Stand:
     """One view with something to show. `api` lists at `path`, `one` reads `path`/name."""
 
@@ -197,26 +220,7 @@ class Replicated(Stand):
 
     def __init__(self, admin: Api) -> None:
         super().__init__(admin)
-        definition = crd("plans", "plans.example.com", scope="Cluster")
-        define(self.home, definition)
-        spec = {"group": "plans.example.com", "version": "v1", "resource": "plans"}
-        self.home.post(CACHED, {"apiVersion": "cache.kcp.io/v1alpha1", "kind": "ClusterCachedResource",
-                                "metadata": {"name": "plans"}, "spec": spec})  # fmt: skip
-        ready = wait(self.home, f"{CACHED}/plans", lambda obj: (obj.get("status") or {}).get("phase") == "Ready")
-        made = schema_of(definition)
-        self.home.post(SCHEMAS, made)
-        reference = {"apiGroup": "cache.kcp.io", "kind": "ClusterCachedResourceEndpointSlice", "name": "plans"}
-        virtual = {"reference": reference, "identityHash": ready["status"]["identityHash"]}
-        self.home.post(EXPORTS, {
-            "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "plans"},
-            "spec": {"resources": [resource_of(made, virtual=virtual)]},
-        })  # fmt: skip
-        self.home.post(CACHED_SLICES, {
-            "apiVersion": "cache.kcp.io/v1alpha1", "kind": "ClusterCachedResourceEndpointSlice",
-            "metadata": {"name": "plans"},
-            "spec": {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}},
-        })  # fmt: skip
-        wait_condition(self.home, f"{EXPORTS}/plans", "IdentityValid")
+        offer_plans(self.home)
         self.consumer = admin.at(workspace_under(admin, type_="universal"))
         bind(self.consumer, self.home.cluster, "plans")
         self.prefix = f"/services/replication/{cluster_of(self.home)}/plans/clusters"

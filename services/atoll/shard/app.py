@@ -113,6 +113,7 @@ class ShardApp:
         self.facts = Facts(self.paths, self.identities)
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
+        self._between_shards = Egress(policy(_ANYWHERE))
         self.peers = peers_of(config, self._find_shard)
         self.identity = assemble(config, credentials, self.authorizer, self._foreign())
         catalogs = Catalogs(system_kinds())
@@ -187,8 +188,9 @@ class ShardApp:
         fixed = Fixed(version(), issuer, jwks(keys))
         documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
         observer = Observing(RequestMetrics(self.registry), self.audit)
-        services = views(self.core, self.authorizer, self.facts, self._other_shards())
-        elsewhere = self._virtual_resources(services)
+        trust = self._shard_trust()
+        services = views(self.core, self.authorizer, self.facts, self._other_shards(trust))
+        elsewhere = self._virtual_resources(services, trust)
         self.resources.elsewhere, documents.elsewhere = elsewhere, VirtualDiscovery(self.store, elsewhere)
         return Pipeline(
             self.store, self.paths, self.identity.authenticator, self.authorizer, observer,
@@ -220,15 +222,13 @@ class ShardApp:
         forwarder = Forwarder(self.egress, _trust(config.mount_proxy_ca_file, pair))
         return Mounts(self.paths, forwarder, authenticates=pair is not None)
 
-    def _other_shards(self) -> OtherShards:
+    def _other_shards(self, trust: ssl.SSLContext | None) -> OtherShards:
         """How views of other shards are asked. Their addresses come from Shard objects, not from tenants."""
-        trust = self._shard_trust()
-        forwarder = Forwarder(Egress(policy(_ANYWHERE)), trust) if trust is not None else None
+        forwarder = Forwarder(self._between_shards, trust) if trust is not None else None
         return OtherShards(self.identities.shard_objects, forwarder, self.resources.watches)
 
-    def _virtual_resources(self, services: Mapping[str, Service]) -> VirtualResources:
+    def _virtual_resources(self, services: Mapping[str, Service], trust: ssl.SSLContext | None) -> VirtualResources:
         """What stands behind kinds that others serve; without a certificate only our own views do."""
-        trust = self._shard_trust()
         forwarder = Forwarder(self.egress, trust) if trust is not None else None
         shard = ShardObject(self.identities.shard_objects, self.config.shard_name)
         return VirtualResources(self.core.catalogs, shard, services, self.resources, forwarder)
@@ -254,6 +254,7 @@ class ShardApp:
     async def close(self) -> None:
         """Write out what the audit log still holds, and close connections to webhooks and other shards."""
         await self.egress.close()
+        await self._between_shards.close()
         if self.peers is not None:
             await self.peers.close()
         if self.audit is not None:

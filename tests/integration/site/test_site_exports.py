@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.api import Api, Object, configmap, crd, define, eventually
+from harness.api import Api, Object, configmap, eventually
 from harness.exports import (
     BINDINGS,
-    EXPORTS,
     SCHEMAS,
     SLICES,
     accepted,
@@ -22,16 +21,13 @@ from harness.exports import (
     binding,
     claim,
     make_export,
-    resource_of,
     schema,
-    schema_of,
     unbind,
     wait,
-    wait_condition,
 )
 from harness.site import ServingProcess, Site
 from harness.siteworkspaces import WORKSPACES, on, ready, workspace
-from harness.views import CACHED, CACHED_SLICES
+from harness.views import CACHED_SLICES, offer_plans
 
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"
 ALL_CIRCLES = "/apis/shapes.example.com/v1/circles"
@@ -305,33 +301,11 @@ def test_a_type_names_the_views_of_every_shard_and_they_serve_it(
         ready(home.api, f"slow-{shard}")
 
 
-def _cached(provider: Place) -> None:
-    """Plans, which the provider writes and everybody who binds them reads."""
-    definition = crd("plans", "plans.example.com", scope="Cluster")
-    define(provider.api, definition)
-    spec = {"group": "plans.example.com", "version": "v1", "resource": "plans"}
-    meta = {"apiVersion": "cache.kcp.io/v1alpha1", "metadata": {"name": "plans"}}
-    provider.api.post(CACHED, {**meta, "kind": "ClusterCachedResource", "spec": spec})
-    found = wait(provider.api, f"{CACHED}/plans", lambda obj: (obj.get("status") or {}).get("phase") == "Ready")
-    made = schema_of(definition)
-    provider.api.post(SCHEMAS, made)
-    reference = {"apiGroup": "cache.kcp.io", "kind": "ClusterCachedResourceEndpointSlice", "name": "plans"}
-    virtual = {"reference": reference, "identityHash": found["status"]["identityHash"]}
-    provider.api.post(EXPORTS, {
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "plans"},
-        "spec": {"resources": [resource_of(made, virtual=virtual)]},
-    })  # fmt: skip
-    provider.api.post(CACHED_SLICES, {
-        **meta, "kind": "ClusterCachedResourceEndpointSlice",
-        "spec": {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}},
-    })  # fmt: skip
-    wait_condition(provider.api, f"{EXPORTS}/plans", "IdentityValid")
-
 
 def test_cached_resources_are_read_on_every_shard_while_they_are_bound(
     site: Site, provider: Place, consumers: dict[str, Place]
 ) -> None:
-    _cached(provider)
+    offer_plans(provider.api)
     plan = {"apiVersion": "plans.example.com/v1", "kind": "Plan", "metadata": {"name": "first"}}
     provider.api.post(PLANS, plan)
     path = f"root:{provider.name}"

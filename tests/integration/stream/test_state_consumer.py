@@ -18,6 +18,7 @@ from atoll.machinery.stream.streams import ensure
 from atoll.machinery.stream.subjects import everything, stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
+from harness.staterows import StateRows
 from harness.streams import publishing
 
 SUBSCRIPTION = Subscription("root", everything("state", "root"), "operator", batch=20)
@@ -27,47 +28,10 @@ def cluster(name: str) -> ObjectKey:
     return ObjectKey(LOGICAL_CLUSTERS, name, "", "cluster")
 
 
-class Routes:
-    """A projection: rows with revision, value and generation."""
-
-    def __init__(self) -> None:
-        self.kept: StateMark | None = None
-        self.rows: dict[ObjectKey, tuple[int, bytes, int]] = {}
-        self.generation = 0
-        self.gaps: list[Gap] = []
-        self.sweeps = 0
-
-    def mark(self) -> StateMark | None:
-        return self.kept
-
-    async def begin(self, gap: Gap) -> None:
-        self.gaps.append(gap)
-        self.generation += 1
-        self.kept = None
-
-    async def apply(self, events: list[Event], mark: StateMark | None) -> None:
-        for event in events:
-            assert event.key is not None
-            if event.operation is Operation.DELETED:
-                self.rows.pop(event.key, None)
-            else:
-                self.rows[event.key] = (event.revision, event.payload, self.generation)
-        self.kept = mark
-
-    async def sweep(self, mark: StateMark) -> None:
-        self.rows = {key: row for key, row in self.rows.items() if row[2] == self.generation}
-        self.sweeps += 1
-        self.kept = mark
-
-    @property
-    def values(self) -> dict[ObjectKey, bytes]:
-        return {key: row[1] for key, row in self.rows.items()}
-
-
 class Following:
     """A state consumer at work on a projection."""
 
-    def __init__(self, nats: NatsServer, routes: Routes) -> None:
+    def __init__(self, nats: NatsServer, routes: StateRows) -> None:
         self.consumer = StateConsumer(nats.operator_access(), SUBSCRIPTION, routes)
 
     async def __aenter__(self) -> StateConsumer:
@@ -84,7 +48,7 @@ def standing(log: ShardLog) -> dict[ObjectKey, bytes]:
 
 
 async def test_it_reads_all_and_follows(tmp_path: Path) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
         for number in range(70):
             log.put(cluster(f"c{number}"))
@@ -100,7 +64,7 @@ async def test_it_reads_all_and_follows(tmp_path: Path) -> None:
 
 
 async def test_an_empty_stream_is_a_complete_generation(tmp_path: Path) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     routes.rows[cluster("gone")] = (1, b"{}", 0)
     async with NatsServer(tmp_path) as nats, publishing(log, nats), Following(nats, routes):
         await eventually(lambda: routes.sweeps == 1)
@@ -108,7 +72,7 @@ async def test_an_empty_stream_is_a_complete_generation(tmp_path: Path) -> None:
 
 
 async def test_it_goes_on_from_its_mark_without_rereading(tmp_path: Path) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     async with NatsServer(tmp_path) as nats, publishing(log, nats):
         for turn in range(4):
             log.put(cluster("c1"), turn=str(turn))
@@ -132,7 +96,7 @@ async def test_it_goes_on_from_its_mark_without_rereading(tmp_path: Path) -> Non
     ],
 )
 async def test_a_mark_that_no_longer_holds_is_not_followed(tmp_path: Path, spoil: dict[str, object], gap: Gap) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     async with NatsServer(tmp_path) as nats, publishing(log, nats):
         log.put(cluster("c1"))
         async with Following(nats, routes):
@@ -148,7 +112,7 @@ async def test_a_mark_that_no_longer_holds_is_not_followed(tmp_path: Path, spoil
 
 
 async def test_a_crash_while_reading_all_reads_all_again(tmp_path: Path) -> None:
-    class Crashing(Routes):
+    class Crashing(StateRows):
         async def apply(self, events: list[Event], mark: StateMark | None) -> None:
             if len(self.rows) >= 40 and self.generation == 1:
                 raise RuntimeError("crash")
@@ -169,7 +133,7 @@ async def test_a_crash_while_reading_all_reads_all_again(tmp_path: Path) -> None
 
 
 async def test_nothing_is_swept_while_a_refill_is_open(tmp_path: Path) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     routes.rows[cluster("c1")] = (1, b"{}", 0)
     source = log.identity
     begin = control("state", Operation.RESYNC, source, 1, Phase.BEGIN)
@@ -197,7 +161,7 @@ async def test_nothing_is_swept_while_a_refill_is_open(tmp_path: Path) -> None:
 
 
 async def test_a_refill_is_followed_and_swept(tmp_path: Path) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running, Following(nats, routes):
         for number in range(60):
             log.put(cluster(f"c{number}"))
@@ -209,7 +173,7 @@ async def test_a_refill_is_followed_and_swept(tmp_path: Path) -> None:
 
 
 async def test_a_deleted_store_and_a_new_lineage_end_in_what_stands(tmp_path: Path) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     async with NatsServer(tmp_path) as nats:
         log.put(cluster("kept"))
         restored = log.reopened(lineage="b2")
@@ -227,7 +191,7 @@ async def test_a_deleted_store_and_a_new_lineage_end_in_what_stands(tmp_path: Pa
 
 
 async def test_a_message_lost_to_a_flipped_bit_comes_back(tmp_path: Path) -> None:
-    log, routes = ShardLog(), Routes()
+    log, routes = ShardLog(), StateRows()
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
             for number in range(30):

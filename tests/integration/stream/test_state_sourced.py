@@ -15,12 +15,12 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer import Subscription
-from atoll.machinery.stream.events import Event, Operation
-from atoll.machinery.stream.state_consumer import StateConsumer, StateMark
+from atoll.machinery.stream.state_consumer import StateConsumer
 from atoll.machinery.stream.subjects import everything
 from harness.nats import eventually
 from harness.regions import Hierarchy, hierarchy
 from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
+from harness.staterows import StateRows
 from harness.streams import QUICK, Running
 
 #: A source whose origin went away looks for it again after some ten seconds.
@@ -31,41 +31,13 @@ def cluster(name: str) -> ObjectKey:
     return ObjectKey(LOGICAL_CLUSTERS, name, "", "cluster")
 
 
-class Projection:
-    """Rows with the generation that brought them."""
-
-    def __init__(self) -> None:
-        self.kept: StateMark | None = None
-        self.rows: dict[ObjectKey, tuple[bytes, int]] = {}
-        self.generation = self.sweeps = 0
-        self.gaps: list[Gap] = []
-
-    def mark(self) -> StateMark | None:
-        return self.kept
-
-    async def begin(self, gap: Gap) -> None:
-        self.gaps.append(gap)
-        self.generation += 1
-        self.kept = None
-
-    async def apply(self, events: list[Event], mark: StateMark | None) -> None:
-        for event in events:
-            assert event.key is not None
-            if event.operation is Operation.DELETED:
-                self.rows.pop(event.key, None)
-            else:
-                self.rows[event.key] = (event.payload, self.generation)
-        self.kept = mark
-
-    async def sweep(self, mark: StateMark) -> None:
-        self.rows = {key: row for key, row in self.rows.items() if row[1] == self.generation}
-        self.sweeps += 1
-        self.kept = mark
+class Projection(StateRows):
+    """Rows that are compared with what stands."""
 
     def shows(self, log: ShardLog) -> bool:
         """Whether it has, whole, what stands there."""
         standing = {key: entry.value for key, entry in log.objects.items()}
-        return self.kept is not None and {key: row[0] for key, row in self.rows.items()} == standing
+        return self.kept is not None and self.values == standing
 
 
 @asynccontextmanager

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.server_config import write_private
 
 
 class CredentialFileRefused(Exception):

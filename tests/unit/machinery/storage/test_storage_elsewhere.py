@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
@@ -28,12 +27,12 @@ from atoll.machinery.storage.records import Records
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.storage.snapshot import LmdbSnapshot
 from atoll.machinery.storage.sweeps import SWEEP_ROWS
+from harness.damage import Damage, add, drop_first, flip_last
 from harness.stores import CONFIGMAPS, HandClock, create, delete, gone, key, replica, store_options
 
 DATABASES = ("replicas", "routes", "replica_counters", "replica_labels")
 LABELLED = {"labels": {"paths.internal.atoll.dev/x": "p"}}
 SECRETS = ResourceType("", "secrets")
-Damage = Callable[[lmdb.Transaction, dict[str, object]], None]
 
 
 def there(name: str, cluster: str = "far") -> ObjectKey:
@@ -52,33 +51,6 @@ def change_file(directory: Path, change: Damage) -> None:
     with env.begin(write=True) as txn:
         change(txn, dbs)
     env.close()
-
-
-def drop_first(name: str) -> Damage:
-    def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
-        with txn.cursor(dbs[name]) as cursor:  # type: ignore[arg-type]
-            assert cursor.first()
-            cursor.delete()
-
-    return damage
-
-
-def add(name: str, row: bytes, value: bytes) -> Damage:
-    def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
-        txn.put(row, value, db=dbs[name])  # type: ignore[arg-type]
-
-    return damage
-
-
-def flip_last(name: str, offset: int) -> Damage:
-    def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
-        with txn.cursor(dbs[name]) as cursor:  # type: ignore[arg-type]
-            assert cursor.last()
-            value = bytearray(cursor.value())
-            value[offset] ^= 1
-            cursor.put(cursor.key(), bytes(value))
-
-    return damage
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
@@ -15,6 +14,7 @@ from atoll.machinery.storage import sealing
 from atoll.machinery.storage.contract import Compacted, Operation, Scope
 from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from harness.damage import Damage, add, drop_first, flip_last
 from harness.rawhttp import until
 from harness.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 
@@ -201,36 +201,6 @@ async def test_maintenance_goes_on_by_itself(tmp_path: Path, time: HandClock) ->
 
 
 # --- fsck must be able to fail
-
-
-Damage = Callable[[lmdb.Transaction, dict[str, object]], None]
-
-
-def drop_first(name: str) -> Damage:
-    def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
-        with txn.cursor(dbs[name]) as cursor:  # type: ignore[arg-type]
-            assert cursor.first()
-            cursor.delete()
-
-    return damage
-
-
-def add(name: str, row: bytes, value: bytes) -> Damage:
-    def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
-        txn.put(row, value, db=dbs[name])  # type: ignore[arg-type]
-
-    return damage
-
-
-def flip_last(name: str, offset: int) -> Damage:
-    def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
-        with txn.cursor(dbs[name]) as cursor:  # type: ignore[arg-type]
-            assert cursor.last()
-            value = bytearray(cursor.value())
-            value[offset] ^= 1
-            cursor.put(cursor.key(), bytes(value))
-
-    return damage
 
 
 @pytest.mark.parametrize(
