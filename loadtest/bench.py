@@ -60,9 +60,11 @@ def config_map(name: str, generate: bool = False, **data: str) -> Object:
 def workspace(name: str, type: str = "universal") -> Object:
     """A Workspace of a type of root."""
     return {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": {"name": name},
         "spec": {"type": {"name": type, "path": "root"}},
-    }  # fmt: skip
+    }
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -79,11 +79,14 @@ def write(path: Path, sections: Sequence[Section], *, quick: bool) -> None:
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "size": "quick" if quick else "full",
         "machine": {
-            "cpu": _cpu(), "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(),
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
             "load_average": os.getloadavg()[0],
         },
         "scenarios": sections,
-    }  # fmt: skip
+    }
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 

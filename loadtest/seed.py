@@ -27,8 +27,10 @@ async def fill(store: LmdbStore, count: int, name: str = "seed") -> None:
 def _put(name: str, now: str) -> Put:
     obj = config_map(name)
     obj["metadata"] |= {
-        "namespace": NAMESPACE, "uid": f"00000000-0000-4000-8000-{hash(name) & 0xFFFFFFFFFFFF:012x}",
-        "creationTimestamp": now, "annotations": {"kcp.io/cluster": CLUSTER},
-    }  # fmt: skip
+        "namespace": NAMESPACE,
+        "uid": f"00000000-0000-4000-8000-{hash(name) & 0xFFFFFFFFFFFF:012x}",
+        "creationTimestamp": now,
+        "annotations": {"kcp.io/cluster": CLUSTER},
+    }
     value, hole = encode(obj)
     return Put(ObjectKey(CONFIG_MAPS, CLUSTER, NAMESPACE, name), value, hole, 0)

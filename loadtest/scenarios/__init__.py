@@ -6,6 +6,24 @@ bounded: `bench.size(quick, full)`.
 
 #: In the order of the table of budgets.
 ORDER = (
-    "start", "idle", "memory", "get", "create", "apply", "list", "watch", "workspace", "initializer", "homes",
-    "deletion", "event", "exportview", "bindings", "definitions", "cel", "replicas", "frontproxy", "bindacross",
-)  # fmt: skip
+    "start",
+    "idle",
+    "memory",
+    "get",
+    "create",
+    "apply",
+    "list",
+    "watch",
+    "workspace",
+    "initializer",
+    "homes",
+    "deletion",
+    "event",
+    "exportview",
+    "bindings",
+    "definitions",
+    "cel",
+    "replicas",
+    "frontproxy",
+    "bindacross",
+)

@@ -34,40 +34,51 @@ _STRING: Object = {"type": "string"}
 
 def _keyed(**properties: Object) -> Object:
     return {
-        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
         "items": {"type": "object", "required": ["name"], "properties": {"name": _STRING, **properties}},
-    }  # fmt: skip
+    }
 
 
 def definition() -> Object:
     """A kind whose items are told apart by their names."""
     items = _keyed(
-        image=_STRING, port={"type": "integer"}, paused={"type": "boolean"},
-        labels={"type": "object", "additionalProperties": _STRING}, env=_keyed(value=_STRING),
-    )  # fmt: skip
+        image=_STRING,
+        port={"type": "integer"},
+        paused={"type": "boolean"},
+        labels={"type": "object", "additionalProperties": _STRING},
+        env=_keyed(value=_STRING),
+    )
     properties = {"spec": {"type": "object", "properties": {"items": items}}}
     version = {
-        "name": "v1", "served": True, "storage": True,
+        "name": "v1",
+        "served": True,
+        "storage": True,
         "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
-    }  # fmt: skip
+    }
     names = {"plural": "boxes", "singular": "box", "kind": "Box", "listKind": "BoxList"}
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": "boxes.load.example.com"},
         "spec": {"group": "load.example.com", "scope": "Namespaced", "names": names, "versions": [version]},
-    }  # fmt: skip
+    }
 
 
 def large(name: str, salt: str) -> Object:
     """About 20 KB; the salt changes one field."""
     items = [
         {
-            "name": f"item-{number:03d}", "image": f"registry.example.com/team/image:{salt if not number else 'v1'}",
-            "port": 8000 + number, "paused": False, "labels": {"app": f"a{number}", "tier": "backend"},
+            "name": f"item-{number:03d}",
+            "image": f"registry.example.com/team/image:{salt if not number else 'v1'}",
+            "port": 8000 + number,
+            "paused": False,
+            "labels": {"app": f"a{number}", "tier": "backend"},
             "env": [{"name": "HOME", "value": "/srv"}, {"name": "LEVEL", "value": "debug"}],
         }
         for number in range(ITEMS)
-    ]  # fmt: skip
+    ]
     return {"apiVersion": "load.example.com/v1", "kind": "Box", "metadata": {"name": name}, "spec": {"items": items}}
 
 

@@ -28,9 +28,7 @@ SETTLE_S, LIMIT_S = 3, 60
 
 async def run(bench: Bench) -> list[Row]:
     exports, bindings, alone = bench.size(50, 500), bench.size(500, 10_000), bench.size(60, 300)
-    async with (
-        bench.server() as server, readiness(server) as ready, posters(server, ready, CLIENTS) as clients,
-    ):  # fmt: skip
+    async with bench.server() as server, readiness(server) as ready, posters(server, ready, CLIENTS) as clients:
         first, *_ = clients
         providers = [(await first.make("root", f"provider-{index}"))[1] for index in range(exports // PER_PROVIDER)]
         consumers = await _workspaces(clients, "consumer", bindings // PER_CONSUMER)
@@ -44,20 +42,31 @@ async def run(bench: Bench) -> list[Row]:
         times = [await _bound(first, cluster, offer) for cluster, offer in zip(singles, cycle(offered), strict=False)]
         wanted = [
             (cluster, offered[(at * PER_CONSUMER + step) % exports])
-            for at, cluster in enumerate(consumers) for step in range(PER_CONSUMER)
-        ]  # fmt: skip
+            for at, cluster in enumerate(consumers)
+            for step in range(PER_CONSUMER)
+        ]
         with Cost(server) as cost:
             await _all_bound(clients, wanted)
         after = await _settled(server)
     took = [seconds * 1000 for seconds in times]
     return [
-        Row("APIBinding, POST to served, 1 client, p50", percentile(took, 0.5), "ms", 30,
-            note=f"p99 {percentile(took, 0.99):.0f} ms"),
-        Row(f"  memory of {exports} exports with {bindings:,} bindings", max((after - before) / 1e6, 0.001), "MB", 100,
-            note=f"exports {(exported - before) / 1e6:.1f} MB"),
+        Row(
+            "APIBinding, POST to served, 1 client, p50",
+            percentile(took, 0.5),
+            "ms",
+            30,
+            note=f"p99 {percentile(took, 0.99):.0f} ms",
+        ),
+        Row(
+            f"  memory of {exports} exports with {bindings:,} bindings",
+            max((after - before) / 1e6, 0.001),
+            "MB",
+            100,
+            note=f"exports {(exported - before) / 1e6:.1f} MB",
+        ),
         Row(f"  bindings bound, {CLIENTS} clients", len(wanted) / cost.wall_s, "/s"),
         Row("  CPU a binding", cost.cpu_s / len(wanted) * 1000, "ms"),
-    ]  # fmt: skip
+    ]
 
 
 def _offers(providers: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -112,15 +112,19 @@ def crd(plural: str, size_bytes: int) -> Object:
     spec = {f"part{index}": _part(index) for index in range(max(size_bytes // sample, 1))}
     properties = {"spec": {"type": "object", "properties": spec}, "status": {"type": "object", "properties": {}}}
     version = {
-        "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
-    }  # fmt: skip
+    }
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
-    }  # fmt: skip
+    }
 
 
 def _part(index: int) -> Object:
@@ -211,10 +215,16 @@ class _Client:
         """Code and body of an answer."""
         data = b"" if body is None else msgspec.json.encode(body)
         head = [
-            f"{method} {path} HTTP/1.1", f"Host: {self._origin.host}", f"Authorization: Bearer {self._origin.token}",
-            f"Accept: {accept}", "Accept-Encoding: gzip", "Content-Type: application/json",
-            f"Content-Length: {len(data)}", "", "",
-        ]  # fmt: skip
+            f"{method} {path} HTTP/1.1",
+            f"Host: {self._origin.host}",
+            f"Authorization: Bearer {self._origin.token}",
+            f"Accept: {accept}",
+            "Accept-Encoding: gzip",
+            "Content-Type: application/json",
+            f"Content-Length: {len(data)}",
+            "",
+            "",
+        ]
         self._writer.write("\r\n".join(head).encode() + data)
         lines = (await self._reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
         headers = dict(line.split(b": ", 1) for line in lines[1:] if b": " in line)

@@ -30,11 +30,16 @@ async def run(bench: Bench) -> list[Row]:
         with Cost(server) as cost:
             dishonest = await _fell(server, before, count)
     return [
-        Row(f"delete a tree of {count:,} workspaces", cost.wall_s, "s", 30 * count / 10_000,
-            note="" if count == 10_000 else "budget in proportion: 30 s for 10,000"),
+        Row(
+            f"delete a tree of {count:,} workspaces",
+            cost.wall_s,
+            "s",
+            30 * count / 10_000,
+            note="" if count == 10_000 else "budget in proportion: 30 s for 10,000",
+        ),
         Row("  CPU a workspace", cost.cpu_s / count * 1000, "ms"),
         Row("  looks at a status that was not honest", dishonest, "times"),
-    ]  # fmt: skip
+    ]
 
 
 async def _plant(clients: list[Poster], count: int) -> None:

@@ -36,9 +36,14 @@ async def run(bench: Bench) -> list[Row]:
         finally:
             await nats.close()
     return [
-        Row(f"event, commit to subscriber, {WRITES_A_SECOND} writes/s, p50", percentile(ages, 0.5) * 1000, "ms", 5,
-            note=f"p99 {percentile(ages, 0.99) * 1000:.1f} ms, {len(ages):,} events"),
-    ]  # fmt: skip
+        Row(
+            f"event, commit to subscriber, {WRITES_A_SECOND} writes/s, p50",
+            percentile(ages, 0.5) * 1000,
+            "ms",
+            5,
+            note=f"p99 {percentile(ages, 0.99) * 1000:.1f} ms, {len(ages):,} events",
+        )
+    ]
 
 
 async def _access(server: Server) -> Object:

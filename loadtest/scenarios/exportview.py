@@ -120,9 +120,13 @@ async def _fill(server: Server, places: dict[str, _Place]) -> None:
 def _put(name: str, place: _Place, number: int) -> Put:
     cluster = place.consumer if name == NARROW else f"consumer{number:08d}"
     metadata = {
-        "name": f"o-{number:07d}", "namespace": "default", "uid": f"00000000-0000-4000-8000-{number:012x}",
-        "creationTimestamp": times.now(), "annotations": {"kcp.io/cluster": cluster}, "generation": 1,
-    }  # fmt: skip
+        "name": f"o-{number:07d}",
+        "namespace": "default",
+        "uid": f"00000000-0000-4000-8000-{number:012x}",
+        "creationTimestamp": times.now(),
+        "annotations": {"kcp.io/cluster": cluster},
+        "generation": 1,
+    }
     obj = {"apiVersion": f"{GROUP}/v1", "kind": name.capitalize(), "metadata": metadata, "spec": {"colour": FILLING}}
     value, hole = encode(obj)
     type = ResourceType(GROUP, _plural(name), place.identity)

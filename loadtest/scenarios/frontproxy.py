@@ -97,9 +97,12 @@ async def _restarted(place: Path, count: int) -> tuple[float, float]:
             command += [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
             began = time.monotonic()
             process = await asyncio.create_subprocess_exec(
-                *command, "--allow-any-filesystem", env={**os.environ, "PYTHONPATH": str(_SERVICES)},
-                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
+                *command,
+                "--allow-any-filesystem",
+                env={**os.environ, "PYTHONPATH": str(_SERVICES)},
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
             try:
                 await _answered(int(settings["secure_port"]), f"root:w{count - 1}")
                 return (time.monotonic() - began) * 1000, processes.cpu_s(process.pid) * 1000
@@ -124,7 +127,7 @@ async def _fill(directory: Path, count: int, url: str) -> None:
                 Route(cluster, shard),
                 replica(ObjectKey(WORKSPACES, ROOT, "", f"w{number}"), 1000 + number, origin=ROOT, **spec),
                 replica(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster"), 1000 + number, origin=shard),
-            ]  # fmt: skip
+            ]
             if len(batch) >= _BATCH or number == count - 1:
                 await store.submit(batch)
                 batch = []

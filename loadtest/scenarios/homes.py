@@ -50,7 +50,7 @@ async def run(bench: Bench) -> list[Row]:
         Row("  memory a home", max(private, 0.001), "KB", 10, note=mapped),
         Row("  found again", found.rate, "/s", note=f"p50 {found.percentile_ms(0.5):.1f} ms"),
         Row("  restart to /readyz", started, "s", 2.5, note=f"{restarted.private / 1e6:.0f} MB after {again:,} used"),
-    ]  # fmt: skip
+    ]
 
 
 async def _asked(server: Server, users: list[str]) -> Load:

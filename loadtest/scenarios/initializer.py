@@ -32,9 +32,11 @@ RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "p
 async def run(bench: Bench) -> list[Row]:
     alone, many = bench.size(60, 300), bench.size(300, 4000)
     async with (
-        bench.server() as server, _initializer(server), readiness(server) as ready,
+        bench.server() as server,
+        _initializer(server),
+        readiness(server) as ready,
         posters(server, ready, CLIENTS) as clients,
-    ):  # fmt: skip
+    ):
         await _made(clients[0], iter(numbered("warm", 10)))
         times = await _made(clients[0], iter(numbered("one", alone)))
         names = iter(numbered("many", many))
@@ -42,11 +44,16 @@ async def run(bench: Bench) -> list[Row]:
             await asyncio.gather(*(_made(client, names) for client in clients))
     took = [seconds * 1000 for seconds in times]
     return [
-        Row("initializer, POST to Ready, 1 client, p50", percentile(took, 0.5), "ms", 50,
-            note=f"p99 {percentile(took, 0.99):.0f} ms"),
+        Row(
+            "initializer, POST to Ready, 1 client, p50",
+            percentile(took, 0.5),
+            "ms",
+            50,
+            note=f"p99 {percentile(took, 0.99):.0f} ms",
+        ),
         Row(f"  workspaces with it, {CLIENTS} clients", many / cost.wall_s, "/s"),
         Row("  CPU a workspace", cost.cpu_s / many * 1000, "ms"),
-    ]  # fmt: skip
+    ]
 
 
 async def _made(client: Poster, names: Iterator[str]) -> list[float]:
@@ -78,9 +85,10 @@ async def _initializer(server: Server) -> AsyncIterator[None]:
 async def _view(client: Client) -> str:
     """Make the type; the URL of its view."""
     spec = {
-        "extend": {"with": [{"name": "universal", "path": "root"}]}, "initializer": True,
+        "extend": {"with": [{"name": "universal", "path": "root"}]},
+        "initializer": True,
         "initializerPermissions": RULES,
-    }  # fmt: skip
+    }
     kind = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType"}
     await client.create(TYPES, {**kind, "metadata": {"name": TYPE}, "spec": spec})
     async with asyncio.timeout(TIMEOUT_S), client.watch(TYPES, fieldSelector=f"metadata.name={TYPE}") as events:

@@ -128,9 +128,10 @@ def _replica(origin: str, key: ObjectKey, obj: Object, number: int) -> Replica:
 def _workspace(number: int) -> Object:
     obj = workspace(f"w{number}")
     obj["metadata"]["annotations"] = {
-        "core.kcp.io/shard": "shard", "kcp.io/cluster": parent(number),
+        "core.kcp.io/shard": "shard",
+        "kcp.io/cluster": parent(number),
         "internal.tenancy.kcp.io/cluster": cluster(number),
-    }  # fmt: skip
+    }
     obj["spec"] |= {"cluster": cluster(number), "URL": f"https://proxy.example.dev:6443/clusters/root:w{number}"}
     obj["status"] = {"phase": "Ready", "conditions": _conditions("WorkspaceScheduled", "WorkspaceInitialized")}
     return obj
@@ -146,10 +147,12 @@ def _logical_cluster(number: int) -> Object:
     }
     notes = {"kcp.io/path": path, "internal.kcp.io/replicate": "true", "internal.tenancy.kcp.io/type": "root:universal"}
     return {
-        "apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "spec": {"owner": owner},
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "LogicalCluster",
+        "spec": {"owner": owner},
         "metadata": {"name": "cluster", "annotations": notes},
         "status": {"phase": "Ready", "conditions": _conditions("WorkspaceAPIBindingsInitialized")},
-    }  # fmt: skip
+    }
 
 
 def _conditions(*types: str) -> list[Object]:

@@ -64,12 +64,17 @@ async def run(bench: Bench) -> list[Row]:
         for transport in opened:
             transport.abort()
     return [
-        Row(f"watch, {watchers:,} watchers, {WRITES_A_SECOND} writes/s, p50", percentile(ages, 0.5) * 1000, "ms", 50,
-            note=f"p99 {percentile(ages, 0.99) * 1000:.0f} ms, {paced[0]:,.0f} events/s"),
+        Row(
+            f"watch, {watchers:,} watchers, {WRITES_A_SECOND} writes/s, p50",
+            percentile(ages, 0.5) * 1000,
+            "ms",
+            50,
+            note=f"p99 {percentile(ages, 0.99) * 1000:.0f} ms, {paced[0]:,.0f} events/s",
+        ),
         Row("  CPU an event", paced[1], "us"),
         Row("  writes as fast as they go", fast[0], "events/s", 90_000, more=True),
         Row("  CPU an event", fast[1], "us"),
-    ]  # fmt: skip
+    ]
 
 
 async def _open(server: Server, client: Client, audience: Audience, watchers: int) -> list[asyncio.Transport]:

@@ -42,7 +42,7 @@ async def run(bench: Bench) -> list[Row]:
         Row("  CPU a workspace", flat.cpu_s / many * 1000, "ms"),
         Row(f"workspaces {DEPTH} deep, {CLIENTS} clients", made / deep.wall_s, "/s", BUDGET_RATE, more=True),
         Row("  CPU a workspace", deep.cpu_s / made * 1000, "ms"),
-    ]  # fmt: skip
+    ]
 
 
 def _alone(what: str, times: list[tuple[float, str]]) -> Row:

@@ -213,10 +213,18 @@ def lost_precondition() -> None:
 MUTANTS: dict[str, Callable[[], None]] = {
     planted.__name__: planted
     for planted in (
-        acknowledge_before_commit, publish_before_commit, lost_cursor, early_bookmark, no_fence, split_batch,
-        unverified_crc, off_by_one_resume, forgotten_cluster, lost_precondition,
+        acknowledge_before_commit,
+        publish_before_commit,
+        lost_cursor,
+        early_bookmark,
+        no_fence,
+        split_batch,
+        unverified_crc,
+        off_by_one_resume,
+        forgotten_cluster,
+        lost_precondition,
     )
-}  # fmt: skip
+}
 
 
 def main() -> None:

@@ -46,22 +46,35 @@ def acked(verb: str, key: Key, tag: str, revision: int, expected: int = -1) -> W
     uid = f"uid-{key.name}" if verb == "delete" else ""
     heard = 0 if verb == "delete" else revision
     return Write(
-        verb, key, tag, called=revision - 10, expected=expected, outcome=Outcome.ACKED, returned=revision + 10,
-        revision=heard, uid=uid, code=200,
-    )  # fmt: skip
+        verb,
+        key,
+        tag,
+        called=revision - 10,
+        expected=expected,
+        outcome=Outcome.ACKED,
+        returned=revision + 10,
+        revision=heard,
+        uid=uid,
+        code=200,
+    )
 
 
 def history() -> History:
     writes = [
-        acked("create", A, "t1", 100, 0), acked("create", B, "t2", 200, 0), acked("update", A, "t3", 300, 100),
-        acked("patch", B, "t4", 301), acked("delete", A, "", 400, 300),
+        acked("create", A, "t1", 100, 0),
+        acked("create", B, "t2", 200, 0),
+        acked("update", A, "t3", 300, 100),
+        acked("patch", B, "t4", 301),
+        acked("delete", A, "", 400, 300),
         Write("update", B, "t5", called=490),
-    ]  # fmt: skip
+    ]
     found = {one.revision: one for one in log().entries}
     reads = [
-        Read(A, 120, 130, 100, found[100].checksum), Read(A, 320, 330, 300, found[300].checksum),
-        Read(A, 420, 430, 0), Read(B, 320, 340, 301, found[301].checksum),
-    ]  # fmt: skip
+        Read(A, 120, 130, 100, found[100].checksum),
+        Read(A, 320, 330, 300, found[300].checksum),
+        Read(A, 420, 430, 0),
+        Read(B, 320, 340, 301, found[301].checksum),
+    ]
     return History(1, writes, reads, served_s=0.01)
 
 
@@ -183,34 +196,52 @@ def write_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
     yield "a delete by nobody", named.Phantom, lambda: phantom(history(), gone)
     late = with_write(3, called=50, returned=60)
     yield "order against time", named.OutOfOrder, lambda: order.order_agrees_with_time(late, log())
-    yield "a condition that did not hold", named.BrokenPrecondition, lambda: order.preconditions_held(
-        with_write(2, expected=99), log()
+    yield (
+        "a condition that did not hold",
+        named.BrokenPrecondition,
+        lambda: order.preconditions_held(with_write(2, expected=99), log()),
     )
-    yield "a create over an object", named.BrokenPrecondition, lambda: order.preconditions_held(
-        with_write(3, expected=0), log()
+    yield (
+        "a create over an object",
+        named.BrokenPrecondition,
+        lambda: order.preconditions_held(with_write(3, expected=0), log()),
     )
     bare = Image("uid-cold-b", "t4", {"tag": "t4", "older": "x"}, {"colour": "red"})
-    yield "a patch of something older", named.LostUpdate, lambda: order.changes_build_on_what_stood(
-        history(), with_entry(301, image=bare)
+    yield (
+        "a patch of something older",
+        named.LostUpdate,
+        lambda: order.changes_build_on_what_stood(history(), with_entry(301, image=bare)),
     )
     yield "a stale read", named.StaleRead, lambda: fresh(with_read(Read(A, 350, 360, 100, shown(100).checksum)), log())
     yield "a read of what never stood", named.StaleRead, lambda: fresh(with_read(Read(A, 350, 360, 300, 7)), log())
     yield "a read that misses an object", named.StaleRead, lambda: fresh(with_read(Read(B, 350, 360, 0)), log())
-    yield "two writes with one revision", named.RevisionReused, lambda: durability.revisions_rise(
-        with_write(0, revision=200), log().revisions
+    yield (
+        "two writes with one revision",
+        named.RevisionReused,
+        lambda: durability.revisions_rise(with_write(0, revision=200), log().revisions),
     )
     yield "a revision that falls", named.RevisionReused, lambda: durability.revisions_rise(history(), [1, 3, 2])
-    yield "a problem of fsck", named.StoreDamaged, lambda: durability.store_is_sound(
-        msgspec.structs.replace(stored(), problems=["objects 00: checksum does not hold"])
+    yield (
+        "a problem of fsck",
+        named.StoreDamaged,
+        lambda: durability.store_is_sound(
+            msgspec.structs.replace(stored(), problems=["objects 00: checksum does not hold"])
+        ),
     )
-    yield "a table that is not the replay", named.ReplayDiffers, lambda: durability.replay_is_the_table(
-        msgspec.structs.replace(stored(), table={})
+    yield (
+        "a table that is not the replay",
+        named.ReplayDiffers,
+        lambda: durability.replay_is_the_table(msgspec.structs.replace(stored(), table={})),
     )
-    yield "an entry rewritten", named.HistoryRewritten, lambda: durability.log_only_grows(
-        stored(), msgspec.structs.replace(stored(), entries=[(100, 1), (200, 9)])
+    yield (
+        "an entry rewritten",
+        named.HistoryRewritten,
+        lambda: durability.log_only_grows(stored(), msgspec.structs.replace(stored(), entries=[(100, 1), (200, 9)])),
     )
-    yield "a log cut short", named.HistoryRewritten, lambda: durability.log_only_grows(
-        stored(), msgspec.structs.replace(stored(), entries=[(100, 1)])
+    yield (
+        "a log cut short",
+        named.HistoryRewritten,
+        lambda: durability.log_only_grows(stored(), msgspec.structs.replace(stored(), entries=[(100, 1)])),
     )
     yield "half of a submit", named.TornSubmit, lambda: durability.submits_are_whole([["x", "y"]], {"x"})
 

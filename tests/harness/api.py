@@ -108,9 +108,16 @@ class Api:
         return {**found, **(more or {})}
 
     def send(  # noqa: PLR0913 - one request has this many parts
-        self, method: str, path: str, body: Object | bytes | list[Any] | None = None, *, kind: str = "",
-        accept: str = "", headers: dict[str, str] | None = None, expect: int = 0,
-    ) -> Answer:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        body: Object | bytes | list[Any] | None = None,
+        *,
+        kind: str = "",
+        accept: str = "",
+        headers: dict[str, str] | None = None,
+        expect: int = 0,
+    ) -> Answer:
         """Send one request and read its answer; `kind` is the Content-Type. Fails unless the code is `expect`."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = self.headers(accept, headers)
@@ -241,24 +248,39 @@ def crd(plural: str, group: str = "shapes.example.com", **spec: Any) -> Object:
     kind = plural.removesuffix("s").capitalize()
     integer = {"type": "integer"}
     properties = {
-        "spec": {"type": "object", "properties": {"replicas": integer, "colour": {"type": "string"},
-                                                   "size": {"type": "integer", "default": 7}}},
+        "spec": {
+            "type": "object",
+            "properties": {
+                "replicas": integer,
+                "colour": {"type": "string"},
+                "size": {"type": "integer", "default": 7},
+            },
+        },
         "status": {"type": "object", "properties": {"replicas": integer, "selector": {"type": "string"}}},
-    }  # fmt: skip
+    }
     version = {
-        "name": "v1", "served": True, "storage": True,
+        "name": "v1",
+        "served": True,
+        "storage": True,
         "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
-        "subresources": {"status": {}, "scale": {
-            "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
-            "labelSelectorPath": ".status.selector"}},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
         "additionalPrinterColumns": [{"name": "Colour", "type": "string", "jsonPath": ".spec.colour"}],
-    }  # fmt: skip
+    }
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
     full = {"group": group, "scope": "Namespaced", "names": names, "versions": [version], **spec}
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"}, "spec": full,
-    }  # fmt: skip
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": full,
+    }
 
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

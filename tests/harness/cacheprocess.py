@@ -1,8 +1,8 @@
 """`atoll cache-server` as a process, and what clients ask of it.
 
-    with CacheProcess(tmp_path, access) as cache:
-        await cache.ready()
-        await cache.get("/shards/*/clusters/*/apis/…")
+with CacheProcess(tmp_path, access) as cache:
+    await cache.ready()
+    await cache.get("/shards/*/clusters/*/apis/…")
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class CacheProcess:
         credential = NatsCredential(access.user, access.password, access.inbox_prefix, access.ca_file)
         write_credential(directory / "nats.json", credential)
         for name, data in (
-            ("serving.crt", self.people.serving.certificate), ("serving.key", self.people.serving.key),
+            ("serving.crt", self.people.serving.certificate),
+            ("serving.key", self.people.serving.key),
             ("clients.crt", self.people.ca.certificate),
-        ):  # fmt: skip
+        ):
             (directory / name).write_bytes(data)
         self._flags = {"nats-url": access.servers[0], **flags}
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,18 +54,28 @@ class CacheProcess:
     def start(self) -> None:
         """Start it and wait until it listens."""
         flags = {
-            "root-directory": "cache", "secure-port": "0", "tls-cert-file": "serving.crt",
-            "tls-private-key-file": "serving.key", "client-ca-file": "clients.crt", "allow-any-filesystem": "true",
-            "nats-credentials-file": "nats.json", **self._flags,
-        }  # fmt: skip
+            "root-directory": "cache",
+            "secure-port": "0",
+            "tls-cert-file": "serving.crt",
+            "tls-private-key-file": "serving.key",
+            "client-ca-file": "clients.crt",
+            "allow-any-filesystem": "true",
+            "nats-credentials-file": "nats.json",
+            **self._flags,
+        }
         command = [sys.executable, "-m", "atoll.cli", "cache-server", *(f"--{k}={v}" for k, v in flags.items())]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
         out = self.directory / "out"
         with out.open("wb") as stdout, (self.directory / "err").open("ab") as stderr:
             self._process = subprocess.Popen(
-                command, cwd=self.directory, env={**environment, "PYTHONPATH": str(_SERVICES)},
-                stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
-            )  # fmt: skip
+                command,
+                cwd=self.directory,
+                env={**environment, "PYTHONPATH": str(_SERVICES)},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (found := _SERVES.search(out.read_text())):
             assert self._process.poll() is None, self.log()

@@ -1,9 +1,9 @@
 """A cache server in this process: its store, what arrived in it, and its API behind TLS.
 
-    async with caching(tmp_path) as cache:
-        await cache.owned("consumer", "amber")
-        await cache.arrived("amber", export("widgets", "consumer"))
-        (await cache.get("/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports")).json
+async with caching(tmp_path) as cache:
+    await cache.owned("consumer", "amber")
+    await cache.arrived("amber", export("widgets", "consumer"))
+    (await cache.get("/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports")).json
 """
 
 from __future__ import annotations
@@ -90,8 +90,15 @@ class Cache:
         """A shard sent an object; gives its revision there."""
         self._revision += 1
         key = ObjectKey(type, cluster, "", obj["metadata"]["name"])
-        value, hole = encode({**obj, "metadata": {**obj["metadata"], "annotations": {
-            **obj["metadata"].get("annotations", {}), "kcp.io/cluster": cluster}}})  # fmt: skip
+        value, hole = encode(
+            {
+                **obj,
+                "metadata": {
+                    **obj["metadata"],
+                    "annotations": {**obj["metadata"].get("annotations", {}), "kcp.io/cluster": cluster},
+                },
+            }
+        )
         await self.store.submit([Replica(shard, key, splice(value, hole, self._revision), self._revision, 1)])
         await self.settle()
         return self._revision

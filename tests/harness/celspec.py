@@ -44,13 +44,7 @@ from harness.golang import go
 from harness.textproto import Message, parse
 
 MODULE = "cel.dev/expr@v0.25.3"
-_LIBRARIES = (
-    *base_libraries(),
-    ext.STRINGS_REVERSE,
-    ext.MATH,
-    ext.ENCODERS,
-    ext.BINDINGS,
-)
+_LIBRARIES = (*base_libraries(), ext.STRINGS_REVERSE, ext.MATH, ext.ENCODERS, ext.BINDINGS)
 _PRIMITIVES = {"BOOL": BOOL, "INT64": INT, "UINT64": UINT, "DOUBLE": DOUBLE, "STRING": STRING, "BYTES": BYTES}
 _WELL_KNOWN = {"ANY": ANY, "TIMESTAMP": TIMESTAMP, "DURATION": DURATION}
 

@@ -55,9 +55,7 @@ def sample(kind: Kind, name: str, **metadata: Any) -> Object:
     """An object to send."""
     content = CONTENT.get((kind.group, kind.plural), {})
     given = content(name) if callable(content) else content
-    return {
-        "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, **given,
-    }  # fmt: skip
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, **given}
 
 
 def name_of(kind: Kind, number: int) -> str:
@@ -99,21 +97,24 @@ def _schema_of_circles(name: str) -> Object:
 _ROLE = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}
 _USER = [{"apiGroup": RBAC, "kind": "User", "name": "kcp-admin"}]
 _RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
-_MATCH = {"resourceRules": [{
-    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"],
-}]}  # fmt: skip
+_MATCH = {
+    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}]
+}
 _WEBHOOK = {
-    "name": "a.example.com", "clientConfig": {"url": "https://hook.example.com/a"}, "sideEffects": "None",
-    "admissionReviewVersions": ["v1"], "rules": [{**_MATCH["resourceRules"][0], "scope": "*"}],
-}  # fmt: skip
+    "name": "a.example.com",
+    "clientConfig": {"url": "https://hook.example.com/a"},
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+    "rules": [{**_MATCH["resourceRules"][0], "scope": "*"}],
+}
 _MUTATION = {
     "patchType": "ApplyConfiguration",
     "applyConfiguration": {"expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"},
-}  # fmt: skip
+}
 _ISSUER = {
     "issuer": {"url": "https://issuer.example.com", "audiences": ["a"]},
     "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
-}  # fmt: skip
+}
 _EXPORT = {"path": "root", "name": "tenancy.kcp.io"}
 
 #: What an object of a kind needs beside a name.
@@ -123,24 +124,28 @@ CONTENT: dict[tuple[str, str], Content] = {
     ("", "events"): {"involvedObject": {"namespace": "default", "kind": "ConfigMap", "name": "a"}, "reason": "Because"},
     ("", "resourcequotas"): {"spec": {"hard": {"configmaps": "500"}}},
     ("events.k8s.io", "events"): {
-        "eventTime": "2026-01-02T03:04:05.000006Z", "reportingController": "example.com/c", "reportingInstance": "c-1",
-        "action": "Act", "reason": "Because", "type": "Normal",
+        "eventTime": "2026-01-02T03:04:05.000006Z",
+        "reportingController": "example.com/c",
+        "reportingInstance": "c-1",
+        "action": "Act",
+        "reason": "Because",
+        "type": "Normal",
         "regarding": {"namespace": "default", "kind": "ConfigMap", "name": "a"},
     },
     ("certificates.k8s.io", "certificatesigningrequests"): {
-        "spec": {"request": _request(), "signerName": "example.com/signer", "usages": ["client auth"]},
+        "spec": {"request": _request(), "signerName": "example.com/signer", "usages": ["client auth"]}
     },
     (RBAC, "clusterrolebindings"): {"roleRef": _ROLE, "subjects": _USER},
     (RBAC, "rolebindings"): {"roleRef": _ROLE, "subjects": _USER},
     (RBAC, "clusterroles"): {"rules": _RULES},
     (RBAC, "roles"): {"rules": _RULES},
     (ADMISSION, "mutatingadmissionpolicies"): {
-        "spec": {"matchConstraints": _MATCH, "mutations": [_MUTATION], "reinvocationPolicy": "Never"},
+        "spec": {"matchConstraints": _MATCH, "mutations": [_MUTATION], "reinvocationPolicy": "Never"}
     },
     (ADMISSION, "mutatingadmissionpolicybindings"): {"spec": {"policyName": "p"}},
     (ADMISSION, "mutatingwebhookconfigurations"): {"webhooks": [_WEBHOOK]},
     (ADMISSION, "validatingadmissionpolicies"): {
-        "spec": {"matchConstraints": _MATCH, "validations": [{"expression": "true"}]},
+        "spec": {"matchConstraints": _MATCH, "validations": [{"expression": "true"}]}
     },
     (ADMISSION, "validatingadmissionpolicybindings"): {"spec": {"policyName": "p", "validationActions": ["Deny"]}},
     (ADMISSION, "validatingwebhookconfigurations"): {"webhooks": [_WEBHOOK]},
@@ -152,10 +157,10 @@ CONTENT: dict[tuple[str, str], Content] = {
     (KCP, "apiexports"): {"spec": {}},
     (KCP, "apiresourceschemas"): _schema_of_circles,
     ("cache.kcp.io", "clustercachedresources"): lambda name: {
-        "spec": {"group": "example.com", "version": "v1", "resource": f"{name}things"},
+        "spec": {"group": "example.com", "version": "v1", "resource": f"{name}things"}
     },
     ("cache.kcp.io", "clustercachedresourceendpointslices"): {
-        "spec": {"clusterCachedResource": {"name": "c"}, "export": _EXPORT},
+        "spec": {"clusterCachedResource": {"name": "c"}, "export": _EXPORT}
     },
     ("core.kcp.io", "shards"): {"spec": {"baseURL": "https://elsewhere.example.com"}},
     ("tenancy.kcp.io", "workspaces"): {"spec": {"type": {"name": "universal", "path": "root"}}},
@@ -165,4 +170,4 @@ CONTENT: dict[tuple[str, str], Content] = {
     ("topology.kcp.io", "partitionsets"): {"spec": {"dimensions": ["region"]}},
     ("shapes.example.com", "circles"): {"spec": {"replicas": 1, "colour": "red"}},
     ("shapes.example.com", "rings"): {"spec": {"replicas": 1, "colour": "red"}},
-}  # fmt: skip
+}

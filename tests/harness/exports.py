@@ -20,8 +20,16 @@ SLICES = f"{APIS_V1}/apiexportendpointslices"
 SECRETS = "/api/v1/namespaces/kcp-system/secrets"
 #: A wait that never decides how fast the server has to be.
 PATIENCE_S = 30.0
-_KEPT = ("name", "served", "storage", "deprecated", "deprecationWarning", "subresources", "additionalPrinterColumns",
-         "selectableFields")  # fmt: skip
+_KEPT = (
+    "name",
+    "served",
+    "storage",
+    "deprecated",
+    "deprecationWarning",
+    "subresources",
+    "additionalPrinterColumns",
+    "selectableFields",
+)
 
 
 def schema_of(definition: Object, prefix: str = "today") -> Object:
@@ -29,17 +37,20 @@ def schema_of(definition: Object, prefix: str = "today") -> Object:
     spec = definition["spec"]
     group, names = spec["group"], spec["names"]
     versions = [
-        {**{field: version[field] for field in _KEPT if field in version},
-         "schema": version["schema"]["openAPIV3Schema"]}
+        {
+            **{field: version[field] for field in _KEPT if field in version},
+            "schema": version["schema"]["openAPIV3Schema"],
+        }
         for version in spec["versions"]
-    ]  # fmt: skip
+    ]
     approved = (definition["metadata"].get("annotations") or {}).get("api-approved.kubernetes.io")
     annotations = {"annotations": {"api-approved.kubernetes.io": approved}} if approved else {}
     made: Object = {
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema",
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIResourceSchema",
         "metadata": {"name": f"{prefix}.{names['plural']}.{group or 'core'}", **annotations},
         "spec": {"group": group, "names": names, "scope": spec["scope"], "versions": versions},
-    }  # fmt: skip
+    }
     if len(versions) > 1:
         made["spec"]["conversion"] = {"strategy": "None"}
     return made

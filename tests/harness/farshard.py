@@ -1,10 +1,10 @@
 """Another shard as calls see it: a real HTTPS server that answers as a test says, and Peers that reach it.
 
-    async with far_shard() as far, shard_inside(tmp_path, far.peers) as shard:
-        await far.announce(shard)                     # its Shard object, as root has it
-        far.answers["POST"] = lambda asked: (507, {...})
-        ...
-        assert [each.method for each in far.asked] == ["POST"]
+async with far_shard() as far, shard_inside(tmp_path, far.peers) as shard:
+    await far.announce(shard)                     # its Shard object, as root has it
+    far.answers["POST"] = lambda asked: (507, {...})
+    ...
+    assert [each.method for each in far.asked] == ["POST"]
 """
 
 from __future__ import annotations
@@ -89,9 +89,12 @@ class FarShard:
     async def announce(self, shard: InsideShard, **labels: str) -> None:
         """Write its Shard object, and wait until the controllers have seen it."""
         type = shard.app.identities.shard_objects
-        body = {"apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard",
-                "metadata": {"name": self.name, "labels": {"name": self.name, **labels}},
-                "spec": {"baseURL": self.url}}  # fmt: skip
+        body = {
+            "apiVersion": "core.kcp.io/v1alpha1",
+            "kind": "Shard",
+            "metadata": {"name": self.name, "labels": {"name": self.name, **labels}},
+            "spec": {"baseURL": self.url},
+        }
         beating = {**body, "status": status_of(body, Load(heartbeat_s=time.time()))}
         await shard.loopback.create(shard.target(type, ROOT, "", self.name), beating, whole=True)
         await shard.settled()
@@ -124,12 +127,15 @@ def made(asked: Asked, *, uid: str = "", phase: str = "Ready", revision: int = 5
     return {
         **order,
         "metadata": {
-            "name": "cluster", "annotations": annotations, "uid": str(uuid.uuid4()),
-            "resourceVersion": f"{revision:016}", "finalizers": ["core.kcp.io/logicalcluster-deletion"],
+            "name": "cluster",
+            "annotations": annotations,
+            "uid": str(uuid.uuid4()),
+            "resourceVersion": f"{revision:016}",
+            "finalizers": ["core.kcp.io/logicalcluster-deletion"],
         },
         "spec": {**order["spec"], "owner": owner},
         "status": {"phase": phase, "conditions": [], **status},
-    }  # fmt: skip
+    }
 
 
 def published(key: Any, obj: Object, revision: int) -> Replica:

@@ -1,10 +1,10 @@
 """Shards that publish and processes that follow them, in the test's own event loop: real stores, a real nats-server.
 
-    async with Archipelago(tmp_path, "root", "east") as sea:
-        east = await sea.shard("east")
-        reader = await sea.reader("front")
-        await sea.root.announce("east"); await east.put(...)
-        await reader.until(lambda view: view.there.get(key) is not None)
+async with Archipelago(tmp_path, "root", "east") as sea:
+    east = await sea.shard("east")
+    reader = await sea.reader("front")
+    await sea.root.announce("east"); await east.put(...)
+    await reader.until(lambda view: view.there.get(key) is not None)
 """
 
 from __future__ import annotations

@@ -85,9 +85,14 @@ class Front:
 
 @asynccontextmanager
 async def front(
-    directory: Path, shards: dict[str, str], *, timing: Timing | None = None, limits: Limits | None = None,
-    published: bool = True, **settings: Any,
-) -> AsyncIterator[Front]:  # fmt: skip
+    directory: Path,
+    shards: dict[str, str],
+    *,
+    timing: Timing | None = None,
+    limits: Limits | None = None,
+    published: bool = True,
+    **settings: Any,
+) -> AsyncIterator[Front]:
     """A proxy that knows three shards at these URLs, or nothing yet (`published` False). `settings` are those of
     `atoll front-proxy`."""
     store = open_store(store_options(directory / "store"))
@@ -113,11 +118,14 @@ async def front(
 def files_in(directory: Path) -> dict[str, Any]:
     """Write the files of a proxy; gives the settings that name them."""
     given = {
-        "proxy_client_cert_file": _PROXY.certificate, "proxy_client_key_file": _PROXY.key,
-        "root_ca_file": SERVING_CA.certificate, "client_ca_file": CLIENT_CA.certificate,
-        "tls_cert_file": _SERVING.certificate, "tls_private_key_file": _SERVING.key,
+        "proxy_client_cert_file": _PROXY.certificate,
+        "proxy_client_key_file": _PROXY.key,
+        "root_ca_file": SERVING_CA.certificate,
+        "client_ca_file": CLIENT_CA.certificate,
+        "tls_cert_file": _SERVING.certificate,
+        "tls_private_key_file": _SERVING.key,
         "token_auth_file": "".join(f"{user}-token,{user},{user}-uid,team-{user}\n" for user in USERS).encode(),
-    }  # fmt: skip
+    }
     for name, data in given.items():
         (directory / name).write_bytes(data)
     return {name: str(directory / name) for name in given}
@@ -151,9 +159,12 @@ async def echoing(port: int = 0, limits: Limits | None = None) -> AsyncIterator[
         request = exchange.request
         target = request.target.decode()
         told = {
-            "method": request.method, "target": target, "headers": dict(request.headers),
-            "body": request.body.decode(), "port": request.peer.port,
-        }  # fmt: skip
+            "method": request.method,
+            "target": target,
+            "headers": dict(request.headers),
+            "body": request.body.decode(),
+            "port": request.peer.port,
+        }
         shard.seen.append(told)
         status = int(target.partition("status=")[2][:3] or 200)
         body = b"" if status in (204, 304) else encode_json(told)

@@ -62,9 +62,14 @@ def program(name: str, module: str = "") -> Path:
         # Workers that need it at the same time wait for the first, and then find everything cached.
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(
-            [command, "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), f"./cmd/{name}"], cwd=folder,
-            env=_environment(), capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
-        )  # fmt: skip
+            [command, "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), f"./cmd/{name}"],
+            cwd=folder,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr[-4000:]
     return built
 
@@ -78,10 +83,14 @@ def verified(
     """
     command = [program(name, module), "-kubeconfig", kubeconfig, *arguments]
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False,
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
         # A home of its own: kubectl's libraries keep what they discovered there.
         env=_environment() | {"HOME": str(kubeconfig.parent)} | (environment or {}),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"{name}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     checks = [json.loads(line) for line in done.stdout.splitlines()]
     return {check["check"]: check.get("found") for check in checks}

@@ -1,9 +1,9 @@
 """A whole shard without its doors, in the test's own event loop: a real store, admission, and all controllers.
 
-    async with shard_inside(tmp_path) as shard:
-        cluster = await shard.workspace("shop")
-        await shard.loopback.create(shard.target(CONFIG_MAPS, cluster, "default", "a"), {...})
-        await shard.settled()
+async with shard_inside(tmp_path) as shard:
+    cluster = await shard.workspace("shop")
+    await shard.loopback.create(shard.target(CONFIG_MAPS, cluster, "default", "a"), {...})
+    await shard.settled()
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An OpenID Connect issuer of the tests: real HTTPS on 127.0.0.1, an authority of its own, real keys.
 
-    with Issuer() as issuer:
-        issuer.url, issuer.ca_pem
-        token = issuer.token(sub="alice", aud=["me"])
+with Issuer() as issuer:
+    issuer.url, issuer.ca_pem
+    token = issuer.token(sub="alice", aud=["me"])
 """
 
 from __future__ import annotations
@@ -119,6 +119,9 @@ def _jwk(id: str, key: Key) -> dict[str, str]:
         return {"kty": "RSA", "kid": id, "use": "sig", "alg": "RS256", "n": _number(numbers.n), "e": _number(numbers.e)}
     point = key.public_key().public_numbers()
     return {
-        "kty": "EC", "kid": id, "crv": "P-256",
-        "x": encoded(point.x.to_bytes(32)), "y": encoded(point.y.to_bytes(32)),
-    }  # fmt: skip
+        "kty": "EC",
+        "kid": id,
+        "crv": "P-256",
+        "x": encoded(point.x.to_bytes(32)),
+        "y": encoded(point.y.to_bytes(32)),
+    }

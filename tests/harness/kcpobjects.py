@@ -38,9 +38,7 @@ def bootstrapped() -> list[Manifest]:
     return list(bootstrap(options()))
 
 
-def find(
-    manifests: Iterable[Manifest], cluster: str, resource: str, name: str, namespace: str = ""
-) -> Object:
+def find(manifests: Iterable[Manifest], cluster: str, resource: str, name: str, namespace: str = "") -> Object:
     """The one object of this key; fails where it is missing or written twice."""
     key = (cluster, resource, namespace, name)
     found = [m.object for m in manifests if (m.cluster, m.type.resource, m.key.namespace, m.key.name) == key]

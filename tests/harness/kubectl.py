@@ -57,9 +57,15 @@ class Kubectl:
     def run(self, *arguments: str, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Result:
         """Run it to its end; fails the test after `timeout_s`."""
         done = subprocess.run(
-            self.command(*arguments), input=stdin, env=self.environment, cwd=self.home, text=True,
-            capture_output=True, timeout=timeout_s, check=False,
-        )  # fmt: skip
+            self.command(*arguments),
+            input=stdin,
+            env=self.environment,
+            cwd=self.home,
+            text=True,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
         return Result(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str, stdin: str = "", timeout_s: float = TIMEOUT_S) -> str:

@@ -51,9 +51,15 @@ class Neighbour:
 
 def _deleted(entry: LogEntry) -> LogEntry:
     return LogEntry(
-        entry.revision, Operation.DELETED, entry.key, entry.value, entry.sealed, entry.crc, entry.previous,
+        entry.revision,
+        Operation.DELETED,
+        entry.key,
+        entry.value,
+        entry.sealed,
+        entry.crc,
+        entry.previous,
         entry.previous_of_type,
-    )  # fmt: skip
+    )
 
 
 @asynccontextmanager

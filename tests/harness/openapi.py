@@ -24,15 +24,14 @@ def definition(plural: str, schema: Object, **version: Any) -> Object:
     """An established CustomResourceDefinition with one version v1 of a schema."""
     kind = plural.removesuffix("s").capitalize()
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-    versions = [
-        {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **version},
-    ]
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **version}]
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": versions},
         "status": {"conditions": [{"type": "Established", "status": "True"}]},
-    }  # fmt: skip
+    }
 
 
 def structure(**properties: Object) -> Object:

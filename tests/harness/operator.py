@@ -1,8 +1,8 @@
 """A subscriber as third parties write it: plain nats-py and what `stream.json` says, nothing of the product.
 
-    async with Operator(shard) as operator:
-        await operator.consume("atoll.changes.root.*.*.*.root")
-        changes = await operator.until("last")
+async with Operator(shard) as operator:
+    await operator.consume("atoll.changes.root.*.*.*.root")
+    changes = await operator.until("last")
 """
 
 from __future__ import annotations

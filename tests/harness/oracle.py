@@ -1,6 +1,6 @@
 """Kubernetes' own code as an oracle: JSON cases in, JSON answers out (tests/go/cmd/oracle).
 
-    Oracle().ask([{"op": "strategic", ...}, ...])     one answer a case, in order
+Oracle().ask([{"op": "strategic", ...}, ...])     one answer a case, in order
 """
 
 from __future__ import annotations

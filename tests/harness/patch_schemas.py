@@ -99,10 +99,7 @@ DEFINITIONS: dict[str, Object] = {
             "conditions": keyed({"type": "object", "properties": {"type": STRING, "status": STRING}}, "type"),
         },
     },
-    "Root": {
-        "type": "object",
-        "properties": {"metadata": ref("Meta"), "spec": ref("Spec"), "status": ref("Status")},
-    },
+    "Root": {"type": "object", "properties": {"metadata": ref("Meta"), "spec": ref("Spec"), "status": ref("Status")}},
 }
 
 SCHEMA = type_schema(DEFINITIONS["Root"], DEFINITIONS)
@@ -110,11 +107,7 @@ SCHEMA = type_schema(DEFINITIONS["Root"], DEFINITIONS)
 
 def thing(spec: Object | None = None, **metadata: Any) -> Object:
     """An object of the kind, named `n` in `ns`."""
-    out: Object = {
-        "apiVersion": API_VERSION,
-        "kind": "Thing",
-        "metadata": {"name": "n", "namespace": "ns", **metadata},
-    }
+    out: Object = {"apiVersion": API_VERSION, "kind": "Thing", "metadata": {"name": "n", "namespace": "ns", **metadata}}
     if spec is not None:
         out["spec"] = spec
     return out

@@ -1,8 +1,8 @@
 """`atoll` run to its end, processes by their id, and what a directory held before and after.
 
-    atoll("start", "--root-directory", str(tmp_path)).code
-    assert not is_alive(pid)
-    before = tree(directory)
+atoll("start", "--root-directory", str(tmp_path)).code
+assert not is_alive(pid)
+before = tree(directory)
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ def atoll(*arguments: str, environment: dict[str, str] | None = None) -> Result:
     """Run a command of `atoll` that ends by itself; fails the test if it does not."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
     done = subprocess.run(
-        [sys.executable, "-m", "atoll.cli", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        env={**inherited, "PYTHONPATH": str(_SERVICES), **(environment or {})}, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "atoll.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**inherited, "PYTHONPATH": str(_SERVICES), **(environment or {})},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     return Result(done.returncode, done.stdout, done.stderr)
 
 

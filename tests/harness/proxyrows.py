@@ -1,8 +1,8 @@
 """What a front proxy has in its store: Workspaces, LogicalClusters and Shards as the shards published them.
 
-    rows = ProxyRows(open_store(store_options(tmp_path)))
-    await rows.shards("root", "east")
-    await rows.workspace("root", "org", "1org", "east")
+rows = ProxyRows(open_store(store_options(tmp_path)))
+await rows.shards("root", "east")
+await rows.workspace("root", "org", "1org", "east")
 """
 
 from __future__ import annotations

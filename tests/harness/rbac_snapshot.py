@@ -103,9 +103,7 @@ class FakeStore:
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         return []
 
-    def labelled(
-        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0
-    ) -> list[ObjectKey]:
+    def labelled(self, label: str, value: str, type: ResourceType | None = None, limit: int = 0) -> list[ObjectKey]:
         return []
 
 

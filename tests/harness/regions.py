@@ -1,7 +1,7 @@
 """The hierarchy of `infra/nats`, started: a hub where shards publish, a region that sources from it.
 
-    async with hierarchy(tmp_path, ["root", "amber"]) as site:
-        publishing: site.shard("root"); reading in the region: site.reader; faults: site.hub.stop(), …
+async with hierarchy(tmp_path, ["root", "amber"]) as site:
+    publishing: site.shard("root"); reading in the region: site.reader; faults: site.hub.stop(), …
 """
 
 from __future__ import annotations
@@ -62,9 +62,15 @@ class Nats:
         self._environment.update(environment)
         with (self.directory / "log").open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
-                str(find_binary()), "-c", str(self._config), stdout=out, stderr=out, stdin=asyncio.subprocess.DEVNULL,
-                env={**os.environ, **self._environment}, start_new_session=True,
-            )  # fmt: skip
+                str(find_binary()),
+                "-c",
+                str(self._config),
+                stdout=out,
+                stderr=out,
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, **self._environment},
+                start_new_session=True,
+            )
         async with asyncio.timeout(START_TIMEOUT_S):
             while not await self._answers():
                 assert self._process.returncode is None, (self.directory / "log").read_text()
@@ -95,14 +101,25 @@ class Hierarchy:
         leaf, at_hub_port, in_region = (self._ports.hold(0) for _ in range(3))
         at_hub: dict[str, Permissions | None] = {shard_user(shard): shard_permissions(shard) for shard in shards}
         at_hub["region-eu"] = source_permissions(shards)
-        self.hub = Nats(directory / "hub", "hub", users(at_hub), at_hub_port, {
-            "HUB_STORE": str(directory / "hub/store"), "HUB_LEAF_LISTEN": f"127.0.0.1:{leaf}",
-        })  # fmt: skip
+        self.hub = Nats(
+            directory / "hub",
+            "hub",
+            users(at_hub),
+            at_hub_port,
+            {"HUB_STORE": str(directory / "hub/store"), "HUB_LEAF_LISTEN": f"127.0.0.1:{leaf}"},
+        )
         local = users({READER: reader_permissions(READER), ADMIN: None})
-        self.region = Nats(directory / "eu", "region", local, in_region, {
-            "REGION": REGION, "REGION_STORE": str(directory / "eu/store"),
-            "HUB_LEAF_URL": f"nats://region-eu:{PASSWORD}@127.0.0.1:{leaf}",
-        })  # fmt: skip
+        self.region = Nats(
+            directory / "eu",
+            "region",
+            local,
+            in_region,
+            {
+                "REGION": REGION,
+                "REGION_STORE": str(directory / "eu/store"),
+                "HUB_LEAF_URL": f"nats://region-eu:{PASSWORD}@127.0.0.1:{leaf}",
+            },
+        )
 
     async def start(self) -> None:
         await self.hub.start(HUB_LISTEN=f"127.0.0.1:{self.hub.port}")

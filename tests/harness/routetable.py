@@ -1,7 +1,7 @@
 """Every path there is, for tests of what those who may do nothing get on it: views, discovery, and what is beside them.
 
-    for path in everything(kcp_admin_in_root):
-        stranger.send("GET", path)
+for path in everything(kcp_admin_in_root):
+    stranger.send("GET", path)
 """
 
 from __future__ import annotations

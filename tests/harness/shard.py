@@ -89,14 +89,27 @@ class ShardProcess:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
         command = [
-            sys.executable, "-m", self.module, "start", "--root-directory", str(self.root),
-            "--secure-port", "0", "--allow-any-filesystem", "true", *self.flags,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            self.module,
+            "start",
+            "--root-directory",
+            str(self.root),
+            "--secure-port",
+            "0",
+            "--allow-any-filesystem",
+            "true",
+            *self.flags,
+        ]
         with self.stdout_path.open("wb") as out, self.stderr_path.open("ab") as err:
             self._process = subprocess.Popen(
-                command, env={**inherited, "PYTHONPATH": str(_SERVICES), **self.environment},
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-            )  # fmt: skip
+                command,
+                env={**inherited, "PYTHONPATH": str(_SERVICES), **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """SIGTERM, and the exit code. Harmless if it does not run."""

@@ -1,7 +1,7 @@
 """A person at a shell in the repository, with one particular kubectl and a kubeconfig of their own.
 
-    shell = Shell(directory, kubectl)
-    shell.ok("kubectl get cm c -o yaml")      what it printed; fails the test if the exit code is not 0
+shell = Shell(directory, kubectl)
+shell.ok("kubectl get cm c -o yaml")      what it printed; fails the test if the exit code is not 0
 """
 
 from __future__ import annotations
@@ -28,9 +28,15 @@ class Shell:
     def run(self, line: str, timeout_s: float = TIMEOUT_S) -> Result:
         """Run one command line to its end, in the repository's root."""
         done = subprocess.run(
-            ["/bin/bash", "-c", line], env=self.environment, cwd=REPOSITORY, text=True, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=timeout_s, check=False,
-        )  # fmt: skip
+            ["/bin/bash", "-c", line],
+            env=self.environment,
+            cwd=REPOSITORY,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
         return Result(done.returncode, done.stdout, done.stderr)
 
     def ok(self, line: str, timeout_s: float = TIMEOUT_S) -> str:
@@ -48,6 +54,11 @@ class Shell:
     def start(self, line: str) -> subprocess.Popen[str]:
         """Run a line in the background; whoever starts it ends it."""
         return subprocess.Popen(
-            ["/bin/bash", "-c", f"exec {line}"], env=self.environment, cwd=REPOSITORY, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            ["/bin/bash", "-c", f"exec {line}"],
+            env=self.environment,
+            cwd=REPOSITORY,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )

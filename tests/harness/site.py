@@ -47,10 +47,11 @@ from harness.api import Api
 START_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 60.0
 #: Who may come, and in which groups; any other user of `api` has none.
 GROUPS = {
-    "kcp-admin": (KCP_ADMIN,), "shard-admin": (MASTERS,),
+    "kcp-admin": (KCP_ADMIN,),
+    "shard-admin": (MASTERS,),
     "logical-cluster-admin": (LOGICAL_CLUSTER_ADMIN,),
     "external-logical-cluster-admin": (EXTERNAL_LOGICAL_CLUSTER_ADMIN,),
-}  # fmt: skip
+}
 _SERVICES = Path(__file__).parents[2] / "services"
 
 
@@ -96,9 +97,13 @@ class SiteProcess:
         assert not self.running, f"{self.name} runs"
         with self.out_path.open("ab") as out, self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command, env={**environment(), "PYTHONPATH": str(_SERVICES), **self.environment},
-                stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                self.command,
+                env={**environment(), "PYTHONPATH": str(_SERVICES), **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start it and wait until it is ready."""
@@ -238,9 +243,12 @@ class Site:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.layout: Layout = layout.of(str(directory / "site"))
         self._config = StartConfig(
-            root_directory=str(self.layout.root), secure_port=0, allow_any_filesystem=True, shards=shards,
+            root_directory=str(self.layout.root),
+            secure_port=0,
+            allow_any_filesystem=True,
+            shards=shards,
             **(flags or {}),  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         self._ports = Ports("127.0.0.1")
         self.plan = run.planned(self.layout, self._config, self._ports)
         users = run.prepare(self.layout, self.plan, self._config.shard)

@@ -19,14 +19,17 @@ def on(shard: str) -> dict[str, str]:
 
 @overload
 def workspace(
-    api: Api, *, name: str = "", type: str = "universal", selector: dict[str, str] | None = None,
+    api: Api,
+    *,
+    name: str = "",
+    type: str = "universal",
+    selector: dict[str, str] | None = None,
     send: Literal[True] = True,
-) -> str: ...  # fmt: skip
+) -> str: ...
 @overload
 def workspace(
-    api: Api, *, name: str = "", type: str = "universal", selector: dict[str, str] | None = None,
-    send: Literal[False],
-) -> dict[str, Any]: ...  # fmt: skip
+    api: Api, *, name: str = "", type: str = "universal", selector: dict[str, str] | None = None, send: Literal[False]
+) -> dict[str, Any]: ...
 def workspace(
     api: Api, *, name: str = "", type: str = "universal", selector: dict[str, str] | None = None, send: bool = True
 ) -> str | dict[str, Any]:

@@ -58,9 +58,14 @@ def put(key: ObjectKey, *, expected: int = 0, data: str = "", metadata: Object |
 
 
 def replica(
-    key: ObjectKey, revision: int, *, origin: str = "east", generation: int = 1, metadata: Object | None = None,
+    key: ObjectKey,
+    revision: int,
+    *,
+    origin: str = "east",
+    generation: int = 1,
+    metadata: Object | None = None,
     **more: Any,
-) -> Replica:  # fmt: skip
+) -> Replica:
     """What another shard says of a small object."""
     named = {"name": key.name, "namespace": key.namespace, "resourceVersion": f"{revision:016}", **(metadata or {})}
     return Replica(origin, key, encode_json({"kind": "Thing", "metadata": named, **more}), revision, generation)

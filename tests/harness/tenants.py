@@ -1,8 +1,8 @@
 """Workspaces with people of different power in them, for tests of what they must not get.
 
-    scene = Scene(Api(shard, "root"))          # the shard has USERS in its token file
-    scene.here                                 # kcp-admin in a workspace that helper administers
-    scene.helper.get(...)                      # its administrator
+scene = Scene(Api(shard, "root"))          # the shard has USERS in its token file
+scene.here                                 # kcp-admin in a workspace that helper administers
+scene.helper.get(...)                      # its administrator
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ USERS = (
     "nobody-token,nobody,u-nobody\nalice-token,alice,u-alice\nhelper-token,helper,u-helper\n"
     'worker-token,worker,u-worker\nmaster-token,master,u-master,"system:masters"\n'
     'bold-token,bold,u-bold,"system:kcp:initializer:root:any,system:kcp:terminator:root:any"\n'
-)  # fmt: skip
+)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
 CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"

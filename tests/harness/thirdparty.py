@@ -1,7 +1,7 @@
 """The view of `atoll.virtual`'s README, as a third party runs it: its own process, certificate and directory.
 
-    with ThirdParty(directory, certificates, provider, "teams") as view:
-        view.url, view.get(path, user)
+with ThirdParty(directory, certificates, provider, "teams") as view:
+    view.url, view.get(path, user)
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ class Certificates:
         self.files: dict[str, Path] = {}
         serving = make_serving(views, ("127.0.0.1", "localhost"))
         for name, pair in (
-            ("views", views), ("shards", shards), ("serving", serving),
-            ("shard", make_client(shards, "shard")), ("stranger", make_client(others, "shard")),
-        ):  # fmt: skip
+            ("views", views),
+            ("shards", shards),
+            ("serving", serving),
+            ("shard", make_client(shards, "shard")),
+            ("stranger", make_client(others, "shard")),
+        ):
             self._write(directory, name, pair)
 
     def _write(self, directory: Path, name: str, pair: Pair) -> None:
@@ -62,9 +65,15 @@ class Certificates:
     def shard_flags(self) -> list[str]:
         """With which a shard asks views."""
         return [
-            "--egress-allow-cidr", "127.0.0.0/8", "--shard-client-cert-file", self["shard.crt"],
-            "--shard-client-key-file", self["shard.key"], "--shard-virtual-workspace-ca-file", self["views.crt"],
-        ]  # fmt: skip
+            "--egress-allow-cidr",
+            "127.0.0.0/8",
+            "--shard-client-cert-file",
+            self["shard.crt"],
+            "--shard-client-key-file",
+            self["shard.key"],
+            "--shard-virtual-workspace-ca-file",
+            self["views.crt"],
+        ]
 
     def client(self, name: str) -> ssl.SSLContext:
         """As who holds a certificate, empty for nobody."""
@@ -78,21 +87,31 @@ class ThirdParty:
     """One running view."""
 
     def __init__(
-        self, directory: Path, certificates: Certificates, provider: Api, export: str,
+        self,
+        directory: Path,
+        certificates: Certificates,
+        provider: Api,
+        export: str,
         environment: dict[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._certificates = directory, certificates
         (directory / "rosters.py").write_text(program())
         cluster = {"server": f"{provider.shard.url}/clusters/{provider.cluster}"}
         (directory / "ca.crt").write_bytes(provider.shard.authority())
         cluster["certificate-authority"] = str(directory / "ca.crt")
-        (directory / "kubeconfig").write_text(yaml.safe_dump({
-            "apiVersion": "v1", "kind": "Config", "current-context": "it",
-            "clusters": [{"name": "it", "cluster": cluster}],
-            "users": [{"name": "it", "user": {"token": provider.token}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        }))  # fmt: skip
+        (directory / "kubeconfig").write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "it",
+                    "clusters": [{"name": "it", "cluster": cluster}],
+                    "users": [{"name": "it", "user": {"token": provider.token}}],
+                    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+                }
+            )
+        )
         self._export, self.url, self._port = export, "", 0
         self._environment = {"PYTHONPATH": str(SERVICES), **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -108,18 +127,27 @@ class ThirdParty:
         """Start it, on the port it had, and wait until it listens."""
         out = self._directory / "out"
         flags = {
-            "export": self._export, "kubeconfig": self._directory / "kubeconfig", "directory": self._directory / "rows",
-            "secure-port": self._port, "tls-cert-file": self._certificates["serving.crt"],
+            "export": self._export,
+            "kubeconfig": self._directory / "kubeconfig",
+            "directory": self._directory / "rows",
+            "secure-port": self._port,
+            "tls-cert-file": self._certificates["serving.crt"],
             "tls-private-key-file": self._certificates["serving.key"],
-            "requestheader-client-ca-file": self._certificates["shards.crt"], "allow-any-filesystem": "true",
-        }  # fmt: skip
+            "requestheader-client-ca-file": self._certificates["shards.crt"],
+            "allow-any-filesystem": "true",
+        }
         command = [sys.executable, "rosters.py", *(f"--{name}={value}" for name, value in flags.items())]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
         with out.open("wb") as stdout, (self._directory / "err").open("ab") as stderr:
             self._process = subprocess.Popen(
-                command, cwd=self._directory, env={**environment, **self._environment},
-                stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
-            )  # fmt: skip
+                command,
+                cwd=self._directory,
+                env={**environment, **self._environment},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (found := _SERVES.search(out.read_text())):
             assert self._process.poll() is None, self.log()

@@ -1,6 +1,6 @@
 """A shard with one guard taken out, to see that the tests would miss it.
 
-    with ShardProcess(directory, *flags, environment=patched(directory, "import atoll.x as x; x.guard = ...")) as shard:
+with ShardProcess(directory, *flags, environment=patched(directory, "import atoll.x as x; x.guard = ...")) as shard:
 """
 
 from __future__ import annotations

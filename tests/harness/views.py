@@ -34,8 +34,10 @@ TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
 CACHED = "/apis/cache.kcp.io/v1alpha1/clustercachedresources"
 CACHED_SLICES = "/apis/cache.kcp.io/v1alpha1/clustercachedresourceendpointslices"
 TEAMS_GROUP = "teams.example.com"
-CLAIMS = (claim("configmaps", "", "get", "list", "watch"),
-          claim("subjectaccessreviews", "authorization.k8s.io", "create"))  # fmt: skip
+CLAIMS = (
+    claim("configmaps", "", "get", "list", "watch"),
+    claim("subjectaccessreviews", "authorization.k8s.io", "create"),
+)
 
 
 def viewed(shard_api: Api, prefix: str, token: str = "") -> Api:
@@ -57,14 +59,23 @@ def offer_plans(provider: Api) -> None:
     provider.post(SCHEMAS, made)
     reference = {"apiGroup": "cache.kcp.io", "kind": "ClusterCachedResourceEndpointSlice", "name": "plans"}
     virtual = {"reference": reference, "identityHash": ready["status"]["identityHash"]}
-    provider.post(EXPORTS, {
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "plans"},
-        "spec": {"resources": [resource_of(made, virtual=virtual)]},
-    })  # fmt: skip
-    provider.post(CACHED_SLICES, {
-        **meta, "kind": "ClusterCachedResourceEndpointSlice",
-        "spec": {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}},
-    })  # fmt: skip
+    provider.post(
+        EXPORTS,
+        {
+            "apiVersion": "apis.kcp.io/v1alpha2",
+            "kind": "APIExport",
+            "metadata": {"name": "plans"},
+            "spec": {"resources": [resource_of(made, virtual=virtual)]},
+        },
+    )
+    provider.post(
+        CACHED_SLICES,
+        {
+            **meta,
+            "kind": "ClusterCachedResourceEndpointSlice",
+            "spec": {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}},
+        },
+    )
     wait_condition(provider, f"{EXPORTS}/plans", "IdentityValid")
 
 
@@ -122,10 +133,15 @@ class Initializing(Stand):
     def __init__(self, admin: Api) -> None:
         super().__init__(admin)
         extend = {"with": [{"name": "universal", "path": "root"}]}
-        self.home.post(f"{TENANCY}/workspacetypes", {
-            "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": "slow"},
-            "spec": {"initializer": True, "extend": extend},
-        })  # fmt: skip
+        self.home.post(
+            f"{TENANCY}/workspacetypes",
+            {
+                "apiVersion": "tenancy.kcp.io/v1alpha1",
+                "kind": "WorkspaceType",
+                "metadata": {"name": "slow"},
+                "spec": {"initializer": True, "extend": extend},
+            },
+        )
         self.initializer = f"{cluster_of(self.home)}:slow"
         self.prefix = f"/services/initializingworkspaces/{self.initializer}/clusters"
         self.look(f"{self.prefix}/*")
@@ -144,9 +160,10 @@ class Initializing(Stand):
 
     def add(self, name: str) -> None:
         spec = {"type": {"name": "slow", "path": self.home.cluster}}
-        self.home.post(f"{TENANCY}/workspaces", {
-            "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec,
-        })  # fmt: skip
+        self.home.post(
+            f"{TENANCY}/workspaces",
+            {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec},
+        )
         made = wait(self.home, f"{TENANCY}/workspaces/{name}", lambda obj: obj["spec"].get("cluster"))
         self._clusters[name] = made["spec"]["cluster"]
 
@@ -250,10 +267,15 @@ class OfThirdParty:
         self.view = ThirdParty(directory, certificates, self.provider, "teams", environment)
         self.view.start()
         endpoints = [{"url": self.view.url, "shards": {"matchAll": True}}]
-        self.provider.post(f"/apis/{TEAMS_GROUP}/v1/viewendpoints", {
-            "apiVersion": f"{TEAMS_GROUP}/v1", "kind": "ViewEndpoints", "metadata": {"name": "rosters"},
-            "status": {"endpoints": endpoints},
-        })  # fmt: skip
+        self.provider.post(
+            f"/apis/{TEAMS_GROUP}/v1/viewendpoints",
+            {
+                "apiVersion": f"{TEAMS_GROUP}/v1",
+                "kind": "ViewEndpoints",
+                "metadata": {"name": "rosters"},
+                "status": {"endpoints": endpoints},
+            },
+        )
 
     def _define(self) -> None:
         endpoints = crd("viewendpoints", TEAMS_GROUP, scope="Cluster")
@@ -274,10 +296,15 @@ class OfThirdParty:
             self.provider.post(SCHEMAS, each)
         reference = {"apiGroup": TEAMS_GROUP, "kind": "ViewEndpoints", "name": "rosters"}
         resources = [resource_of(stored), resource_of(rosters, virtual={"reference": reference, "identityHash": ""})]
-        self.provider.post(EXPORTS, {
-            "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "teams"},
-            "spec": {"resources": resources, "permissionClaims": list(CLAIMS)},
-        })  # fmt: skip
+        self.provider.post(
+            EXPORTS,
+            {
+                "apiVersion": "apis.kcp.io/v1alpha2",
+                "kind": "APIExport",
+                "metadata": {"name": "teams"},
+                "spec": {"resources": resources, "permissionClaims": list(CLAIMS)},
+            },
+        )
         wait_condition(self.provider, f"{EXPORTS}/teams", "IdentityValid")
 
     def consumer(self) -> Api:

@@ -56,8 +56,9 @@ steps = st.lists(
         st.tuples(st.just("upgrade"), st.sampled_from(EXPORTS)),
         st.tuples(st.just("turn"), st.integers(1, 4)),
     ),
-    min_size=3, max_size=25,
-)  # fmt: skip
+    min_size=3,
+    max_size=25,
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -76,14 +76,16 @@ class Model:
 
 
 def a_selector(drawn: random.Random) -> Object:
-    return drawn.choice([
-        {"matchAll": True},
-        {"matchLabels": {"team": drawn.choice("xy")}},
-        {"matchExpressions": [{"key": "team", "operator": "In", "values": ["x"]}]},
-        {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["x"]}]},
-        {"matchLabels": {"team": "x"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]},
-        {"matchExpressions": [{"key": "old", "operator": "Exists"}]},
-    ])  # fmt: skip
+    return drawn.choice(
+        [
+            {"matchAll": True},
+            {"matchLabels": {"team": drawn.choice("xy")}},
+            {"matchExpressions": [{"key": "team", "operator": "In", "values": ["x"]}]},
+            {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["x"]}]},
+            {"matchLabels": {"team": "x"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]},
+            {"matchExpressions": [{"key": "old", "operator": "Exists"}]},
+        ]
+    )
 
 
 def some_labels(drawn: random.Random, provider: str) -> dict[str, str]:
@@ -166,15 +168,22 @@ class Sequence:
     async def edit(self) -> None:
         name = self.drawn.choice(EXPORTS)
         claims = [
-            {"group": "", "resource": each, "verbs": ["*"], "selector": a_selector(self.drawn),
-             "state": self.drawn.choice(["Accepted", "Accepted", "Rejected"])}
+            {
+                "group": "",
+                "resource": each,
+                "verbs": ["*"],
+                "selector": a_selector(self.drawn),
+                "state": self.drawn.choice(["Accepted", "Accepted", "Rejected"]),
+            }
             for each in self.drawn.sample(list(TYPES), self.drawn.randrange(1, len(TYPES) + 1))
-        ]  # fmt: skip
+        ]
         reference = {"export": {"path": self.provider, "name": name}}
         body = {
-            "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": name},
+            "apiVersion": "apis.kcp.io/v1alpha2",
+            "kind": "APIBinding",
+            "metadata": {"name": name},
             "spec": {"reference": reference, "permissionClaims": claims},
-        }  # fmt: skip
+        }
         await self.write(API_BINDINGS, self.consumer, "", name, body)
         self.model.bindings[name] = claims
 
@@ -197,8 +206,11 @@ class Sequence:
                 for resource, type in TYPES.items():
                     pair = claim_pair(self.provider, export, "", resource)
                     indexed = {key.name for key in snapshot.labelled(*pair, type) if key.namespace == "default"}
-                    carrying = {name for (of, name), labels in model.objects.items()
-                                if of == resource and pair in model.labels(resource, labels).items()}  # fmt: skip
+                    carrying = {
+                        name
+                        for (of, name), labels in model.objects.items()
+                        if of == resource and pair in model.labels(resource, labels).items()
+                    }
                     assert indexed - {"default", "kube-root-ca.crt"} == carrying
         for export in model.bindings:
             binding = get(API_BINDINGS, self.consumer, "", export)
@@ -225,8 +237,12 @@ async def test_what_was_written_without_its_label_gets_it_from_the_log(tmp_path:
     """As a write does that was planned before a claim was accepted, and was stored after all others were labelled."""
     async with shard_inside(tmp_path) as shard:
         sequence = Sequence(shard, (await shard.workspace("p"), await shard.workspace("c")), 1)
-        body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "one"},
-                "spec": {"permissionClaims": [{"resource": "configmaps", "verbs": ["*"]}]}}  # fmt: skip
+        body = {
+            "apiVersion": "apis.kcp.io/v1alpha2",
+            "kind": "APIExport",
+            "metadata": {"name": "one"},
+            "spec": {"permissionClaims": [{"resource": "configmaps", "verbs": ["*"]}]},
+        }
         await sequence.write(API_EXPORTS, sequence.provider, "", "one", body)
         granted = {"resource": "configmaps", "verbs": ["*"], "selector": {"matchAll": True}, "state": "Accepted"}
         spec = {"reference": {"export": {"path": sequence.provider, "name": "one"}}, "permissionClaims": [granted]}

@@ -39,19 +39,23 @@ class World:
         #: Identity by uid: what was once said has to stay.
         self.said: dict[str, str] = {}
         loopback, facts = here.loopback, here.facts
-        here.controllers.extend([
-            ExportController(loopback), EndpointSliceController(loopback, facts, "here"),
-            EndpointUrlController(loopback, facts, "here"), ExtraAnnotations(loopback, facts),
-        ])  # fmt: skip
+        here.controllers.extend(
+            [
+                ExportController(loopback),
+                EndpointSliceController(loopback, facts, "here"),
+                EndpointUrlController(loopback, facts, "here"),
+                ExtraAnnotations(loopback, facts),
+            ]
+        )
 
     async def begin(self) -> None:
         for name in ("provider", "elsewhere", *CONSUMERS):
             await self.here.cluster(name)
         metadata = {"name": "here", "uid": "u", "annotations": {"kcp.io/cluster": ROOT}, "labels": {"zone": "a"}}
         value, hole = encode({"metadata": metadata, "spec": {"virtualWorkspaceURL": URL}})
-        await self.here.store.submit([
-            Put(ObjectKey(self.here.facts.identities.shard_objects, ROOT, "", "here"), value, hole, 0)
-        ])  # fmt: skip
+        await self.here.store.submit(
+            [Put(ObjectKey(self.here.facts.identities.shard_objects, ROOT, "", "here"), value, hole, 0)]
+        )
         for name in EXPORTS:
             labels = {endpointslices.EXPORT_LABEL: hashes.export_hash("provider", name)}
             spec = {"export": {"path": "provider", "name": name}}
@@ -60,10 +64,21 @@ class World:
             await self.here.put(API_EXPORT_ENDPOINT_SLICES, "elsewhere", {**kind, **made})
 
     async def step(self) -> None:
-        happens = self.chance.choice([
-            self.export, self.export, self.secret, self.secret, self.bind, self.bind, self.annotate, self.no_slice,
-            self.turns, self.turns, self.turns,
-        ])  # fmt: skip
+        happens = self.chance.choice(
+            [
+                self.export,
+                self.export,
+                self.secret,
+                self.secret,
+                self.bind,
+                self.bind,
+                self.annotate,
+                self.no_slice,
+                self.turns,
+                self.turns,
+                self.turns,
+            ]
+        )
         await happens(self.chance.choice(EXPORTS))
         self.look()
 

@@ -69,10 +69,15 @@ def test_what_is_none_goes_on(name: str) -> None:
 
 
 claims = st.builds(
-    Claims, user=text.filter(bool), groups=st.lists(text, max_size=4).map(tuple), uid=text,
-    extra=st.dictionaries(text, st.lists(text, max_size=3).map(tuple), max_size=3), cluster=text,
-    iat=st.integers(0, 2**40), exp=st.integers(0, 2**40),
-)  # fmt: skip
+    Claims,
+    user=text.filter(bool),
+    groups=st.lists(text, max_size=4).map(tuple),
+    uid=text,
+    extra=st.dictionaries(text, st.lists(text, max_size=3).map(tuple), max_size=3),
+    cluster=text,
+    iat=st.integers(0, 2**40),
+    exp=st.integers(0, 2**40),
+)
 
 
 @settings(max_examples=50, deadline=None)
@@ -103,9 +108,12 @@ def test_an_assertion_with_something_put_in_or_left_out_is_none(place: int, more
 
 
 users = st.builds(
-    User, name=text.filter(bool), groups=st.lists(text, max_size=3).map(tuple), uid=text,
+    User,
+    name=text.filter(bool),
+    groups=st.lists(text, max_size=3).map(tuple),
+    uid=text,
     extra=st.dictionaries(text, st.lists(text, max_size=2).map(tuple), max_size=2),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=30, deadline=None)

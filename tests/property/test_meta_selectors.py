@@ -7,12 +7,7 @@ from hypothesis import given, settings
 
 from atoll.machinery.meta.fieldselectors import FieldSelector, Term
 from atoll.machinery.meta.requirements import new_requirement
-from atoll.machinery.meta.selectors import (
-    LabelSelector,
-    SelectorError,
-    parse_field_selector,
-    parse_label_selector,
-)
+from atoll.machinery.meta.selectors import LabelSelector, SelectorError, parse_field_selector, parse_label_selector
 
 KEYS = st.sampled_from(["a", "b.c/d", "in", "notin", "x_y"])
 VALUES = st.sampled_from(["", "1", "2", "in", "v.w", "A-b"])
@@ -51,11 +46,7 @@ def test_any_text_is_a_label_selector_or_a_bad_request(text: str) -> None:
 
 
 @settings(deadline=None)
-@given(
-    st.lists(
-        st.builds(Term, st.sampled_from(["metadata.name", "metadata.namespace"]), st.text(), st.booleans())
-    )
-)
+@given(st.lists(st.builds(Term, st.sampled_from(["metadata.name", "metadata.namespace"]), st.text(), st.booleans())))
 def test_a_field_selector_is_what_its_text_says(terms: list[Term]) -> None:
     selector = FieldSelector(terms)
     assert parse_field_selector(str(selector)) == selector

@@ -110,14 +110,37 @@ def test_writing_what_was_stored_changes_nothing(kind: Kind, data: st.DataObject
 
 
 EVENT_FIELDS = [
-    "eventTime", "series", "reportingController", "reportingInstance", "action", "reason", "regarding", "related",
-        "note",
-    "type", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount",
-]  # fmt: skip
+    "eventTime",
+    "series",
+    "reportingController",
+    "reportingInstance",
+    "action",
+    "reason",
+    "regarding",
+    "related",
+    "note",
+    "type",
+    "deprecatedSource",
+    "deprecatedFirstTimestamp",
+    "deprecatedLastTimestamp",
+    "deprecatedCount",
+]
 CORE_FIELDS = [
-    "eventTime", "series", "reportingComponent", "reportingInstance", "action", "reason", "involvedObject", "related",
-    "message", "type", "source", "firstTimestamp", "lastTimestamp", "count",
-]  # fmt: skip
+    "eventTime",
+    "series",
+    "reportingComponent",
+    "reportingInstance",
+    "action",
+    "reason",
+    "involvedObject",
+    "related",
+    "message",
+    "type",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+]
 
 
 def events(api_version: str, fields: list[str]) -> st.SearchStrategy[Object]:

@@ -88,10 +88,7 @@ def test_a_forced_apply_gets_its_values_and_owns_just_those(taken: Any, spec: An
     changed = compare(thing(spec), obj, root)
     assert intersection(mine, union(changed.modified, changed.removed)) == {}
     owned = [entry["fieldsV1"] for entry in live.entries if entry["manager"] == "z"]
-    assert owned in (
-        [],
-        [difference(mine, {"f:apiVersion": {}, "f:kind": {}, "f:metadata": mine["f:metadata"]})],
-    )
+    assert owned in ([], [difference(mine, {"f:apiVersion": {}, "f:kind": {}, "f:metadata": mine["f:metadata"]})])
 
 
 @settings(max_examples=150, deadline=None)

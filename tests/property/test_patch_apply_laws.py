@@ -25,10 +25,15 @@ _items = st.dictionaries(_words, st.fixed_dictionaries({}, optional={"image": _w
 _specs = st.fixed_dictionaries(
     {},
     optional={
-        "replicas": st.integers(0, 2), "text": _words, "struct": _struct, "map": _maps, "items": _items,
-        "set": st.lists(_words, unique=True, max_size=3), "list": st.lists(_words, max_size=2),
+        "replicas": st.integers(0, 2),
+        "text": _words,
+        "struct": _struct,
+        "map": _maps,
+        "items": _items,
+        "set": st.lists(_words, unique=True, max_size=3),
+        "list": st.lists(_words, max_size=2),
     },
-)  # fmt: skip
+)
 _managers = st.sampled_from(["a", "b", "kubectl"])
 _steps = st.lists(st.tuples(st.sampled_from(["apply", "force", "update"]), _managers, _specs), max_size=5)
 
@@ -117,9 +122,26 @@ _anything = st.recursive(
     max_leaves=6,
 )
 _fields = st.sampled_from(
-    ["replicas", "paused", "text", "struct", "selector", "map", "structs", "atomicMap", "list", "set", "items", "ports",
-     "open", "amount", "tree", "template", "nonsense"]
-)  # fmt: skip
+    [
+        "replicas",
+        "paused",
+        "text",
+        "struct",
+        "selector",
+        "map",
+        "structs",
+        "atomicMap",
+        "list",
+        "set",
+        "items",
+        "ports",
+        "open",
+        "amount",
+        "tree",
+        "template",
+        "nonsense",
+    ]
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -152,9 +174,14 @@ def test_showing_owners_on_a_scale_and_back_changes_nothing(steps: Any) -> None:
 def test_a_new_owner_on_the_scale_takes_the_replicas_and_nothing_else(steps: Any) -> None:
     live = _run(Live(), [("apply", "anchor", {"replicas": 1, "text": "t"}), *steps])
     taker = {
-        "manager": "scaler", "operation": "Update", "apiVersion": "autoscaling/v1", "subresource": "scale",
-        "time": "2026-01-01T00:01:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}},
-    }  # fmt: skip
+        "manager": "scaler",
+        "operation": "Update",
+        "apiVersion": "autoscaling/v1",
+        "subresource": "scale",
+        "time": "2026-01-01T00:01:00Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:replicas": {}}},
+    }
     after = decode(to_parent(live.entries, [taker], _paths, API_VERSION))
     mine = after.pop(("scaler", "Update", API_VERSION, "scale"))
     assert (mine.fields, mine.time) == (from_paths([_paths[API_VERSION]]), "2026-01-01T00:01:00Z")

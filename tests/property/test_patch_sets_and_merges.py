@@ -139,10 +139,7 @@ def test_json_patch_applies_or_refuses_and_never_touches_its_inputs(document: An
 def test_add_then_test_then_remove_gives_the_document_back(document: Any, name: str, value: Any) -> None:
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
     document.pop(name, None)
-    operations = [
-        {"op": "add", "path": pointer, "value": value},
-        {"op": "test", "path": pointer, "value": value},
-    ]
+    operations = [{"op": "add", "path": pointer, "value": value}, {"op": "test", "path": pointer, "value": value}]
     assert apply_json_patch(document, operations)[name] == value
     assert apply_json_patch(document, [*operations, {"op": "remove", "path": pointer}]) == document
 

@@ -23,10 +23,17 @@ USERS = (
     User("system:serviceaccount:n1:sa", ("system:serviceaccounts",)),
 )
 SUBJECTS = (
-    "User:alice", "User:bob", "Group:devs", "Group:system:authenticated", "Group:system:serviceaccounts",
-    "ServiceAccount:n1/sa", "ServiceAccount:sa", "User:system:serviceaccount:n1:sa", "User:devs",
+    "User:alice",
+    "User:bob",
+    "Group:devs",
+    "Group:system:authenticated",
+    "Group:system:serviceaccounts",
+    "ServiceAccount:n1/sa",
+    "ServiceAccount:sa",
+    "User:system:serviceaccount:n1:sa",
+    "User:devs",
     "Group:alice",
-)  # fmt: skip
+)
 ROLE_NAMES = ("r1", "r2", "r3")
 
 
@@ -36,59 +43,78 @@ def some(*values: str, max_size: int = 2) -> st.SearchStrategy[list[str]]:
 
 resource_rules = st.builds(
     lambda verbs, groups, resources, names: {
-        "verbs": verbs, "apiGroups": groups, "resources": resources,
+        "verbs": verbs,
+        "apiGroups": groups,
+        "resources": resources,
         **({"resourceNames": names} if names else {}),
     },
-    some("get", "list", "create", "*"), some("", "apps", "*"),
+    some("get", "list", "create", "*"),
+    some("", "apps", "*"),
     some("pods", "pods/log", "secrets", "*", "*/log", "*/scale"),
     st.one_of(st.just([]), some("a", "b")),
-)  # fmt: skip
+)
 url_rules = st.builds(
     lambda verbs, urls: {"verbs": verbs, "nonResourceURLs": urls},
-    some("get", "access", "*"), some("/", "/api", "/api/*", "*", "/apis*"),
-)  # fmt: skip
+    some("get", "access", "*"),
+    some("/", "/api", "/api/*", "*", "/apis*"),
+)
 rules = st.lists(st.one_of(resource_rules, url_rules), max_size=3)
 
 objects = st.one_of(
     st.builds(lambda name, rs: role(name, *rs), st.sampled_from(ROLE_NAMES), rules),
     st.builds(
         lambda name, rs, ns: role(name, *(r for r in rs if "resources" in r), namespace=ns),
-        st.sampled_from(ROLE_NAMES), rules, st.sampled_from(NAMESPACES),
+        st.sampled_from(ROLE_NAMES),
+        rules,
+        st.sampled_from(NAMESPACES),
     ),
     st.builds(
         lambda name, to, subjects: binding(name, to, *subjects),
-        st.sampled_from(("b1", "b2")), st.sampled_from(ROLE_NAMES),
+        st.sampled_from(("b1", "b2")),
+        st.sampled_from(ROLE_NAMES),
         st.lists(st.sampled_from(SUBJECTS), max_size=3),
     ),
     st.builds(
         lambda name, to, subjects, ns, kind: binding(name, to, *subjects, namespace=ns, role_kind=kind),
-        st.sampled_from(("b1", "b2")), st.sampled_from(ROLE_NAMES),
+        st.sampled_from(("b1", "b2")),
+        st.sampled_from(ROLE_NAMES),
         st.lists(st.sampled_from(SUBJECTS), max_size=3),
-        st.sampled_from(NAMESPACES), st.sampled_from(("Role", "ClusterRole")),
+        st.sampled_from(NAMESPACES),
+        st.sampled_from(("Role", "ClusterRole")),
     ),
-)  # fmt: skip
+)
 changes = st.lists(st.tuples(st.sampled_from((WEB, ADMIN)), objects, st.booleans()), max_size=14)
 
 questions = st.lists(
     st.one_of(
         st.builds(
             lambda user, verb, group, resource, ns, name: Attributes(
-                user=user, verb=verb, cluster=WEB, group=group, resource=resource[0], subresource=resource[1],
-                namespace=ns, name=name,
+                user=user,
+                verb=verb,
+                cluster=WEB,
+                group=group,
+                resource=resource[0],
+                subresource=resource[1],
+                namespace=ns,
+                name=name,
             ),
-            st.sampled_from(USERS), st.sampled_from(("get", "list", "create", "delete")),
+            st.sampled_from(USERS),
+            st.sampled_from(("get", "list", "create", "delete")),
             st.sampled_from(("", "apps", "other")),
             st.sampled_from((("pods", ""), ("pods", "log"), ("secrets", ""), ("secrets", "scale"))),
-            st.sampled_from(("", *NAMESPACES)), st.sampled_from(("", "a", "b", "c")),
+            st.sampled_from(("", *NAMESPACES)),
+            st.sampled_from(("", "a", "b", "c")),
         ),
         st.builds(
             lambda user, verb, path: Attributes(user=user, verb=verb, cluster=WEB, path=path),
-            st.sampled_from(USERS), st.sampled_from(("get", "access", "post")),
+            st.sampled_from(USERS),
+            st.sampled_from(("get", "access", "post")),
             st.sampled_from(("/", "/api", "/api/v1", "/apis", "/other")),
         ),
     ),
-    min_size=1, max_size=8,
-)  # fmt: skip
+    min_size=1,
+    max_size=8,
+)
 
 Objects = dict[tuple[str, str, str, str], Object]
 

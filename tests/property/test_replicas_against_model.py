@@ -24,9 +24,12 @@ CLUSTERS, ORIGINS = ("a", "ab", "root"), ("east", "eas", "w-1")
 LONG = "n" * 300
 
 object_keys = st.builds(
-    ObjectKey, st.sampled_from([PLAIN, OTHER]), st.sampled_from(CLUSTERS), st.sampled_from(["", "x"]),
+    ObjectKey,
+    st.sampled_from([PLAIN, OTHER]),
+    st.sampled_from(CLUSTERS),
+    st.sampled_from(["", "x"]),
     st.sampled_from(["a", "ab", "a-b", LONG, LONG + "2"]),
-)  # fmt: skip
+)
 origins = st.sampled_from(ORIGINS)
 scopes = st.builds(Scope, st.sampled_from([PLAIN, OTHER]), st.sampled_from(["", *CLUSTERS]), st.sampled_from(["", "x"]))
 sent = st.builds(
@@ -35,8 +38,12 @@ sent = st.builds(
         if label
         else gone(where, revision, origin=origin, generation=generation)
     ),
-    origins, object_keys, st.integers(1, 6), st.integers(1, 4), st.sampled_from(["", "", "1", "2"]),
-)  # fmt: skip
+    origins,
+    object_keys,
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.sampled_from(["", "", "1", "2"]),
+)
 routes = st.builds(Route, st.sampled_from(CLUSTERS), st.sampled_from(["", *ORIGINS]), st.integers(0, 3))
 
 

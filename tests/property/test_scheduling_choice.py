@@ -25,15 +25,13 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
         labels = {"name": f"shard-{index}"}
         labels |= draw(st.sampled_from(({}, {"region": "eu"}, {"region": "us"}, {"tier": "fast", "region": "eu"})))
         load = Load(
-            workspaces=draw(st.integers(0, 50)), storage_bytes=draw(st.integers(0, 100)), capacity_bytes=100,
+            workspaces=draw(st.integers(0, 50)),
+            storage_bytes=draw(st.integers(0, 100)),
+            capacity_bytes=100,
             heartbeat_s=NOW_S - draw(st.sampled_from((0, FRESH_S - 1, FRESH_S + 1, NOW_S))),
-        )  # fmt: skip
-        reserved = tuple(draw(st.lists(st.sampled_from(PATHS), max_size=2)))
-        found.append(
-            Candidate(
-                f"shard-{index}", labels, "", reserved, draw(st.booleans()), index == 0, load
-            )
         )
+        reserved = tuple(draw(st.lists(st.sampled_from(PATHS), max_size=2)))
+        found.append(Candidate(f"shard-{index}", labels, "", reserved, draw(st.booleans()), index == 0, load))
     return found
 
 

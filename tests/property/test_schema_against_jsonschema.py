@@ -47,9 +47,12 @@ NUMBERS = _with(
 )
 #: Kubernetes refuses every value of an integer whose bounds are none, which JSON Schema does not.
 INTEGERS = _with(
-    st.just({"type": "integer"}), _some({"minimum": 1}, {"minimum": -2}), _some({"maximum": 3}, {"maximum": 7}),
-    _some({"multipleOf": 2}), _some({"enum": [1, 2]}),
-)  # fmt: skip
+    st.just({"type": "integer"}),
+    _some({"minimum": 1}, {"minimum": -2}),
+    _some({"maximum": 3}, {"maximum": 7}),
+    _some({"multipleOf": 2}),
+    _some({"enum": [1, 2]}),
+)
 LEAVES = st.one_of(STRINGS, NUMBERS, INTEGERS, st.just({"type": "boolean"}))
 JUNCTORS = _some(
     {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},

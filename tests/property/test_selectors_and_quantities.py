@@ -54,9 +54,11 @@ def test_a_selector_in_an_object_selects_what_all_its_parts_do(
         key, values = str(each["key"]), each.get("values") or []
         assert isinstance(values, list)
         return {
-            "In": labels.get(key) in values, "NotIn": labels.get(key) not in values,
-            "Exists": key in labels, "DoesNotExist": key not in labels,
-        }[str(each["operator"])]  # fmt: skip
+            "In": labels.get(key) in values,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }[str(each["operator"])]
 
     selector = compile_label_selector({"matchLabels": exact, "matchExpressions": expressions})
     assert selector.matches(labels) == (exact.items() <= labels.items() and all(map(holds, expressions)))
@@ -75,11 +77,23 @@ def test_a_field_selector_selects_what_all_its_terms_do(terms: list[Term], field
 
 
 _WORTH = {
-    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
-    "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
-    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "e3": Fraction(1000),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "e3": Fraction(1000),
     "E-2": Fraction(1, 100),
-}  # fmt: skip
+}
 _NUMBERS = st.one_of(
     st.integers(-(10**6), 10**6).map(str),
     st.tuples(st.integers(-999, 999), st.integers(0, 999)).map(lambda pair: f"{pair[0]}.{pair[1]:03d}"),

@@ -140,11 +140,7 @@ class Machine(RuleBasedStateMachine):
         mutations: list[Mutation] = []
         for where, kind in zip(chosen, kinds, strict=False):
             stands = self.now[where][0] if where in self.now else 0
-            made: list[Mutation] = [
-                put(where, expected=stands),
-                Check(where, stands),
-                Delete(where, stands or 9),
-            ]
+            made: list[Mutation] = [put(where, expected=stands), Check(where, stands), Delete(where, stands or 9)]
             mutations.append(made[kind])
         self.submit(mutations)
 

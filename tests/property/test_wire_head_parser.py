@@ -15,15 +15,26 @@ PEER = Peer("10.0.0.1", 1)
 
 _bodies = st.binary(max_size=80).map(lambda body: b"Content-Length: %d\r\n\r\n" % len(body) + body)
 _chunks = st.lists(st.binary(min_size=1, max_size=30), max_size=4).map(
-    lambda parts: b"Transfer-Encoding: chunked\r\n\r\n"
-    + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\nX-Late: 1\r\n\r\n"
-)  # fmt: skip
-_odd = st.sampled_from([
-    b"\r\n", b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"Connection: close\r\n\r\n",
-    b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab", b"Connection: Upgrade\r\nUpgrade: x\r\n\r\nbytes",
-    b"Content-Length: 70\r\n\r\n", b"X: " + b"y" * 400 + b"\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"Host: b\r\n\r\n", b"Connection: Upgrade\r\nUpgrade: x\r\nContent-Length: 2\r\n\r\nabrest",
-])  # fmt: skip
+    lambda parts: (
+        b"Transfer-Encoding: chunked\r\n\r\n"
+        + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
+        + b"0\r\nX-Late: 1\r\n\r\n"
+    )
+)
+_odd = st.sampled_from(
+    [
+        b"\r\n",
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Connection: close\r\n\r\n",
+        b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab",
+        b"Connection: Upgrade\r\nUpgrade: x\r\n\r\nbytes",
+        b"Content-Length: 70\r\n\r\n",
+        b"X: " + b"y" * 400 + b"\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"Host: b\r\n\r\n",
+        b"Connection: Upgrade\r\nUpgrade: x\r\nContent-Length: 2\r\n\r\nabrest",
+    ]
+)
 _lines = (b"POST /a HTTP/1.1\r\nHost: a\r\n", b"GET /b HTTP/1.1\r\nHost: a\r\n", b"PUT /c HTTP/1.0\r\n")
 _heads = st.sampled_from(_lines)
 _requests = st.tuples(_heads, st.one_of(_bodies, _chunks, _odd)).map(b"".join)

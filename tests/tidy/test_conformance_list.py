@@ -21,9 +21,7 @@ NAMED = sorted({name for row in ROWS for name in re.findall(r"`([^`]+::[^`]+)`",
 @cache
 def functions_of(file: str) -> frozenset[str]:
     tree = ast.parse((TESTS / file).read_text())
-    return frozenset(
-        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )  # fmt: skip
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_every_spec_has_a_test_or_says_what_it_waits_for() -> None:

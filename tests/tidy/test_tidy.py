@@ -26,6 +26,10 @@ def test_ruff_finds_nothing() -> None:
     run("ruff", "check", "--no-cache", "services", "tests", "loadtest")
 
 
+def test_the_formatter_changes_nothing() -> None:
+    run("ruff", "format", "--check", "--no-cache", "services", "tests", "loadtest")
+
+
 def test_types_hold(tmp_path: Path) -> None:
     run("mypy", "--cache-dir", str(tmp_path), "-p", "atoll")
 
@@ -33,8 +37,12 @@ def test_types_hold(tmp_path: Path) -> None:
 def test_layers_hold() -> None:
     found = subprocess.run(
         [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
-        cwd=ROOT, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT / "services"), "PATH": ""},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT / "services"), "PATH": ""},
+    )
     assert found.returncode == 0, found.stdout[-4000:] + found.stderr[-2000:]
 
 

@@ -60,11 +60,17 @@ def _open(config: CacheServerConfig) -> LmdbStore:
         require_local(root)
     if not (root / STORE / DATA_FILE).exists():
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return open_store(StoreOptions(
-        directory=str(root / STORE), shard=_OWNER, allow_any_filesystem=config.allow_any_filesystem,
-        list_window_s=config.list_window, log_retention_s=config.log_retention,
-        maintenance_interval_s=min(_MAINTENANCE_S, config.log_retention / 2), expiring=(),
-    ))  # fmt: skip
+    return open_store(
+        StoreOptions(
+            directory=str(root / STORE),
+            shard=_OWNER,
+            allow_any_filesystem=config.allow_any_filesystem,
+            list_window_s=config.list_window,
+            log_retention_s=config.log_retention,
+            maintenance_interval_s=min(_MAINTENANCE_S, config.log_retention / 2),
+            expiring=(),
+        )
+    )
 
 
 class _Serving:

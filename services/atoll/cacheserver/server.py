@@ -76,9 +76,13 @@ def handler(store: Store, certificates: Certificates, serving: Serving) -> Pipel
     authenticator = Authenticator(Bearers((), ()), certificates, Impersonator(Authorizer()))
     content = Content(cache_kinds(), store, serving.whole)
     return Pipeline(
-        store, _NoPaths(), authenticator, _Doorkeeper(), Observing(RequestMetrics(serving.registry)),
+        store,
+        _NoPaths(),
+        authenticator,
+        _Doorkeeper(),
+        Observing(RequestMetrics(serving.registry)),
         Doors(_routes(Resources(core, {}, {}), documents), {SERVICE: VirtualWorkspace(content)}),
-    )  # fmt: skip
+    )
 
 
 def _routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:

@@ -33,9 +33,11 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kubectl kcp bind", parents=[common_flags()], allow_abbrev=False,
+        prog="kubectl kcp bind",
+        parents=[common_flags()],
+        allow_abbrev=False,
         description="Bind an API that another workspace exports, and wait until it is served here.",
-    )  # fmt: skip
+    )
     parser.add_argument("kind", choices=("apiexport",))
     parser.add_argument("export", metavar="PATH:NAME", help="workspace and name of the APIExport")
     parser.add_argument("--name", default="", help="name of the APIBinding; that of the export if left out")
@@ -43,9 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     for verb in ("accept", "reject"):
         one_or_all = parser.add_mutually_exclusive_group()
         one_or_all.add_argument(
-            f"--{verb}-permission-claim", action="append", default=[], metavar="RESOURCE.GROUP",
+            f"--{verb}-permission-claim",
+            action="append",
+            default=[],
+            metavar="RESOURCE.GROUP",
             help=f"{verb} this claim; several, or several with commas between",
-        )  # fmt: skip
+        )
         one_or_all.add_argument(f"--{verb}-all-permission-claims", action="store_true", help=f"{verb} every claim")
     return parser
 
@@ -113,9 +118,11 @@ def reference(current: str, text: str) -> tuple[str, str]:
 
 def _manifest(name: str, path: str, export: str) -> Object:
     return {
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": name},
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIBinding",
+        "metadata": {"name": name},
         "spec": {"reference": {"export": {"path": path, "name": export}}},
-    }  # fmt: skip
+    }
 
 
 async def _claims_of(client: Client, path: str, name: str) -> list[Object] | None:

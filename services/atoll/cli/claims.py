@@ -176,10 +176,11 @@ def _meant(binding: Object, options: argparse.Namespace) -> list[Object]:
         raise Failure(f'the export of APIBinding "{options.name}" claims nothing')
     wanted = {parsed(text) for text in options.resource}
     found = [
-        claim for claim in made
+        claim
+        for claim in made
         if (not wanted or claim_key(claim)[:2] in wanted)
         and (not options.identity_hash or claim_key(claim)[2] == options.identity_hash)
-    ]  # fmt: skip
+    ]
     missing = sorted(wanted - {claim_key(claim)[:2] for claim in found})
     if missing or not found:
         raise unclaimed(missing, made)

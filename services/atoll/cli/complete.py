@@ -31,17 +31,23 @@ TIMEOUT_S = 3.0
 NO_SPACE, NO_FILES = 2, 4
 
 COMMANDS = {
-    "current": "show the current workspace", "use": "go there", "tree": "the workspaces below",
-    "create": "create a workspace", "create-context": "a context for the current workspace",
-}  # fmt: skip
+    "current": "show the current workspace",
+    "use": "go there",
+    "tree": "the workspaces below",
+    "create": "create a workspace",
+    "create-context": "a context for the current workspace",
+}
 PLACES = {"..": "the parent", ".": "here", "-": "where you came from", "~": "your home workspace", ":": "root"}
 COMMON = ("--kubeconfig", "--context", "--workspace", "-w")
 _SHOWN = COMMON[:3]
 FLAGS = {
-    "": (*_SHOWN, "--short"), "use": (*_SHOWN, "--short"), "current": ("--kubeconfig", "--context", "--short"),
-    "tree": (*_SHOWN, "--full", "--wide"), "create-context": (*_SHOWN, "--overwrite", "--keep-current"),
+    "": (*_SHOWN, "--short"),
+    "use": (*_SHOWN, "--short"),
+    "current": ("--kubeconfig", "--context", "--short"),
+    "tree": (*_SHOWN, "--full", "--wide"),
+    "create-context": (*_SHOWN, "--overwrite", "--keep-current"),
     "create": (*_SHOWN, "--type", "--enter", "--ignore-existing", "--location-selector", "--create-context"),
-}  # fmt: skip
+}
 #: Flags whose value is another word.
 _VALUED = {*COMMON, "--type", "--location-selector", "--create-context"}
 
@@ -103,9 +109,10 @@ def _suggested(options: argparse.Namespace, rest: list[str], last: str, word: st
 
 def _positionals(words: list[str]) -> list[str]:
     return [
-        each for number, each in enumerate(words)
+        each
+        for number, each in enumerate(words)
         if not each.startswith("--") and (not number or words[number - 1] not in _VALUED)
-    ]  # fmt: skip
+    ]
 
 
 def asked(options: argparse.Namespace, question: Callable[[Client], Coroutine[Any, Any, Found]]) -> Found:

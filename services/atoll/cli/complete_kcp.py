@@ -22,27 +22,49 @@ _SHOWN = COMMON[:3]
 _CLAIMS = (*_SHOWN, "--resource", "--identity-hash")
 #: Words of a command, and what may follow it: further words with what they are about, or flags.
 COMMANDS: dict[str, dict[str, str]] = {
-    "kcp": {"bind": "bind an API that another workspace exports", "claims": "claims of bound exports",
-            "crd": "definitions of kinds", "ws": "as kubectl ws"},
+    "kcp": {
+        "bind": "bind an API that another workspace exports",
+        "claims": "claims of bound exports",
+        "crd": "definitions of kinds",
+        "ws": "as kubectl ws",
+    },
     "kcp bind": {"apiexport": "an API that another workspace exports"},
     "kcp claims": {"get": "show them", "accept": "accept them", "reject": "reject them"},
     "kcp claims get": {"apibinding": "of one APIBinding, or of all"},
     "kcp crd": {"snapshot": "print them as APIResourceSchemas"},
     "atoll": {"export": "what this workspace exports, and to whom"},
-}  # fmt: skip
+}
 FLAGS: dict[str, tuple[str, ...]] = {
     "kcp bind apiexport": (
-        *_SHOWN, "--name", "--timeout", "--accept-permission-claim", "--reject-permission-claim",
-        "--accept-all-permission-claims", "--reject-all-permission-claims",
+        *_SHOWN,
+        "--name",
+        "--timeout",
+        "--accept-permission-claim",
+        "--reject-permission-claim",
+        "--accept-all-permission-claims",
+        "--reject-all-permission-claims",
     ),
-    "kcp claims get apibinding": _SHOWN, "kcp claims accept": _CLAIMS, "kcp claims reject": _CLAIMS,
-    "kcp crd snapshot": ("--filename", "--prefix", "--output"), "atoll export": _SHOWN,
-}  # fmt: skip
+    "kcp claims get apibinding": _SHOWN,
+    "kcp claims accept": _CLAIMS,
+    "kcp claims reject": _CLAIMS,
+    "kcp crd snapshot": ("--filename", "--prefix", "--output"),
+    "atoll export": _SHOWN,
+}
 #: Flags whose value is another word.
 _VALUED = {
-    *COMMON, "--name", "--timeout", "--accept-permission-claim", "--reject-permission-claim", "--resource",
-    "--identity-hash", "-f", "--filename", "--prefix", "-o", "--output",
-}  # fmt: skip
+    *COMMON,
+    "--name",
+    "--timeout",
+    "--accept-permission-claim",
+    "--reject-permission-claim",
+    "--resource",
+    "--identity-hash",
+    "-f",
+    "--filename",
+    "--prefix",
+    "-o",
+    "--output",
+}
 _FILES = {"-f", "--filename", "--kubeconfig"}
 
 Question = Callable[[Client], Coroutine[Any, Any, Found]]
@@ -112,9 +134,11 @@ def _names(command: str, word: str) -> Question | None:
     if command == "kcp bind apiexport":
         return lambda client: _exports(client, word)
     kinds = {
-        "atoll export": EXPORTS, "kcp claims get apibinding": BINDINGS, "kcp claims accept": BINDINGS,
+        "atoll export": EXPORTS,
+        "kcp claims get apibinding": BINDINGS,
+        "kcp claims accept": BINDINGS,
         "kcp claims reject": BINDINGS,
-    }  # fmt: skip
+    }
     resource = kinds.get(command)
     return (lambda client: _listed(client, resource, "", word)) if resource is not None else None
 

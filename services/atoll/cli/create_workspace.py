@@ -34,9 +34,11 @@ def dispatch(arguments: Sequence[str], common: argparse.Namespace | None = None)
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kubectl create workspace", parents=[common_flags()], allow_abbrev=False,
+        prog="kubectl create workspace",
+        parents=[common_flags()],
+        allow_abbrev=False,
         description="Create a workspace in the current one and wait until it is ready.",
-    )  # fmt: skip
+    )
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--type", default="", metavar="PATH:NAME", help="type; the parent's type decides if left out")
     parser.add_argument("--enter", action="store_true", help="make it the current workspace")
@@ -75,9 +77,11 @@ def manifest(options: argparse.Namespace) -> Object:
     if options.location_selector:
         spec["location"] = {"selector": {"matchLabels": _labels(options.location_selector)}}
     return {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace",
-        "metadata": {"name": options.name}, "spec": spec,
-    }  # fmt: skip
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": {"name": options.name},
+        "spec": spec,
+    }
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -41,9 +41,11 @@ class Endpoint(msgspec.Struct, frozen=True):
 def dispatch(arguments: Sequence[str]) -> int:
     """Run the command; gives its exit code."""
     parser = argparse.ArgumentParser(
-        prog="kubectl atoll export", parents=[common_flags()], allow_abbrev=False,
+        prog="kubectl atoll export",
+        parents=[common_flags()],
+        allow_abbrev=False,
         description="Show the APIExports of the current workspace, or the consumers of one.",
-    )  # fmt: skip
+    )
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="an APIExport; all of them if left out")
     return run(_show(parser.parse_args(list(arguments))))
 
@@ -115,8 +117,10 @@ async def _one(client: Client, export: Object) -> list[str]:
     if any(each.refusal for each in endpoints):
         return [*lines, "Its consumers are not known: see above."]
     name, path = _name(export), _path(client, export)
-    return [*lines, "Nobody has bound it. A consumer does, in a workspace of its own:"
-            f" kubectl kcp bind apiexport {path}:{name}"]  # fmt: skip
+    return [
+        *lines,
+        f"Nobody has bound it. A consumer does, in a workspace of its own: kubectl kcp bind apiexport {path}:{name}",
+    ]
 
 
 def _facts(client: Client, export: Object, endpoints: list[Endpoint]) -> Iterator[str]:
@@ -199,9 +203,8 @@ async def _endpoint(client: Client, export: Object, url: str, *, lag: bool) -> E
             seen = (await view.list(BINDINGS, limit="500"))["items"]
             return Endpoint(url, [binding for binding in seen if _binds(binding, export)], lag=told)
         except Forbidden as error:
-            return Endpoint(url, lag=told, refusal=(
-                f"{error}; you need the verbs get and list on apiexports/content of {_name(export)} in this workspace"
-            ))  # fmt: skip
+            needs = f"you need the verbs get and list on apiexports/content of {_name(export)} in this workspace"
+            return Endpoint(url, lag=told, refusal=f"{error}; {needs}")
         except (ApiError, ClientError, TimeoutError) as error:
             return Endpoint(url, refusal=f"{url} does not answer: {error}", lag=told)
     finally:

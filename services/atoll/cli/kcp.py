@@ -29,8 +29,13 @@ def main() -> None:
 def dispatch(arguments: Sequence[str]) -> int:
     """Run a command; gives its exit code."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
-        "bind": bind, "claims": claims, "crd": crd, "workspace": workspace, "workspaces": workspace, "ws": workspace,
-    }  # fmt: skip
+        "bind": bind,
+        "claims": claims,
+        "crd": crd,
+        "workspace": workspace,
+        "workspaces": workspace,
+        "ws": workspace,
+    }
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         say(USAGE.rstrip())
         return 0 if arguments else 2

@@ -33,9 +33,16 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command; gives its exit code."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
-        "start": start, "shard": shard, "front-proxy": front_proxy, "cache-server": cache_server,
-        "nats-config": nats_config, "doctor": doctor, "fsck": fsck, "rotate": rotate, "version": version,
-    }  # fmt: skip
+        "start": start,
+        "shard": shard,
+        "front-proxy": front_proxy,
+        "cache-server": cache_server,
+        "nats-config": nats_config,
+        "doctor": doctor,
+        "fsck": fsck,
+        "rotate": rotate,
+        "version": version,
+    }
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(USAGE)
         return 0 if arguments else 2

@@ -25,9 +25,16 @@ from atoll.machinery.stream.credentials import CredentialFileRefused
 
 #: What any process with a store, files of credentials and a listener may be refused for, or end by.
 REFUSALS: tuple[type[Exception], ...] = (
-    StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, CredentialsRefused, CredentialFileRefused, PkiError,
-    WorkFailed, OSError,
-)  # fmt: skip
+    StoreInUse,
+    FileSystemRefused,
+    UnknownFormat,
+    WrongShard,
+    CredentialsRefused,
+    CredentialFileRefused,
+    PkiError,
+    WorkFailed,
+    OSError,
+)
 
 
 def printed(config: msgspec.Struct) -> int:

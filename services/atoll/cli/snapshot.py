@@ -37,9 +37,10 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kubectl kcp crd snapshot", allow_abbrev=False,
+        prog="kubectl kcp crd snapshot",
+        allow_abbrev=False,
         description="Print CustomResourceDefinitions as the APIResourceSchemas that an APIExport can name.",
-    )  # fmt: skip
+    )
     parser.add_argument("-f", "--filename", required=True, metavar="FILE", help="file to read; - is standard input")
     parser.add_argument("--prefix", required=True, help="what the names of the schemas begin with, as in v240101")
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="form of the output")

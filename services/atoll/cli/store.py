@@ -86,10 +86,11 @@ def _options(command: str, text: str, arguments: Sequence[str]) -> StoreOptions 
     found = parser.parse_args(list(arguments))
     options = store_options(
         ShardConfig(
-            root_directory=found.root_directory, shard_name=found.shard_name,
+            root_directory=found.root_directory,
+            shard_name=found.shard_name,
             allow_any_filesystem=found.allow_any_filesystem,
         )
-    )  # fmt: skip
+    )
     if not (Path(options.directory) / DATA_FILE).exists():
         return refused(f"there is no store in {found.root_directory}")
     return options

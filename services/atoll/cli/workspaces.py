@@ -97,9 +97,12 @@ async def look(client: Client, path: str) -> Place:
     """Whether a workspace lets us in, by discovery in it. Raises Failure if it does not, ApiError otherwise."""
     inside = client.cluster(path)
     api, apis, workspace, bindings = await asyncio.gather(
-        inside.raw("GET", "/api"), inside.raw("GET", "/apis"), _workspace(client, path),
-        inside.list(BINDINGS), return_exceptions=True,
-    )  # fmt: skip
+        inside.raw("GET", "/api"),
+        inside.raw("GET", "/apis"),
+        _workspace(client, path),
+        inside.list(BINDINGS),
+        return_exceptions=True,
+    )
     for error in (api, apis):
         if isinstance(error, (Forbidden, NotFound)):
             raise _closed(path, workspace) from error

@@ -48,8 +48,12 @@ def dispatch(arguments: Sequence[str]) -> int:
     """Run a command; gives its exit code."""
     options, rest = common_flags().parse_known_args(list(arguments))
     commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
-        "current": current, "use": use, "tree": tree, "create": create, "create-context": create_context,
-    }  # fmt: skip
+        "current": current,
+        "use": use,
+        "tree": tree,
+        "create": create,
+        "create-context": create_context,
+    }
     if rest and rest[0] in {"-h", "--help", "help"}:
         say(USAGE.rstrip())
         return 0

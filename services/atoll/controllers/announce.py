@@ -53,12 +53,23 @@ async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warned) -> N
 def _event(kind: Kind, metadata: Object, warned: Warned, target: Target) -> Object:
     now, space = times.now(), metadata.get("namespace", "")
     involved = {
-        "apiVersion": kind.api_version, "kind": kind.kind, "name": metadata["name"], "uid": metadata["uid"],
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
         **({"namespace": space} if space else {}),
-    }  # fmt: skip
+    }
     return {
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": target.name, "namespace": target.namespace},
-        "involvedObject": involved, "reason": warned.reason, "type": "Warning", "count": 1, "message": warned.message,
-        "source": {"component": warned.component}, "reportingComponent": warned.component,
-        "firstTimestamp": now, "lastTimestamp": now,
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": target.name, "namespace": target.namespace},
+        "involvedObject": involved,
+        "reason": warned.reason,
+        "type": "Warning",
+        "count": 1,
+        "message": warned.message,
+        "source": {"component": warned.component},
+        "reportingComponent": warned.component,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+    }

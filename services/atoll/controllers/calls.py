@@ -47,9 +47,7 @@ class Calls:
         #: By shard; there are never more than have a Shard object.
         self._pauses: dict[str, _Pause] = {}
 
-    async def call(
-        self, shard: str, ask: Callable[[Client], Awaitable[T]], identity: str = LOGICAL_CLUSTER_ADMIN
-    ) -> T:
+    async def call(self, shard: str, ask: Callable[[Client], Awaitable[T]], identity: str = LOGICAL_CLUSTER_ADMIN) -> T:
         """What a shard answers. Raises ApiError for what it refuses, and ShardUnavailable."""
         self._check(shard)
         try:

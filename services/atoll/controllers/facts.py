@@ -132,9 +132,7 @@ class Facts:
             view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON)) is not None
         )
 
-    def _found(
-        self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]
-    ) -> T | None:
+    def _found(self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]) -> T | None:
         """What was read of an object; read again when it changed, or what it is made of in its cluster."""
         type, of, view = reading.type, reading.of, wide(view)
         cluster = self.cluster_of(view, path)

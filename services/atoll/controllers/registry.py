@@ -49,9 +49,14 @@ from atoll.replication.peers import Peers
 
 
 def controllers(
-    loopback: Loopback, facts: Facts, shard: Shard, issuer: TokenIssuer, *,
-    deprecated_urls: bool = False, peers: Peers | None = None,
-) -> list[Controller]:  # fmt: skip
+    loopback: Loopback,
+    facts: Facts,
+    shard: Shard,
+    issuer: TokenIssuer,
+    *,
+    deprecated_urls: bool = False,
+    peers: Peers | None = None,
+) -> list[Controller]:
     """Every controller, sharing one loopback identity with its own field manager each.
 
     `deprecated_urls`: APIExports list the URLs of their virtual workspaces in status, beside the endpoint slices.
@@ -74,13 +79,9 @@ def controllers(
         MountController(acting_as("kcp-workspacemounts"), facts),
         WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.virtual_workspace_url),
         LogicalClusterLifecycle(acting_as("kcp-logicalcluster"), kind(LOGICAL_CLUSTERS)),
-        LogicalClusterDeletion(
-            acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS), workspaces, owners
-        ),
+        LogicalClusterDeletion(acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS), workspaces, owners),
         ApiBindings(acting_as("kcp-apibinding"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)),
-        BindingDeletion(
-            acting_as("kcp-apibinding-deletion"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)
-        ),
+        BindingDeletion(acting_as("kcp-apibinding-deletion"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)),
         Locks(acting_as("kcp-logicalcluster-cleanup"), kind(LOGICAL_CLUSTERS)),
         BoundCrdCollector(acting_as("kcp-crdcleanup")),
         ExportController(acting_as("kcp-apiexport"), facts.identities.shard_objects if deprecated_urls else None),
@@ -94,9 +95,7 @@ def controllers(
         CachedEndpoints(acting_as("kcp-clustercachedresourceendpointslice"), facts, shard.name, calls),
         ReplicationLabels(acting_as("kcp-replication-labels"), facts),
         NamespaceController(acting_as("namespace-controller"), kind(NAMESPACES)),
-        NamespaceDefaults(
-            acting_as("namespace-defaults"), kind(SERVICE_ACCOUNTS), kind(CONFIG_MAPS), shard.ca_bundle
-        ),
+        NamespaceDefaults(acting_as("namespace-defaults"), kind(SERVICE_ACCOUNTS), kind(CONFIG_MAPS), shard.ca_bundle),
         AccountTokens(acting_as("tokens-controller"), kind(SECRETS), issuer, shard.ca_bundle),
         CustomResourceDefinitionController(
             acting_as("customresourcedefinition-controller"), kind(CRDS), kind(LOGICAL_CLUSTERS)

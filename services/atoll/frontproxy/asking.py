@@ -17,9 +17,13 @@ from atoll.machinery.wire.exchange import Headers
 MAX_CLIENTS = 256
 TIMEOUT_S = 5.0
 _LIMITS = ClientLimits(
-    connections=16, streams=0, connect_timeout_s=1.0, request_timeout_s=TIMEOUT_S, idle_timeout_s=30.0,
+    connections=16,
+    streams=0,
+    connect_timeout_s=1.0,
+    request_timeout_s=TIMEOUT_S,
+    idle_timeout_s=30.0,
     body_bytes=4 << 20,
-)  # fmt: skip
+)
 
 
 class Asking:

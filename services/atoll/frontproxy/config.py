@@ -13,8 +13,11 @@ from atoll.machinery.process.logging import check_level
 
 #: Groups that mean power on a shard and that nobody brings in from outside, as kcp has them.
 DROP_GROUPS = (
-    "system:masters", "system:kcp:logical-cluster-admin", "system:kcp:initializer:*", "system:kcp:terminator:*",
-)  # fmt: skip
+    "system:masters",
+    "system:kcp:logical-cluster-admin",
+    "system:kcp:initializer:*",
+    "system:kcp:terminator:*",
+)
 
 
 class FrontProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,9 +114,11 @@ class FrontProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     def header_names(self) -> HeaderNames:
         """Of identity headers. Raises ValueError."""
         return HeaderNames.listed(
-            self.requestheader_username_headers, self.requestheader_group_headers, self.requestheader_uid_headers,
+            self.requestheader_username_headers,
+            self.requestheader_group_headers,
+            self.requestheader_uid_headers,
             self.requestheader_extra_headers_prefix,
-        )  # fmt: skip
+        )
 
     @property
     def host(self) -> str:

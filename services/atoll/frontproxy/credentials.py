@@ -102,9 +102,7 @@ class _WorkspaceTypes:
         if view.there.count != self._count:
             self._count, types = view.there.count, self._learned(view)
             if types is not None and types != self._types:
-                identities = Identities(
-                    tenancy=types.workspaces.identity, topology="", shards=types.shards.identity
-                )
+                identities = Identities(tenancy=types.workspaces.identity, topology="", shards=types.shards.identity)
                 self._types, self._facts = types, Facts(PathIndex(types.workspaces), identities)
         return self._facts
 

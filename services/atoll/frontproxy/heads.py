@@ -19,9 +19,7 @@ _UPGRADE_HOP = _HOP - {b"connection", b"upgrade"}
 LAST_CHUNK = b"0\r\n\r\n"
 
 
-def request_head(
-    request: HttpRequest, target: str, host: str, headers: Headers, body: Inflow, *, old: bool
-) -> bytes:
+def request_head(request: HttpRequest, target: str, host: str, headers: Headers, body: Inflow, *, old: bool) -> bytes:
     """A request as it is sent on. `headers` are those that go end to end; framing and those of the hop are set here.
 
     A client of HTTP/1.0 is asked for in its own version, as what it gets may have no chunks. Raises ValueError if

@@ -53,9 +53,10 @@ class GroupFilter(msgspec.Struct, frozen=True):
 
     def __call__(self, groups: Sequence[str]) -> tuple[str, ...]:
         return tuple(
-            group for group in groups
+            group
+            for group in groups
             if not _among(group, self.drop) and (not self.pass_on or _among(group, self.pass_on))
-        )  # fmt: skip
+        )
 
 
 def _among(group: str, listed: Sequence[str]) -> bool:
@@ -66,9 +67,13 @@ class Identity:
     """Authenticates, and speaks for who is authenticated. One an event loop."""
 
     def __init__(
-        self, tokens: Tokens, certificates: Certificates, headers: RequestHeaders, groups: GroupFilter,
+        self,
+        tokens: Tokens,
+        certificates: Certificates,
+        headers: RequestHeaders,
+        groups: GroupFilter,
         assertions: Assertions,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.certificates = certificates
         self._tokens, self._headers, self._groups, self._assertions = tokens, headers, groups, assertions
         self._dropped = (*headers.family, *_ORIGIN)
@@ -133,8 +138,9 @@ class Identity:
         said = [(names.user, user.name), *((names.group, group) for group in user.groups)]
         said += [
             (f"{names.extra_prefix}{quote(key, safe='')}", value)
-            for key, values in user.extra.items() for value in values
-        ]  # fmt: skip
+            for key, values in user.extra.items()
+            for value in values
+        ]
         if not all(value and value == value.strip() and value.isprintable() for _, value in said):
             raise Unauthorized
         return [*passed_on(request.headers, (*dropped, *_CREDENTIALS)), *said]

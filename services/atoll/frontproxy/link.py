@@ -66,10 +66,29 @@ class Link(asyncio.Protocol):
     """One connection to a backend."""
 
     __slots__ = (
-        "_buffer", "_chunked", "_ended", "_head_only", "_headers", "_interim", "_keeps", "_parser", "_phase",
-        "_reading_paused", "_seen_taken", "_stalled_since", "_taker", "_transport", "_until_close", "_written_bytes",
-        "between_chunks", "closed", "deadline_s", "full", "idle_since_s", "used",
-    )  # fmt: skip
+        "_buffer",
+        "_chunked",
+        "_ended",
+        "_head_only",
+        "_headers",
+        "_interim",
+        "_keeps",
+        "_parser",
+        "_phase",
+        "_reading_paused",
+        "_seen_taken",
+        "_stalled_since",
+        "_taker",
+        "_transport",
+        "_until_close",
+        "_written_bytes",
+        "between_chunks",
+        "closed",
+        "deadline_s",
+        "full",
+        "idle_since_s",
+        "used",
+    )
 
     _transport: asyncio.Transport
 

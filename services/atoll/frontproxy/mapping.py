@@ -130,9 +130,15 @@ class _Wrong(Exception):
 
 
 _FIELDS = (
-    "path", "backend", "backend_server_ca", "proxy_client_cert", "proxy_client_key", "user_header", "group_header",
+    "path",
+    "backend",
+    "backend_server_ca",
+    "proxy_client_cert",
+    "proxy_client_key",
+    "user_header",
+    "group_header",
     "extra_header_prefix",
-)  # fmt: skip
+)
 
 
 def _mappings(node: yaml.Node | None) -> list[Mapping]:
@@ -163,9 +169,10 @@ def _mapping(entry: yaml.Node) -> Mapping:
     backend = _backend(entry, fields, needed=path != SHARDS)
     defaults = Names()
     names = Names(
-        _header(fields, "user_header", defaults.user), _header(fields, "group_header", defaults.group),
+        _header(fields, "user_header", defaults.user),
+        _header(fields, "group_header", defaults.group),
         _header(fields, "extra_header_prefix", defaults.extra_prefix),
-    )  # fmt: skip
+    )
     return Mapping(path, backend, *_trust(entry, fields, names, needed=path != SHARDS))
 
 

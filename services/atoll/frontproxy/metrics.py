@@ -20,13 +20,18 @@ class ProxyMetrics:
     def __init__(self, registry: CollectorRegistry, backends: Backends) -> None:
         self.registry = registry
         self._requests = Counter(
-            "atoll_frontproxy_requests_total", "Requests answered; code 0: the client left before.", ("to", "code"),
+            "atoll_frontproxy_requests_total",
+            "Requests answered; code 0: the client left before.",
+            ("to", "code"),
             registry=registry,
-        )  # fmt: skip
+        )
         self._durations = Histogram(
-            "atoll_frontproxy_request_duration_seconds", "Time from a request's head to the end of its answer.",
-            ("to",), buckets=_BUCKETS, registry=registry,
-        )  # fmt: skip
+            "atoll_frontproxy_request_duration_seconds",
+            "Time from a request's head to the end of its answer.",
+            ("to",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
         self.open = Gauge("atoll_frontproxy_requests_under_way", "Requests under way.", registry=registry)
         links = Gauge("atoll_frontproxy_backend_connections", "Open connections to backends.", registry=registry)
         links.set_function(lambda: sum(backend.links for backend in backends.all()))

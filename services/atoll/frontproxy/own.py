@@ -33,10 +33,13 @@ from atoll.machinery.wire.passing import PassingExchange
 
 METRICS, LIVE, READY = "/metrics", "livez", "readyz"
 _REVIEW = "/clusters/root/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_QUESTION = encode_json({
-    "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-    "spec": {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}},
-})  # fmt: skip
+_QUESTION = encode_json(
+    {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}},
+    }
+)
 #: Of the caller's headers, those that say who asks.
 _SAYING = ("authorization", "impersonate-", ASSERTION)
 
@@ -56,9 +59,14 @@ class OwnPaths:
     """Serves them. `checks` by endpoint: `livez`, `readyz`."""
 
     def __init__(
-        self, store: Store, identity: Identity, ways: Ways, asking: Asking, metrics: ProxyMetrics,
+        self,
+        store: Store,
+        identity: Identity,
+        ways: Ways,
+        asking: Asking,
+        metrics: ProxyMetrics,
         checks: Mapping[str, Mapping[str, Check]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store, self._identity, self._ways, self._asking = store, identity, ways, asking
         self._metrics, self._checks = metrics, checks
 
@@ -82,8 +90,9 @@ class OwnPaths:
         query = exchange.request.target.partition(b"?")[2].decode("latin-1")
         checks = self._checks[endpoint if endpoint in self._checks else LIVE]
         name = "/".join(names)
-        self._reply(exchange, health.one(endpoint, checks, name) if name else health.all_of(endpoint, checks, query),
-                    began_s)  # fmt: skip
+        self._reply(
+            exchange, health.one(endpoint, checks, name) if name else health.all_of(endpoint, checks, query), began_s
+        )
 
     async def _show_metrics(self, exchange: PassingExchange, info: RequestInfo, began_s: float) -> None:
         try:

@@ -112,9 +112,9 @@ def prepare(config: FrontProxyConfig) -> LmdbStore:
     root = Path(config.root_directory)
     if not (root / STORE / DATA_FILE).exists():
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    store = open_store(StoreOptions(
-        directory=str(root / STORE), shard=STORE_NAME, allow_any_filesystem=config.allow_any_filesystem
-    ))  # fmt: skip
+    store = open_store(
+        StoreOptions(directory=str(root / STORE), shard=STORE_NAME, allow_any_filesystem=config.allow_any_filesystem)
+    )
     root.chmod(0o700)
     return store
 
@@ -135,9 +135,7 @@ async def start(config: FrontProxyConfig) -> None:
 class FrontProxy:
     """One proxy over an open store; `doors` is what its server serves. Close it when done."""
 
-    def __init__(
-        self, config: FrontProxyConfig, store: LmdbStore, given: Given, timing: Timing | None = None
-    ) -> None:
+    def __init__(self, config: FrontProxyConfig, store: LmdbStore, given: Given, timing: Timing | None = None) -> None:
         self._config, self._store, self._given = config, store, given
         self._life = Lifetime()
         self._draining = False
@@ -153,10 +151,19 @@ class FrontProxy:
         live = {"ping": ping, "store": store_check(store)}
         ready = {**live, "routes": self.ways.ready, "shutdown": lambda: "draining" if self._draining else None}
         own = OwnPaths(store, self.identity, self.ways, asking, metrics, {LIVE: live, READY: ready})
-        self.doors = Doors(Parts(
-            store=store, ways=self.ways, identity=self.identity, table=given.table, backends=self.backends,
-            shards=shards, forwarder=functools.cache(self._forwarder), own=own, metrics=metrics,
-        ))  # fmt: skip
+        self.doors = Doors(
+            Parts(
+                store=store,
+                ways=self.ways,
+                identity=self.identity,
+                table=given.table,
+                backends=self.backends,
+                shards=shards,
+                forwarder=functools.cache(self._forwarder),
+                own=own,
+                metrics=metrics,
+            )
+        )
 
     def _forwarder(self) -> Forwarder:
         """For mounts, once there is one: reading the system's authorities takes as long as all the rest of a start."""
@@ -175,9 +182,10 @@ class FrontProxy:
         renewed = Renewed(self._given.serving, self.identity.certificates, server.use)
         files = (config.client_ca_file, config.requestheader_client_ca_file)
         self._life.beside(
-            renew(files, trusted, renewed), self._store.run_maintenance(),
+            renew(files, trusted, renewed),
+            self._store.run_maintenance(),
             self._tell(f"https://{config.host}:{port}", began_s),
-        )  # fmt: skip
+        )
         if config.cluster_map_file:
             self._life.beside(clustermap.keep(self._store, Path(config.cluster_map_file)))
         if follower is not None:

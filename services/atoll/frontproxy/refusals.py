@@ -26,14 +26,16 @@ def shard_down() -> ApiError:
 
 def no_routes() -> ApiError:
     """503: the proxy is new, and nothing has arrived yet."""
-    return ServiceUnavailable("the front proxy knows no shard yet, please try again",
-                              Details(retry_after_s=RETRY_AFTER_S))  # fmt: skip
+    return ServiceUnavailable(
+        "the front proxy knows no shard yet, please try again", Details(retry_after_s=RETRY_AFTER_S)
+    )
 
 
 def answer_lost() -> ApiError:
     """502: it was sent, and what became of it is not known."""
-    return ApiError("the connection to the shard ended before its answer; the request may have been served", code=502,
-                    reason="")  # fmt: skip
+    return ApiError(
+        "the connection to the shard ended before its answer; the request may have been served", code=502, reason=""
+    )
 
 
 def no_answer() -> ApiError:

@@ -31,9 +31,20 @@ class Relay:
     """Both a `passing.Sink` and a `link.Taker`. `done` is called once with the status (0: the client left first)."""
 
     __slots__ = (
-        "_backend", "_done", "_ending", "_exchange", "_head", "_info", "_link", "_repeatable", "_spliced", "_status",
-        "_unsent", "_whole", "upgrades",
-    )  # fmt: skip
+        "_backend",
+        "_done",
+        "_ending",
+        "_exchange",
+        "_head",
+        "_info",
+        "_link",
+        "_repeatable",
+        "_spliced",
+        "_status",
+        "_unsent",
+        "_whole",
+        "upgrades",
+    )
 
     def __init__(
         self, exchange: PassingExchange, backend: Backend, head: bytes, done: Callable[[int], None], info: RequestInfo

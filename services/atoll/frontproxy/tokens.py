@@ -49,9 +49,7 @@ class _Account(msgspec.Struct, frozen=True):
 class AccountTokens:
     """Service account tokens, as far as a signature and a clock tell. One an event loop."""
 
-    def __init__(
-        self, keys: Mapping[str, PublicKey], issuers: Issuers, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, keys: Mapping[str, PublicKey], issuers: Issuers, clock: Callable[[], float] = time.time) -> None:
         self._keys, self._issuers, self._clock = keys, issuers, clock
         self._known: LruCache[bytes, _Account] = LruCache(MAX_TOKENS)
 
@@ -81,9 +79,12 @@ class Tokens:
     """Judges tokens. One an event loop."""
 
     def __init__(
-        self, sources: tuple[TokenSource, ...], accounts: AccountTokens, audiences: tuple[str, ...],
+        self,
+        sources: tuple[TokenSource, ...],
+        accounts: AccountTokens,
+        audiences: tuple[str, ...],
         workspaces: WorkspaceSource | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sources, self._accounts, self._audiences, self._workspaces = sources, accounts, audiences, workspaces
         self._fetching: set[asyncio.Future[None]] = set()
 

@@ -62,9 +62,7 @@ class Announcer:
         self._store = store
         self.listener: Listener | None = None
 
-    async def tell(
-        self, origin: str, changed: Sequence[tuple[Arrival, Record | None]], turns: Sequence[Turn]
-    ) -> None:
+    async def tell(self, origin: str, changed: Sequence[tuple[Arrival, Record | None]], turns: Sequence[Turn]) -> None:
         """A shard's rows changed, each with what it was, and clusters came to lie elsewhere."""
         listener = self.listener
         if listener is None:

@@ -15,16 +15,20 @@ class ReplicationMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag_s = Gauge(
-            "atoll_replication_lag_seconds", "Since when a shard's rows may be behind; 0 while they are current.",
-            ("shard",), registry=registry,
-        )  # fmt: skip
+            "atoll_replication_lag_seconds",
+            "Since when a shard's rows may be behind; 0 while they are current.",
+            ("shard",),
+            registry=registry,
+        )
         self._lag_messages = Gauge(
             "atoll_replication_lag_messages", "Messages of a shard that wait to be read.", ("shard",), registry=registry
         )
         self._generations = Gauge(
-            "atoll_replication_generations", "How often everything of a shard was read since the process started.",
-            ("shard",), registry=registry,
-        )  # fmt: skip
+            "atoll_replication_generations",
+            "How often everything of a shard was read since the process started.",
+            ("shard",),
+            registry=registry,
+        )
         self._rows = Counter(
             "atoll_replication_rows_total", "Rows of a shard written or dropped.", ("shard",), registry=registry
         )

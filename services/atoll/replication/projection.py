@@ -136,17 +136,26 @@ class Projection:
                 for arrival, before in zip(arrivals, befores, strict=True):
                     self._consider(reckoning, origin, arrival, before)
             turns = _turns(reckoning, snapshot)
-        await _uncut(self._write_and_tell(origin, list(zip(arrivals, befores, strict=True)), turns,
-                                          [Mark(UNSETTLED, b"1"), *then] if reckoning.pending else then))  # fmt: skip
+        await _uncut(
+            self._write_and_tell(
+                origin,
+                list(zip(arrivals, befores, strict=True)),
+                turns,
+                [Mark(UNSETTLED, b"1"), *then] if reckoning.pending else then,
+            )
+        )
         known.settled()
         if reckoning.pending:
             await self._finish(reckoning, known)
             await self.write([Mark(UNSETTLED, b"")])
 
     async def _write_and_tell(
-        self, origin: str, arrivals: Sequence[tuple[Arrival, tuple[Record, int] | None]], turns: Sequence[Turn],
+        self,
+        origin: str,
+        arrivals: Sequence[tuple[Arrival, tuple[Record, int] | None]],
+        turns: Sequence[Turn],
         then: Sequence[Mutation],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Rows, each with what it was, and what was decided, with `then`."""
         rows = [Replica(origin, each.key, each.value, each.revision, each.generation) for each, _ in arrivals]
         results = await self._write_rows(origin, rows, [*_routes(turns), *then])
@@ -159,9 +168,7 @@ class Projection:
             self.metrics.wrote(origin, len(changed))
         await self._announcer.tell(origin, changed, turns)
 
-    def _consider(
-        self, reckoning: Reckoning, origin: str, arrival: Arrival, before: tuple[Record, int] | None
-    ) -> None:
+    def _consider(self, reckoning: Reckoning, origin: str, arrival: Arrival, before: tuple[Record, int] | None) -> None:
         """Tell the reckoning of a Workspace or a LogicalCluster, also of one that is there already: whoever was cut off
         behind the rows hands them in again."""
         assert self.types is not None

@@ -151,12 +151,18 @@ class ShardApp:
     def _bootstrap_options(self, origin: Origin) -> system.Options:
         config = self.config
         return system.Options(
-            shard=config.shard_name, base_url=self.url, external_url=self._external_url,
+            shard=config.shard_name,
+            base_url=self.url,
+            external_url=self._external_url,
             virtual_workspace_url=config.shard_virtual_workspace_url or self.url,
-            identities=origin.identities, installation=self.store.identity.shard_uid,
-            root_installation=origin.installation if config.joins else "", shard_labels=config.labels,
-            ca_bundle=self.credentials.ca_pem.decode(), now=times.now(), home_creators=config.home_creators,
-        )  # fmt: skip
+            identities=origin.identities,
+            installation=self.store.identity.shard_uid,
+            root_installation=origin.installation if config.joins else "",
+            shard_labels=config.labels,
+            ca_bundle=self.credentials.ca_pem.decode(),
+            now=times.now(),
+            home_creators=config.home_creators,
+        )
 
     @property
     def _external_url(self) -> str:
@@ -193,9 +199,13 @@ class ShardApp:
         elsewhere = self._virtual_resources(services, trust)
         self.resources.elsewhere, documents.elsewhere = elsewhere, VirtualDiscovery(self.store, elsewhere)
         return Pipeline(
-            self.store, self.paths, self.identity.authenticator, self.authorizer, observer,
+            self.store,
+            self.paths,
+            self.identity.authenticator,
+            self.authorizer,
+            observer,
             Doors(_routes(self.resources, documents), services, self._mounts()),
-        )  # fmt: skip
+        )
 
     def _specials(self) -> dict[tuple[str, str, str], Special]:
         """Creates that are more or less than one object."""
@@ -210,9 +220,11 @@ class ShardApp:
 
     def _shard(self) -> ShardFacts:
         return ShardFacts(
-            self.config.shard_name, self._external_url, self.credentials.ca_pem.decode(),
+            self.config.shard_name,
+            self._external_url,
+            self.credentials.ca_pem.decode(),
             virtual_workspace_url=self._system.virtual_workspace_url,
-        )  # fmt: skip
+        )
 
     def _mounts(self) -> Mounts | None:
         if not self._is_on("WorkspaceMounts"):
@@ -270,9 +282,13 @@ class ShardApp:
         """The controllers of this shard, to be run in the writer's process; those that are concerned with other shards
         hear of what is followed."""
         found = controllers(
-            self.loopback, self.facts, self._shard(), self.identity.issuer,
-            deprecated_urls=feature_gates(self.config.feature_gates).get(_DEPRECATED_URLS, False), peers=self.peers,
-        )  # fmt: skip
+            self.loopback,
+            self.facts,
+            self._shard(),
+            self.identity.issuer,
+            deprecated_urls=feature_gates(self.config.feature_gates).get(_DEPRECATED_URLS, False),
+            peers=self.peers,
+        )
         if follower is not None:
             found = [*found, Claims(follower.projection, self.identities.workspaces)]
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))

@@ -18,9 +18,16 @@ from atoll.machinery.process.logging import check_level
 
 #: kcp's feature gates and the Kubernetes ones it documents; anything else is refused.
 FEATURE_GATES = (
-    "WorkspaceMounts", "CacheAPIs", "EnableDeprecatedAPIExportVirtualWorkspacesUrls", "WorkspaceAuthentication",
-    "LogicalClusterMigration", "StorageVersionAPI", "GlobalServiceAccount", "WatchList", "ListFromCacheSnapshot",
-)  # fmt: skip
+    "WorkspaceMounts",
+    "CacheAPIs",
+    "EnableDeprecatedAPIExportVirtualWorkspacesUrls",
+    "WorkspaceAuthentication",
+    "LogicalClusterMigration",
+    "StorageVersionAPI",
+    "GlobalServiceAccount",
+    "WatchList",
+    "ListFromCacheSnapshot",
+)
 
 
 MAX_WORKERS = 64
@@ -244,9 +251,11 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     def header_names(self) -> HeaderNames:
         """Of identity headers. Raises ValueError."""
         return HeaderNames.listed(
-            self.requestheader_username_headers, self.requestheader_group_headers, self.requestheader_uid_headers,
+            self.requestheader_username_headers,
+            self.requestheader_group_headers,
+            self.requestheader_uid_headers,
             self.requestheader_extra_headers_prefix,
-        )  # fmt: skip
+        )
 
     @property
     def host(self) -> str:

@@ -102,9 +102,7 @@ def _path(name: str) -> str:
 
 
 def _home_of(view: View, user: User) -> Object | None:
-    record = view.get(
-        ObjectKey(LOGICAL_CLUSTERS, hashes.home_cluster_name(user.name), "", shapes.SINGLETON)
-    )
+    record = view.get(ObjectKey(LOGICAL_CLUSTERS, hashes.home_cluster_name(user.name), "", shapes.SINGLETON))
     return decode(record.value) if record is not None else None
 
 
@@ -120,15 +118,18 @@ def _shown(call: Call, cluster: Object) -> Reply:
         "apiVersion": call.kind.api_version,
         "kind": call.kind.kind,
         "metadata": {
-            "name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
-            "creationTimestamp": metadata["creationTimestamp"], "labels": metadata.get("labels") or {},
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "creationTimestamp": metadata["creationTimestamp"],
+            "labels": metadata.get("labels") or {},
             "annotations": {shapes.CLUSTER: ROOT, shapes.PATH: metadata["annotations"][shapes.PATH]},
         },
         "spec": {
-            "cluster": metadata["annotations"][shapes.CLUSTER], "URL": status.get("URL", ""),
+            "cluster": metadata["annotations"][shapes.CLUSTER],
+            "URL": status.get("URL", ""),
             "type": {"name": TYPE.name, "path": TYPE.path},
         },
         "status": {key: status[key] for key in ("phase", "conditions", "initializers") if status.get(key)},
-    }  # fmt: skip
+    }
     return present.single(call, encode_json(found))
-

@@ -92,9 +92,11 @@ async def wait_for_origin(config: ShardConfig, store: Store, tell: Callable[[str
             reason = str(error) or type(error).__name__
         tell(reason)
         log.warning(
-            "root shard does not say what is needed to join it", server=target.base_url, reason=reason,
+            "root shard does not say what is needed to join it",
+            server=target.base_url,
+            reason=reason,
             again_s=round(delay_s, 1),
-        )  # fmt: skip
+        )
         await asyncio.sleep(delay_s * random.uniform(0.75, 1.0))
         delay_s = min(delay_s * 2, MAX_DELAY_S)
 

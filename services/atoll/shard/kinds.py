@@ -22,10 +22,15 @@ from atoll.shard.versions import served_in_both
 
 #: CRDs of `system:system-crds`, served in every cluster and not overridable.
 SYSTEM_CRDS = (
-    "apis.kcp.io_apibindings", "apis.kcp.io_apiconversions", "apis.kcp.io_apiexportendpointslices",
-    "apis.kcp.io_apiexports", "apis.kcp.io_apiresourceschemas", "cache.kcp.io_clustercachedresourceendpointslices",
-    "cache.kcp.io_clustercachedresources", "core.kcp.io_logicalclusters",
-)  # fmt: skip
+    "apis.kcp.io_apibindings",
+    "apis.kcp.io_apiconversions",
+    "apis.kcp.io_apiexportendpointslices",
+    "apis.kcp.io_apiexports",
+    "apis.kcp.io_apiresourceschemas",
+    "cache.kcp.io_clustercachedresourceendpointslices",
+    "cache.kcp.io_clustercachedresources",
+    "core.kcp.io_logicalclusters",
+)
 
 
 def load_crd(name: str) -> Object:
@@ -62,9 +67,7 @@ def _compiling(kind: Kind) -> Kind:
     """Admission judges APIResourceSchemas and cannot wait: here their rules are compiled in time, before it asks."""
     own = kind.judge
 
-    def judge(
-        obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
-    ) -> Verdict:
+    def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
         if old is None:
             validate_resource_schema(obj, rules=Checks(pause))
         return own(obj, old, errors, pause) if own is not None else Verdict([], [])

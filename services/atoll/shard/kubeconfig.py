@@ -25,9 +25,11 @@ FILE_NAME = "admin.kubeconfig"
 SHARD_BASE = "shard-base"
 _CLUSTERS = {"root": "/clusters/root", "base": "", "system:admin": "/clusters/system:admin"}
 _CONTEXTS = {
-    "root": ("root", "kcp-admin"), "base": ("base", "kcp-admin"),
-    "system:admin": ("system:admin", "shard-admin"), SHARD_BASE: ("base", "shard-admin"),
-}  # fmt: skip
+    "root": ("root", "kcp-admin"),
+    "base": ("base", "kcp-admin"),
+    "system:admin": ("system:admin", "shard-admin"),
+    SHARD_BASE: ("base", "shard-admin"),
+}
 _AUTHORITY = "certificate-authority-data"
 #: The lists of a kubeconfig, and what the entries of each hold beside their name.
 _PARTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
@@ -40,19 +42,17 @@ def admin_kubeconfig(url: str, ca_pem: bytes, tokens: AdminTokens) -> Object:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {"name": name, "cluster": {"server": url + path, _AUTHORITY: authority}}
-            for name, path in _CLUSTERS.items()
+            {"name": name, "cluster": {"server": url + path, _AUTHORITY: authority}} for name, path in _CLUSTERS.items()
         ],
         "users": [
             {"name": "kcp-admin", "user": {"token": tokens.kcp_admin}},
             {"name": "shard-admin", "user": {"token": tokens.shard_admin}},
         ],
         "contexts": [
-            {"name": name, "context": {"cluster": cluster, "user": user}}
-            for name, (cluster, user) in _CONTEXTS.items()
+            {"name": name, "context": {"cluster": cluster, "user": user}} for name, (cluster, user) in _CONTEXTS.items()
         ],
         "current-context": "root",
-    }  # fmt: skip
+    }
 
 
 def merged(found: Object, ours: Object) -> Object:

@@ -59,13 +59,12 @@ class OtherShard:
             raise _unavailable()
         headers = [
             *passed_on(request.http.headers, (*IDENTITY, *CREDENTIALS)),
-            *spoken_for(request.user, keeps=(KCP_ADMIN,)), (HOPS, str(hops)),
-        ]  # fmt: skip
+            *spoken_for(request.user, keeps=(KCP_ADMIN,)),
+            (HOPS, str(hops)),
+        ]
         request.exchange.spawn(self._forward(self._shards.forwarder, request, base + self._path, headers))
 
-    async def _forward(
-        self, forwarder: Forwarder, request: Request, url: str, headers: list[tuple[str, str]]
-    ) -> None:
+    async def _forward(self, forwarder: Forwarder, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
         work = asyncio.ensure_future(forwarder.forward(request.exchange, url, request.target, headers))
         watch = _Passed(work)
         catalog, info = request.catalog, request.info

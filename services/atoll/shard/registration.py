@@ -185,9 +185,12 @@ class Registrar:
         clusters = sum(row.count for row in rows if row.type == LOGICAL_CLUSTERS)
         used_bytes = sum(row.size_bytes for row in rows)
         return Load(
-            clusters - systems, sum(row.count for row in rows), used_bytes, used_bytes + free_bytes(self._directory),
+            clusters - systems,
+            sum(row.count for row in rows),
+            used_bytes,
+            used_bytes + free_bytes(self._directory),
             time.time(),
-        )  # fmt: skip
+        )
 
     def _failed(self, error: Exception, again_s: float) -> None:
         self.refused = str(error) if isinstance(error, OtherStore) else ""

@@ -70,8 +70,9 @@ class VirtualDiscovery:
             verbs = {}
         subresources = tuple(
             replace(sub, verbs=verbs[f"{kind.plural}/{sub.name}"])
-            for sub in kind.subresources if f"{kind.plural}/{sub.name}" in verbs
-        )  # fmt: skip
+            for sub in kind.subresources
+            if f"{kind.plural}/{sub.name}" in verbs
+        )
         return replace(kind, verbs=verbs.get(kind.plural, READABLE), subresources=subresources)
 
     async def _verbs(self, request: Request, kind: Kind) -> Verbs:

@@ -58,9 +58,13 @@ class VirtualResources:
     """`resources.Elsewhere`. `forwarder` None: there is no certificate to ask others with."""
 
     def __init__(
-        self, catalogs: Catalogs, shard: ShardObject, services: Mapping[str, Service], route: Route,
+        self,
+        catalogs: Catalogs,
+        shard: ShardObject,
+        services: Mapping[str, Service],
+        route: Route,
         forwarder: Forwarder | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._catalogs, self._shard, self._services, self._route = catalogs, shard, services, route
         self._forwarder = forwarder
 

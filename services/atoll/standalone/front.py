@@ -78,9 +78,7 @@ class Front:
             return
         self._workers = Workers(self._store, self._config.workers, Path(self._config.root_directory))
         port = int(self._reserved.getsockname()[1])
-        brief = Brief(
-            self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens
-        )
+        brief = Brief(self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens)
         await self._workers.start(brief)
 
     async def close(self) -> None:

@@ -43,11 +43,15 @@ def store_options(config: ShardConfig) -> StoreOptions:
     """The store of a root directory: Secrets sealed, keys beside the file they do not lie in."""
     root = Path(config.root_directory)
     return StoreOptions(
-        directory=str(root / STORE), shard=config.shard_name, sealed_types=(SECRETS,),
-        key_file=str(root / KEYS_FILE), allow_any_filesystem=config.allow_any_filesystem,
-        list_window_s=config.list_window, log_retention_s=config.log_retention,
+        directory=str(root / STORE),
+        shard=config.shard_name,
+        sealed_types=(SECRETS,),
+        key_file=str(root / KEYS_FILE),
+        allow_any_filesystem=config.allow_any_filesystem,
+        list_window_s=config.list_window,
+        log_retention_s=config.log_retention,
         maintenance_interval_s=min(_MAINTENANCE_S, config.log_retention / 2),
-    )  # fmt: skip
+    )
 
 
 def prepare(config: ShardConfig) -> LmdbStore:

@@ -68,9 +68,7 @@ class Streaming:
         if access is None:
             server = await self._embedded()
             access, options = server.access, PublisherOptions(restart_server=server.restart)
-        publisher = Publisher(
-            PublishedLog(self._store), DefaultPolicy(), access, lambda _: self._deposed(), options
-        )
+        publisher = Publisher(PublishedLog(self._store), DefaultPolicy(), access, lambda _: self._deposed(), options)
         self._measure(publisher)
         self._publisher = publisher
         await publisher.run()

@@ -121,9 +121,8 @@ class Workers:
 
     async def _spawn(self, number: int, data: bytes) -> None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "atoll.shard.worker",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable, "-m", "atoll.shard.worker", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
         self._processes[number] = process
         assert process.stdin is not None
         assert process.stdout is not None

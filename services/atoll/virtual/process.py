@@ -82,9 +82,11 @@ class _Serving:
         self._life.heed_signals()
         listener = await self._listen()
         self._life.beside(
-            endpoints.follow(self._client, self._config.export, self._projection), self._projection.run(),
-            self._store.run_maintenance(), judge_watches(self._watches, self._store),
-        )  # fmt: skip
+            endpoints.follow(self._client, self._config.export, self._projection),
+            self._projection.run(),
+            self._store.run_maintenance(),
+            judge_watches(self._watches, self._store),
+        )
         await self._life.over()
         await listener.drain(DRAIN_S)
         await self._life.close()

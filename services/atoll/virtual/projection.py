@@ -71,9 +71,7 @@ class Projection:
 
     def _enter(self, url: str) -> _Place:
         client = self._open(url)
-        informers = {
-            source: Informer(client, source.resource, self._handler(source)) for source in self._view.sources
-        }
+        informers = {source: Informer(client, source.resource, self._handler(source)) for source in self._view.sources}
         tasks = [asyncio.create_task(informer.run()) for informer in informers.values()]
         for task in tasks:
             task.add_done_callback(self._ended)

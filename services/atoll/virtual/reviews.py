@@ -74,19 +74,29 @@ class Reviews:
     def _question(self, asked: Attributes) -> Object:
         if asked.cluster:
             attributes = {
-                "verb": asked.verb, "group": asked.group, "version": asked.version, "resource": asked.resource,
-                "namespace": asked.namespace, "name": asked.name,
-            }  # fmt: skip
+                "verb": asked.verb,
+                "group": asked.group,
+                "version": asked.version,
+                "resource": asked.resource,
+                "namespace": asked.namespace,
+                "name": asked.name,
+            }
         else:
             attributes = {
-                "verb": asked.verb, "group": "apis.kcp.io", "version": "v1alpha2", "resource": "apiexports",
-                "subresource": "content", "name": self._export,
-            }  # fmt: skip
+                "verb": asked.verb,
+                "group": "apis.kcp.io",
+                "version": "v1alpha2",
+                "resource": "apiexports",
+                "subresource": "content",
+                "name": self._export,
+            }
         user = at_home(asked.user, asked.cluster)
         spec: Object = {
-            "user": user.name, "groups": list(user.groups), "resourceAttributes": attributes,
+            "user": user.name,
+            "groups": list(user.groups),
+            "resourceAttributes": attributes,
             "extra": {key: list(values) for key, values in user.extra.items()},
-        }  # fmt: skip
+        }
         if user.uid:
             spec["uid"] = user.uid
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

@@ -88,10 +88,11 @@ class Rows:
     def _row(self, key: Key, content: Object, old: Object | None) -> Object:
         said = content.get("metadata") or {}
         metadata: Object = {
-            "name": key.name, "annotations": {**(said.get("annotations") or {}), CLUSTER: key.cluster},
+            "name": key.name,
+            "annotations": {**(said.get("annotations") or {}), CLUSTER: key.cluster},
             "uid": old["metadata"]["uid"] if old is not None else new_uid(),
             "creationTimestamp": old["metadata"]["creationTimestamp"] if old is not None else times.now(),
-        }  # fmt: skip
+        }
         if key.namespace:
             metadata["namespace"] = key.namespace
         if said.get("labels"):

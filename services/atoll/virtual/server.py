@@ -57,9 +57,7 @@ class _Doorkeeper:
 Proxies = tuple[bytes, tuple[str, ...]]
 
 
-def handler(
-    store: Store, name: str, content: Content, proxies: Proxies, ready: Check
-) -> tuple[Pipeline, OpenWatches]:
+def handler(store: Store, name: str, content: Content, proxies: Proxies, ready: Check) -> tuple[Pipeline, OpenWatches]:
     """The handler of the listener, and what it knows of open watches."""
     registry = CollectorRegistry()
     catalogs = Catalogs([])
@@ -72,9 +70,13 @@ def handler(
     certificates = Certificates(b"", *proxies)
     authenticator = Authenticator(Bearers((), ()), certificates, Impersonator(Authorizer()))
     pipeline = Pipeline(
-        store, _NoPaths(), authenticator, _Doorkeeper(), Observing(RequestMetrics(registry)),
+        store,
+        _NoPaths(),
+        authenticator,
+        _Doorkeeper(),
+        Observing(RequestMetrics(registry)),
         Doors(_routes(resources, documents), {name: VirtualWorkspace(content)}),
-    )  # fmt: skip
+    )
     return pipeline, resources.watches
 
 

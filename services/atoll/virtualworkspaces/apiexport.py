@@ -102,12 +102,15 @@ class ExportView:
 
 def acting(caller: User, cluster: str) -> User:
     """Who a caller is inside of a workspace: itself, which may be nobody there, with the system's warrant."""
-    return replace(caller, extra={
-        **caller.extra,
-        WARRANT: (*caller.extra.get(WARRANT, ()), _warrant(cluster)),
-        ORIGINAL_NAME: (caller.name,),
-        ORIGINAL_GROUPS: caller.groups,
-    })  # fmt: skip
+    return replace(
+        caller,
+        extra={
+            **caller.extra,
+            WARRANT: (*caller.extra.get(WARRANT, ()), _warrant(cluster)),
+            ORIGINAL_NAME: (caller.name,),
+            ORIGINAL_GROUPS: caller.groups,
+        },
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -47,9 +47,13 @@ class BoundSchemas:
         """Who may get the consumer's APIBindings."""
         (consumer,) = own
         asked = Attributes(
-            user=user, verb="get", cluster=consumer if is_cluster_name(consumer) else "", group=API_BINDINGS.group,
-            version="v1alpha2", resource=API_BINDINGS.resource,
-        )  # fmt: skip
+            user=user,
+            verb="get",
+            cluster=consumer if is_cluster_name(consumer) else "",
+            group=API_BINDINGS.group,
+            version="v1alpha2",
+            resource=API_BINDINGS.resource,
+        )
         return self._authorizer.authorize(view, asked).allowed
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:

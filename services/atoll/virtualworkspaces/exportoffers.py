@@ -197,8 +197,11 @@ def _stamp(view: View, key: ExportKey, revision: int, *, foreign: bool) -> tuple
     """What an offer derives from: the export, its cluster's schemas, and everybody's where it claims others' kinds."""
     if foreign:
         return (
-            revision, view.last(API_RESOURCE_SCHEMAS, ""), view.last(API_CONVERSIONS, ""), view.last(API_EXPORTS, ""),
-        )  # fmt: skip
+            revision,
+            view.last(API_RESOURCE_SCHEMAS, ""),
+            view.last(API_CONVERSIONS, ""),
+            view.last(API_EXPORTS, ""),
+        )
     return revision, view.last(API_RESOURCE_SCHEMAS, key.cluster), view.last(API_CONVERSIONS, key.cluster)
 
 

@@ -50,9 +50,15 @@ class Sources(msgspec.Struct, frozen=True):
     def may_reach_content(self, view: View, user: User, export: ExportKey, verb: str) -> bool:
         """Whether somebody holds a verb on what is behind an export, by the RBAC of the export's own cluster."""
         asked = Attributes(
-            user=user, verb=verb, cluster=export.cluster, group=APIS_GROUP, version="v1alpha2", resource="apiexports",
-            subresource="content", name=export.name,
-        )  # fmt: skip
+            user=user,
+            verb=verb,
+            cluster=export.cluster,
+            group=APIS_GROUP,
+            version="v1alpha2",
+            resource="apiexports",
+            subresource="content",
+            name=export.name,
+        )
         return self.authorizer.authorize(view, asked, deep=True).allowed
 
 

@@ -63,9 +63,14 @@ class LifecycleView:
             nowhere = Attributes(user=user, verb=self._lifecycle.verb, path=f"/services/{self._lifecycle.service}")
             return self._authorizer.authorize(view, nowhere).allowed
         asked = Attributes(
-            user=user, verb=self._lifecycle.verb, cluster=cluster, group=shapes.TENANCY_GROUP, version="v1alpha1",
-            resource="workspacetypes", name=type,
-        )  # fmt: skip
+            user=user,
+            verb=self._lifecycle.verb,
+            cluster=cluster,
+            group=shapes.TENANCY_GROUP,
+            version="v1alpha1",
+            resource="workspacetypes",
+            name=type,
+        )
         return self._authorizer.authorize(view, asked, deep=True).allowed
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:

@@ -78,9 +78,13 @@ class Replication:
     own_segments = 2
 
     def __init__(
-        self, catalogs: Catalogs, authorizer: Authorizer, cluster_of: ClusterOf, store: Rows,
+        self,
+        catalogs: Catalogs,
+        authorizer: Authorizer,
+        cluster_of: ClusterOf,
+        store: Rows,
         shards: Shards | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`shards`: how other shards' views are reached; None: there are none."""
         self._catalogs, self._authorizer, self._cluster_of, self._store = catalogs, authorizer, cluster_of, store
         self._shards = shards
@@ -95,9 +99,15 @@ class Replication:
 
     def _may(self, view: View, user: User, offer: _Offer, verb: str) -> Decision:
         asked = Attributes(
-            user=user, verb=verb, cluster=offer.cluster, group=API_EXPORTS.group, version="v1alpha2",
-            resource=API_EXPORTS.resource, subresource="content", name=offer.export,
-        )  # fmt: skip
+            user=user,
+            verb=verb,
+            cluster=offer.cluster,
+            group=API_EXPORTS.group,
+            version="v1alpha2",
+            resource=API_EXPORTS.resource,
+            subresource="content",
+            name=offer.export,
+        )
         return self._authorizer.authorize(view, asked, deep=True)
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
@@ -168,9 +178,10 @@ class Replication:
         else:
             kinds = self._catalogs.of(view, offer.cluster).kinds.values()
         return [
-            shown(kind) for kind in kinds
+            shown(kind)
+            for kind in kinds
             if (kind.group, kind.plural) == (group, plural) and not kind.namespaced and kind.virtual is None
-        ]  # fmt: skip
+        ]
 
     def _is_bound(self, view: View, cluster: str, offer: _Offer) -> bool:
         """Whether a binding of the export holds the resource in a cluster.

@@ -35,14 +35,7 @@ VARIABLES: Final = {
     "d": "dyn",
 }
 #: Sizes the estimate knows: `s`, the items of `ls` and the map have limits, the others have none.
-LIMITS: Final = {
-    "s": (0, 40),
-    "ls": (0, 8),
-    "ls.@items": (1, 12),
-    "li": (2, 6),
-    "msi": (0, 5),
-    "msi.@keys": (1, 9),
-}
+LIMITS: Final = {"s": (0, 40), "ls": (0, 8), "ls.@items": (1, 12), "li": (2, 6), "msi": (0, 5), "msi.@keys": (1, 9)}
 
 _LITERALS: Final = {
     "bool": ("true", "false"),

@@ -172,9 +172,15 @@ def _until(events: Events, wanted: Callable[[Event], bool]) -> Event:
 
 
 @every_kind
-@pytest.mark.parametrize(("media", "body"), [
-    (MERGE, LABELLED), (STRATEGIC, LABELLED), (JSON_PATCH, [{"op": "add", "path": "/metadata/labels/a", "value": "b"}]),
-], ids=["merge", "strategic", "json"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [
+        (MERGE, LABELLED),
+        (STRATEGIC, LABELLED),
+        (JSON_PATCH, [{"op": "add", "path": "/metadata/labels/a", "value": "b"}]),
+    ],
+    ids=["merge", "strategic", "json"],
+)
 def test_it_is_patched(api: Api, kind: Kind, made: Object, path: str, media: str, body: Any) -> None:
     if media == STRATEGIC and not kind.builtin:
         assert "application/merge-patch+json" in api.patch(path, body, media, expect=415).message
@@ -229,9 +235,7 @@ def test_an_apply_of_the_same_again_keeps_the_revision(api: Api, kind: Kind, nam
 
     def write(before: Object) -> Answer:
         version = before["metadata"]["resourceVersion"]
-        return api.send(
-            "PATCH", target, sample(kind, name, labels={"a": "1"}, resourceVersion=version), kind=APPLY
-        )
+        return api.send("PATCH", target, sample(kind, name, labels={"a": "1"}, resourceVersion=version), kind=APPLY)
 
     before, answer = undisturbed(write, lambda: dict(api.get(path).json))
     assert answer == before

@@ -40,14 +40,17 @@ ODD = structure(
     chosen={"type": "string", "enum": ["a", "b"], "default": "a"},
     number={"type": "number", "minimum": 0, "maximum": 1.5, "exclusiveMinimum": True, "multipleOf": 0.5},
     listed={
-        "type": "array", "items": {**structure(k=_TEXT), "required": ["k"]}, "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["k"], "maxItems": 10,
+        "type": "array",
+        "items": {**structure(k=_TEXT), "required": ["k"]},
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["k"],
+        "maxItems": 10,
     },
     defaulted={**structure(a={"type": "integer", "format": "int32"}), "default": {"a": 1}},
     ruled={"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self != ''", "message": "empty"}]},
     shown={"type": "string", "externalDocs": {"url": "https://example.com"}, "title": "T", "example": "e"},
     words={"type": "string", "enum": ["ü", "😀", "a: b", "- c"]},
-)  # fmt: skip
+)
 _SUBRESOURCES = {
     "status": {},
     "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},

@@ -58,11 +58,25 @@ class Schemas:
     def _bounded(self, schema: Object) -> Object:
         rng, kind = self.rng, schema["type"]
         if kind == "string":
-            more = ({"maxLength": 1}, {"minLength": 1}, {"pattern": "^[a-y]$"}, {"enum": ["x", "y"]},
-                    {"format": rng.choice((*_FORMATS, "ipv4", "uuid", "unheard-of"))}, {}, {})  # fmt: skip
+            more = (
+                {"maxLength": 1},
+                {"minLength": 1},
+                {"pattern": "^[a-y]$"},
+                {"enum": ["x", "y"]},
+                {"format": rng.choice((*_FORMATS, "ipv4", "uuid", "unheard-of"))},
+                {},
+                {},
+            )
         elif kind == "integer":
-            more = ({"minimum": 1}, {"maximum": 2}, {"maximum": 2, "exclusiveMaximum": True}, {"multipleOf": 2},
-                    {"format": "int32"}, {"enum": [1, 2]}, {})  # fmt: skip
+            more = (
+                {"minimum": 1},
+                {"maximum": 2},
+                {"maximum": 2, "exclusiveMaximum": True},
+                {"multipleOf": 2},
+                {"format": "int32"},
+                {"enum": [1, 2]},
+                {},
+            )
         elif kind == "number":
             more = ({"minimum": 0.5}, {"maximum": 1.5}, {"format": "double"}, {"multipleOf": 0.5}, {})
         else:
@@ -130,9 +144,9 @@ class Schemas:
         items: Object = {"type": "object", "properties": properties}
         if required:
             items["required"] = required
-        return self._counted({
-            "type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
-        })  # fmt: skip
+        return self._counted(
+            {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
+        )
 
     def _counted(self, schema: Object) -> Object:
         if self.validated and self.rng.random() < 0.2:
@@ -140,12 +154,18 @@ class Schemas:
         return schema
 
     def odd(self, depth: int) -> Object:
-        return self.rng.choice((
-            {"x-kubernetes-int-or-string": True},
-            {"x-kubernetes-preserve-unknown-fields": True},
-            {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
-        ))  # fmt: skip
+        return self.rng.choice(
+            (
+                {"x-kubernetes-int-or-string": True},
+                {"x-kubernetes-preserve-unknown-fields": True},
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                {
+                    "type": "object",
+                    "x-kubernetes-embedded-resource": True,
+                    "x-kubernetes-preserve-unknown-fields": True,
+                },
+            )
+        )
 
 
 class Values:

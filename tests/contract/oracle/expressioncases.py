@@ -22,18 +22,21 @@ from contract.oracle.draw import Object, rng_of
 #: What one evaluation may cost, as in Kubernetes.
 CALL_LIMIT = 1_000_000
 _TYPES = {
-    "bool": types.BOOL, "int": types.INT, "uint": types.UINT, "double": types.DOUBLE, "string": types.STRING,
-    "bytes": types.BYTES, "dyn": types.DYN,
-}  # fmt: skip
+    "bool": types.BOOL,
+    "int": types.INT,
+    "uint": types.UINT,
+    "double": types.DOUBLE,
+    "string": types.STRING,
+    "bytes": types.BYTES,
+    "dyn": types.DYN,
+}
 
 
 def case(number: int) -> Object:
     """One expression with values of its variables."""
     rng = rng_of("expressions", number)
     text = Expressions(rng).any()
-    return {
-        "op": "expression", "expression": text, "types": VARIABLES, "variables": bindings(rng), "sizes": LIMITS,
-    }  # fmt: skip
+    return {"op": "expression", "expression": text, "types": VARIABLES, "variables": bindings(rng), "sizes": LIMITS}
 
 
 def _type(text: str) -> types.Type:

@@ -22,11 +22,27 @@ _OLD, _NEW = "2020-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 _TIMES = {_OLD: "old", _NEW: "new", "": "none"}
 _PER_SCHEMA = 10
 #: Built-in kinds whose merge types client-go ships.
-_KINDS = {kind.kind: kind for kind in NATIVE if kind.plural in {
-    "configmaps", "secrets", "serviceaccounts", "namespaces", "resourcequotas", "roles", "clusterroles",
-    "rolebindings", "leases", "validatingwebhookconfigurations", "mutatingwebhookconfigurations",
-    "validatingadmissionpolicies", "validatingadmissionpolicybindings", "certificatesigningrequests",
-}}  # fmt: skip
+_KINDS = {
+    kind.kind: kind
+    for kind in NATIVE
+    if kind.plural
+    in {
+        "configmaps",
+        "secrets",
+        "serviceaccounts",
+        "namespaces",
+        "resourcequotas",
+        "roles",
+        "clusterroles",
+        "rolebindings",
+        "leases",
+        "validatingwebhookconfigurations",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "certificatesigningrequests",
+    }
+}
 
 
 @lru_cache(maxsize=8)
@@ -40,9 +56,7 @@ def custom_case(number: int) -> Object:
     rng, schema = rng_of("fields-custom", number), _schema(number // _PER_SCHEMA)
     status = number % 2 == 0
     steps = Steps(rng, CUSTOM, "Thing", schema, Values(rng)).drawn(status)
-    return {
-        "op": "fields", "apiVersion": CUSTOM, "kind": "Thing", "schema": schema, "status": status, "steps": steps,
-    }  # fmt: skip
+    return {"op": "fields", "apiVersion": CUSTOM, "kind": "Thing", "schema": schema, "status": status, "steps": steps}
 
 
 def native_case(number: int) -> Object:

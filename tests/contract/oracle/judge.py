@@ -46,10 +46,13 @@ class Difference(NamedTuple):
     theirs: Any
 
     def __str__(self) -> str:
-        return "\n".join((
-            f"case {self.number}: {json.dumps(self.case)}", f"ours:   {json.dumps(self.ours, sort_keys=True)}",
-            f"theirs: {json.dumps(self.theirs, sort_keys=True)}",
-        ))  # fmt: skip
+        return "\n".join(
+            (
+                f"case {self.number}: {json.dumps(self.case)}",
+                f"ours:   {json.dumps(self.ours, sort_keys=True)}",
+                f"theirs: {json.dumps(self.theirs, sort_keys=True)}",
+            )
+        )
 
 
 def differing(suite: Suite, oracle: Oracle, numbers: range) -> list[Difference]:

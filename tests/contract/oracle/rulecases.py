@@ -22,28 +22,56 @@ _GROUP, _PATH = "example.io", "spec.validation.openAPIV3Schema"
 #: Rules on a part, by the type of its schema; `{0}` is the part. Those of lists and maps hold one on their items.
 _RULES = {
     "string": (
-        "{0}.size() < 2", "{0}.startsWith('x')", "{0}.matches('^[a-z]*$')", "{0} in ['x', 'y']", "{0}.contains('y')",
-        "{0} < 'y'", "{0} + 'z' == 'xz'", "isURL({0})", "int({0}) > 1", "{0}.lowerAscii() == {0}",
-        "{0}.split('y').size() == 1", "{0}.find('[a-z]') != ''", "{0}.charAt(0) == 'x'",
-        "!format.dns1123Label().validate({0}).hasValue()", "quantity({0}).isInteger()",
+        "{0}.size() < 2",
+        "{0}.startsWith('x')",
+        "{0}.matches('^[a-z]*$')",
+        "{0} in ['x', 'y']",
+        "{0}.contains('y')",
+        "{0} < 'y'",
+        "{0} + 'z' == 'xz'",
+        "isURL({0})",
+        "int({0}) > 1",
+        "{0}.lowerAscii() == {0}",
+        "{0}.split('y').size() == 1",
+        "{0}.find('[a-z]') != ''",
+        "{0}.charAt(0) == 'x'",
+        "!format.dns1123Label().validate({0}).hasValue()",
+        "quantity({0}).isInteger()",
     ),
     "integer": (
-        "{0} < 2", "{0} % 2 == 0", "10 / {0} > 1", "{0} + 1 > {0}", "{0} in [1, 2, 3]", "double({0}) > 1.5",
-        "string({0}) == '1'", "{0} * 9223372036854775807 > 0", "uint({0}) > 1u",
+        "{0} < 2",
+        "{0} % 2 == 0",
+        "10 / {0} > 1",
+        "{0} + 1 > {0}",
+        "{0} in [1, 2, 3]",
+        "double({0}) > 1.5",
+        "string({0}) == '1'",
+        "{0} * 9223372036854775807 > 0",
+        "uint({0}) > 1u",
     ),
     "number": ("{0} < 2.0", "{0} >= 1.0", "int({0}) == 1", "{0} / 2.0 > 0.5", "{0} == 1.0"),
     "boolean": ("{0}", "!{0}", "{0} == true"),
     "array": ("{0}.size() < 2", "size({0}) == 0", "{0} + {0} == {0}", "{0}[0] in {0}"),
     "entries": ("{0}.size() < 2", "'a' in {0}", "has({0}.a)"),
     "": ("type({0}) == int ? {0} < 5 : {0} == 'x'", "string({0}) == '1'"),
-}  # fmt: skip
+}
 _OF_ITEMS = (
-    "{0}.all({1}, {2})", "{0}.exists({1}, {2})", "{0}.exists_one({1}, {2})", "{0}.filter({1}, {2}).size() > 0",
-    "{0}.map({1}, {2}).size() > 0", "{0}.all(i, {1}, i >= 0 && {2})",
-)  # fmt: skip
+    "{0}.all({1}, {2})",
+    "{0}.exists({1}, {2})",
+    "{0}.exists_one({1}, {2})",
+    "{0}.filter({1}, {2}).size() > 0",
+    "{0}.map({1}, {2}).size() > 0",
+    "{0}.all(i, {1}, i >= 0 && {2})",
+)
 _OF_ENTRIES = ("{0}.all(k, {0}[k] == {0}[k])", "{0}.all(k, {1}, {2})", "{0}.exists(k, k == 'b')")
-_OF_SETS = ("'x' in {0}", "{0}.join(',').size() > 2", "sets.contains({0}, ['x'])", "{0} == ['y', 'x']",
-            "{0}.sort() == ['x', 'y']", "{0}.distinct().size() == {0}.size()")  # fmt: skip
+_OF_SETS = (
+    "'x' in {0}",
+    "{0}.join(',').size() > 2",
+    "sets.contains({0}, ['x'])",
+    "{0} == ['y', 'x']",
+    "{0}.sort() == ['x', 'y']",
+    "{0}.distinct().size() == {0}.size()",
+)
 
 
 #: Formats whose strings are no strings to a rule.
@@ -78,8 +106,10 @@ class Rules:
             text = self.text(schema, "self")
         rule: Object = {"rule": text}
         if is_transition and rng.random() < 0.3:
-            rule = {"rule": f"!oldSelf.hasValue() || oldSelf.value() == self || {self.text(schema, 'self')}",
-                    "optionalOldSelf": True}  # fmt: skip
+            rule = {
+                "rule": f"!oldSelf.hasValue() || oldSelf.value() == self || {self.text(schema, 'self')}",
+                "optionalOldSelf": True,
+            }
         if rng.random() < 0.3:
             rule["message"] = rng.choice(("no", "it must not be so"))
         if rng.random() < 0.2:
@@ -185,8 +215,12 @@ def _without_failures(found: Object) -> Object:
 
 
 _BLOCKING = {
-    "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
-}  # fmt: skip
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+}
 
 
 def theirs(answer: Any) -> Any:

@@ -13,8 +13,16 @@ from harness.oracle import Oracle
 
 _PER_KIND = 10
 #: Kinds that are served nowhere, whose Go types have every way to merge.
-_OTHERS = ("v1/Pod", "v1/Service", "v1/PersistentVolume", "apps/v1/Deployment", "v1/Node", "batch/v1/CronJob",
-           "networking.k8s.io/v1/Ingress", "autoscaling/v2/HorizontalPodAutoscaler")  # fmt: skip
+_OTHERS = (
+    "v1/Pod",
+    "v1/Service",
+    "v1/PersistentVolume",
+    "apps/v1/Deployment",
+    "v1/Node",
+    "batch/v1/CronJob",
+    "networking.k8s.io/v1/Ingress",
+    "autoscaling/v2/HorizontalPodAutoscaler",
+)
 _SERVED = {f"{kind.api_version}/{kind.kind}": kind for kind in NATIVE if not kind.kind.endswith("Review")}
 
 
@@ -148,8 +156,13 @@ def _decoded(value: Any) -> Any:
         return [_decoded(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {name: _decoded(item) for name, item in value.items() if item is not None and name not in _DIRECTIVES
-            and not name.startswith(("$setElementOrder/", "$deleteFromPrimitiveList/"))}  # fmt: skip
+    return {
+        name: _decoded(item)
+        for name, item in value.items()
+        if item is not None
+        and name not in _DIRECTIVES
+        and not name.startswith(("$setElementOrder/", "$deleteFromPrimitiveList/"))
+    }
 
 
 _DIRECTIVES = ("$patch", "$retainKeys")

@@ -65,6 +65,8 @@ def theirs(answer: Any) -> Any:
     if "refused" in answer or "error" in answer:
         return answer
     return {
-        "unknown": sorted(answer["unknown"]), "pruned": answer["pruned"], "defaulted": answer["defaulted"],
+        "unknown": sorted(answer["unknown"]),
+        "pruned": answer["pruned"],
+        "defaulted": answer["defaulted"],
         "errors": sorted(error for error in answer["errors"] if "factor MultipleOf declared" not in error),
-    }  # fmt: skip
+    }

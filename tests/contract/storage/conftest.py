@@ -39,13 +39,7 @@ async def remote(options: StoreOptions) -> AsyncIterator[Store]:
     """The writer in a process of its own; its socket has a short path, as the kernel wants it."""
     with tempfile.TemporaryDirectory() as home:
         socket = Path(home) / "s"
-        command = (
-            sys.executable,
-            "-m",
-            "harness.store_writer",
-            msgspec.json.encode(options).decode(),
-            str(socket),
-        )
+        command = (sys.executable, "-m", "harness.store_writer", msgspec.json.encode(options).decode(), str(socket))
         writer = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,

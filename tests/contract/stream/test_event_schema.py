@@ -54,7 +54,8 @@ def samples() -> dict[str, Event]:
         "refill-end": control("state", Operation.RESYNC, SOURCE, BEFORE, Phase.END),
         "refilled": replace(
             from_entry("state", SOURCE, entry(Operation.ADDED, config_map, HOLED % NOW, plain)),
-            phase=Phase.REFILL, filling=NOW,
+            phase=Phase.REFILL,
+            filling=NOW,
         ),
         "fence": control("changes", Operation.FENCE, SOURCE, NOW),
     }

@@ -64,8 +64,8 @@ def record(directory: Path, seed: int, submits: int, **environment: str) -> Path
     command = [sys.executable, "-m", "fault.traffic.transactions", str(directory / "work"), str(seed), str(submits)]
     settings = {"LD_PRELOAD": str(recorder(directory)), "FAULT_TRACE": str(trace), "PYTHONPATH": paths, **environment}
     found = subprocess.run(
-        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=_RECORD_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=_RECORD_TIMEOUT_S, check=False
+    )
     assert found.returncode == 0, found.stderr[-3000:]
     return trace
 

@@ -105,9 +105,11 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
 async def a_last_write(fleet: Fleet) -> None:
     """After all that the shard still takes a write."""
     answer = await fleet.api.ask(
-        "POST", f"/clusters/{fleet.clusters[0]}/api/v1/namespaces",
-        b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"last"}}', "application/json",
-    )  # fmt: skip
+        "POST",
+        f"/clusters/{fleet.clusters[0]}/api/v1/namespaces",
+        b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"last"}}',
+        "application/json",
+    )
     assert answer.status == 201, answer.body
 
 

@@ -25,9 +25,11 @@ async def write_objects(shard: ShardProcess) -> None:
         client = api.client("root")
         for number in range(COUNT):
             document = {
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"cold-{number}"},
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": f"cold-{number}"},
                 "data": {"text": text_of(number)},
-            }  # fmt: skip
+            }
             await client.create(CONFIGMAPS, document, "default")
 
 

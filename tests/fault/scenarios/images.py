@@ -142,9 +142,7 @@ def _checksum(text: str) -> int:
     return int(crc32c(text.encode()))
 
 
-def judged(
-    trace: Path, directory: Path, count: int, seed: int, phase: Phase = Phase.SUBMITS
-) -> dict[int, str]:
+def judged(trace: Path, directory: Path, count: int, seed: int, phase: Phase = Phase.SUBMITS) -> dict[int, str]:
     """Judge images in child processes; gives the violations by number of image."""
     found: dict[int, str] = {}
     first = 0
@@ -153,9 +151,13 @@ def judged(
         command = [sys.executable, "-m", "fault.scenarios.images", *arguments]
         paths = os.pathsep.join((str(_TESTS.parent / "services"), str(_TESTS)))
         child = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=_JUDGE_TIMEOUT_S,
+            command,
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            timeout=_JUDGE_TIMEOUT_S,
             check=False,
-        )  # fmt: skip
+        )
         last = first - 1
         for line in child.stdout.splitlines():
             word, _, rest = line.partition(" ")

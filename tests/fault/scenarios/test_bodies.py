@@ -35,17 +35,23 @@ APPLYING = STRICT + "&fieldManager=bodies&force=true"
 
 def definition(schema: Object) -> Object:
     version = {
-        "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": schema},
-    }  # fmt: skip
+    }
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": "things.fault.atoll.dev"},
         "spec": {
-            "group": "fault.atoll.dev", "scope": "Namespaced", "versions": [version],
+            "group": "fault.atoll.dev",
+            "scope": "Namespaced",
+            "versions": [version],
             "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
         },
-    }  # fmt: skip
+    }
 
 
 #: `x` takes anything, so that only the decoder and the bounds can be what refuses.

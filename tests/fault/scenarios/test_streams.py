@@ -44,9 +44,13 @@ class Killable:
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fault.traffic.subscriber", *self._arguments,
-            env={**os.environ, "PYTHONPATH": _PATHS}, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "fault.traffic.subscriber",
+            *self._arguments,
+            env={**os.environ, "PYTHONPATH": _PATHS},
+            stderr=asyncio.subprocess.DEVNULL,
+        )
 
     async def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:

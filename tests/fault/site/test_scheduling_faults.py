@@ -10,17 +10,7 @@ import pytest
 
 from harness.api import Api, eventually
 from harness.site import ServingProcess, Site
-from harness.siteworkspaces import (
-    CLUSTER,
-    WORKSPACES,
-    clusters,
-    condition,
-    gone,
-    on,
-    ready,
-    shard_of,
-    workspace,
-)
+from harness.siteworkspaces import CLUSTER, WORKSPACES, clusters, condition, gone, on, ready, shard_of, workspace
 
 #: An order that was carried out late is noticed after a minute.
 LONG_S = 240.0

@@ -161,24 +161,29 @@ PATCHES = (
     Body(
         "10,001 operations",
         lambda _document, member: _operations(*({"op": "test", "path": f"/{member}", "value": 1},) * 10_001),
-        (JSON_PATCH,), (413,),
+        (JSON_PATCH,),
+        (413,),
     ),
     Body("copies that double", lambda _document, member: _copies(member), (JSON_PATCH,), (400, 413, 422)),
     Body("copies of a megabyte", lambda _document, member: _long_copies(member), (JSON_PATCH,), (400, 413, 422)),
     Body(
         "a pointer of 100,000 tokens",
         lambda _document, _member: _operations({"op": "remove", "path": "/a" * 100_000}),
-        (JSON_PATCH,), _FITS,
+        (JSON_PATCH,),
+        _FITS,
     ),
     Body(
         "a value 10,000 deep",
-        lambda _document, member: b'[{"op":"add","path":"/%b","value":' % member.encode()
-        + b"[" * 10_000 + b"]" * 10_000 + b"}]",
-        (JSON_PATCH,), _FITS,
+        lambda _document, member: (
+            b'[{"op":"add","path":"/%b","value":' % member.encode() + b"[" * 10_000 + b"]" * 10_000 + b"}]"
+        ),
+        (JSON_PATCH,),
+        _FITS,
     ),
     Body(
         "NaN in an operation",
-        lambda _document, member: b'[{"op":"add","path":"/%b/x","value":NaN}]' % member.encode(), (JSON_PATCH,),
+        lambda _document, member: b'[{"op":"add","path":"/%b/x","value":NaN}]' % member.encode(),
+        (JSON_PATCH,),
     ),
     Body(
         "an index beyond 64 bits",
@@ -186,10 +191,11 @@ PATCHES = (
             {"op": "add", "path": "/metadata/finalizers", "value": []},
             {"op": "add", "path": "/metadata/finalizers/99999999999999999999", "value": "x"},
         ),
-        (JSON_PATCH,), _FITS,
+        (JSON_PATCH,),
+        _FITS,
     ),
     Body("4 MiB of operations", lambda _document, _member: b"[" + b" " * (4 * MIB) + b"]", (JSON_PATCH,), (413,)),
-)  # fmt: skip
+)
 
 _ENVELOPE = b"k8s\x00"
 

@@ -119,7 +119,5 @@ async def subscribe(root: Path, file: Path, name: str, filters: tuple[str, ...])
     await Consumer(Access(**document["connect"]), subscription, Notebook(root, file)).run()
 
 
-
-
 if __name__ == "__main__":
     asyncio.run(subscribe(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], tuple(sys.argv[4:])))

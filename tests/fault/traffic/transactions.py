@@ -43,10 +43,13 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 def options(directory: Path) -> StoreOptions:
     return StoreOptions(
-        directory=str(directory), allow_any_filesystem=True, commit_in_thread=False, reserve_bytes=1,
+        directory=str(directory),
+        allow_any_filesystem=True,
+        commit_in_thread=False,
+        reserve_bytes=1,
         map_size_bytes=1 << 30,
         log_retention_bytes=SHORT_LOG_BYTES if SHORT_LOG in os.environ else 1 << 30,
-    )  # fmt: skip
+    )
 
 
 class Submitter:

@@ -108,9 +108,7 @@ class Writer:
 
     async def _apply(self, key: Key) -> None:
         write = self._new("apply", key)
-        document = {
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": key.name}, "data": {"tag": write.tag},
-        }  # fmt: skip
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": key.name}, "data": {"tag": write.tag}}
         await self._send(write, "PATCH", f"{self._path(key)}?fieldManager={self._name}&force=true", document, _APPLY)
 
     async def _delete(self, key: Key, expected: int) -> None:

@@ -138,9 +138,7 @@ def _sortable(event: Expected) -> tuple[int, str]:
 
 
 Promise = Callable[[Watch, Log], None]
-ALL_PROMISES: tuple[Promise, ...] = (
-    ordered, unique, atomic, resumable, bookmarkable, reliable, filtered, faithful,
-)  # fmt: skip
+ALL_PROMISES: tuple[Promise, ...] = (ordered, unique, atomic, resumable, bookmarkable, reliable, filtered, faithful)
 
 
 def all_promises(watches: list[Watch], log: Log) -> None:

@@ -11,11 +11,8 @@ from harness.api import Api, workspace_under
 from harness.shard import ShardProcess
 
 USERS = (
-    'alice-token,alice,u-alice,"team-a,team-b"\n'
-    'bob-token,bob,u-bob\n'
-    'worker-token,worker,u-w\n'
-    'nobody-token,nobody,u-n\n'
-)  # fmt: skip
+    'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\nnobody-token,nobody,u-n\n'
+)
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,10 @@ def names(listed: Any) -> list[str]:
 def test_access_of_a_service_account_is_reviewed_globally_and_in_a_namespace(api: Api) -> None:
     api.post(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "e2e"}})
     user = "system:serviceaccount:default:e2e"
-    asked = {"user": user, "resourceAttributes": {"verb": "get", "namespace": "default", "resource": "pods",
-                                                  "version": "v1"}}  # fmt: skip
+    asked = {
+        "user": user,
+        "resourceAttributes": {"verb": "get", "namespace": "default", "resource": "pods", "version": "v1"},
+    }
     body = {"apiVersion": "authorization.k8s.io/v1", "spec": asked}
 
     def answers() -> list[bool]:
@@ -44,11 +46,14 @@ def test_access_of_a_service_account_is_reviewed_globally_and_in_a_namespace(api
     assert answers() == [False, False]
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     api.post(f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "reader"}, "rules": [rule]})
-    api.post(f"{RBAC}/namespaces/default/rolebindings", {
-        "metadata": {"name": "reader"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
-        "subjects": [{"kind": "ServiceAccount", "name": "e2e", "namespace": "default"}],
-    })  # fmt: skip
+    api.post(
+        f"{RBAC}/namespaces/default/rolebindings",
+        {
+            "metadata": {"name": "reader"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "ServiceAccount", "name": "e2e", "namespace": "default"}],
+        },
+    )
     assert answers() == [True, True]
 
 
@@ -108,13 +113,23 @@ def test_the_root_certificate_is_in_every_namespace_and_comes_back(api: Api) -> 
 
 def token_secret(name: str, account: str) -> Object:
     annotations = {"kubernetes.io/service-account.name": account}
-    return {"apiVersion": "v1", "kind": "Secret", "type": TOKEN_SECRET,
-            "metadata": {"name": name, "annotations": annotations}}  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": TOKEN_SECRET,
+        "metadata": {"name": name, "annotations": annotations},
+    }
 
 
 def filled(api: Api, name: str) -> Any:
-    return eventually(lambda: (api.get(f"{SECRETS}/{name}").json if "token" in (
-        api.get(f"{SECRETS}/{name}").json.get("data") or {}) else None), f"secret {name} filled")  # fmt: skip
+    return eventually(
+        lambda: (
+            api.get(f"{SECRETS}/{name}").json
+            if "token" in (api.get(f"{SECRETS}/{name}").json.get("data") or {})
+            else None
+        ),
+        f"secret {name} filled",
+    )
 
 
 def test_a_secret_for_a_service_account_is_filled_and_its_token_is_good(api: Api) -> None:
@@ -165,10 +180,18 @@ def pem_request() -> str:
 
 @pytest.fixture
 def request_(api: Api) -> Object:
-    spec = {"request": pem_request(), "signerName": "example.com/e2e", "usages": ["digital signature", "client auth"],
-            "expirationSeconds": 3600}  # fmt: skip
-    body = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-            "metadata": {"name": "e2e", "labels": {"csr": "e2e"}}, "spec": spec}  # fmt: skip
+    spec = {
+        "request": pem_request(),
+        "signerName": "example.com/e2e",
+        "usages": ["digital signature", "client auth"],
+        "expirationSeconds": 3600,
+    }
+    body = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "e2e", "labels": {"csr": "e2e"}},
+        "spec": spec,
+    }
     return dict(api.post(REQUESTS, body).json)
 
 
@@ -215,12 +238,19 @@ def test_conditions_of_a_certificate_request_are_stamped_where_they_say_no_time(
 
 def event(name: str, **metadata: Any) -> Object:
     return {
-        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
         "metadata": {"name": name, "namespace": "default", **metadata},
-        "regarding": {"namespace": "default"}, "related": {"namespace": "default"}, "note": f"this is {name}",
-        "eventTime": "2026-01-02T03:04:05.123456Z", "action": "Do", "reason": "Test", "type": "Normal",
-        "reportingController": "test-controller", "reportingInstance": "test-node",
-    }  # fmt: skip
+        "regarding": {"namespace": "default"},
+        "related": {"namespace": "default"},
+        "note": f"this is {name}",
+        "eventTime": "2026-01-02T03:04:05.123456Z",
+        "action": "Do",
+        "reason": "Test",
+        "type": "Normal",
+        "reportingController": "test-controller",
+        "reportingInstance": "test-node",
+    }
 
 
 def test_an_event_lives_with_its_series_and_microseconds(api: Api) -> None:
@@ -254,11 +284,20 @@ def test_events_are_deleted_with_their_collection(api: Api) -> None:
 
 def test_core_events_are_managed_and_deleted_with_their_collection(api: Api) -> None:
     for number in range(3):
-        api.post(EVENTS, {
-            "apiVersion": "v1", "kind": "Event", "message": f"event {number}", "reason": "Test", "type": "Normal",
-            "metadata": {"name": f"core-{number}", "labels": {"core": "true"}}, "count": 1,
-            "involvedObject": {"namespace": "default"}, "source": {"component": "test"},
-        })  # fmt: skip
+        api.post(
+            EVENTS,
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "message": f"event {number}",
+                "reason": "Test",
+                "type": "Normal",
+                "metadata": {"name": f"core-{number}", "labels": {"core": "true"}},
+                "count": 1,
+                "involvedObject": {"namespace": "default"},
+                "source": {"component": "test"},
+            },
+        )
     assert len(api.get("/api/v1/events?labelSelector=core%3Dtrue").json["items"]) == 3
     patched = api.patch(f"{EVENTS}/core-0", {"message": "This is a test event - patched"}, STRATEGIC).json
     assert patched["message"] == "This is a test event - patched"

@@ -50,15 +50,21 @@ def test_aggregated_discovery_shows_a_definition_once_it_is_established(api: Api
         (resource,) = version["resources"]
         assert (version["version"], version["freshness"]) == ("v1", "Current")
         assert (resource["resource"], resource["scope"], resource["singularResource"]) == (
-            "circles", "Namespaced", "circle")  # fmt: skip
+            "circles",
+            "Namespaced",
+            "circle",
+        )
         assert resource["responseKind"] == {"group": "shapes.example.com", "version": "v1", "kind": "Circle"}
     else:
         assert "configmaps" in {r["resource"] for r in groups[""]["versions"][0]["resources"]}
 
 
 def test_what_has_no_metadata_has_no_table(api: Api) -> None:
-    body = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
-            "spec": {"resourceAttributes": {"namespace": "default", "verb": "list", "resource": "pods"}}}  # fmt: skip
+    body = {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {"namespace": "default", "verb": "list", "resource": "pods"}},
+    }
     status = api.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body, accept=TABLE, expect=406)
     assert status.json["reason"] == "NotAcceptable"
 
@@ -174,8 +180,11 @@ def test_a_configmap_lives_is_watched_patched_and_deleted_with_its_collection(ap
     with api.watch("/api/v1/configmaps?watch=1&labelSelector=test-configmap-static%3Dtrue") as events:
         api.post(CONFIGMAPS, configmap("test", {"valueName": "value"}, labels=label))
         assert events.next().type == "ADDED"
-        api.patch(f"{CONFIGMAPS}/test", {"metadata": {"labels": {"test-configmap": "patched"}},
-                                          "data": {"valueName": "value1"}}, STRATEGIC)  # fmt: skip
+        api.patch(
+            f"{CONFIGMAPS}/test",
+            {"metadata": {"labels": {"test-configmap": "patched"}}, "data": {"valueName": "value1"}},
+            STRATEGIC,
+        )
         assert events.next().type == "MODIFIED"
         found = api.get(f"{CONFIGMAPS}/test").json
         assert (found["data"]["valueName"], found["metadata"]["labels"]["test-configmap"]) == ("value1", "patched")
@@ -200,9 +209,12 @@ def test_a_secret_is_found_in_all_namespaces_by_label_and_patched(api: Api) -> N
 
 def test_a_lease_is_held_renewed_patched_and_deleted_with_its_collection(api: Api) -> None:
     spec: Object = {
-        "holderIdentity": "holder", "leaseDurationSeconds": 30, "leaseTransitions": 0,
-        "acquireTime": "2026-01-02T03:04:05.000006Z", "renewTime": "2026-01-02T03:04:10.000007Z",
-    }  # fmt: skip
+        "holderIdentity": "holder",
+        "leaseDurationSeconds": 30,
+        "leaseTransitions": 0,
+        "acquireTime": "2026-01-02T03:04:05.000006Z",
+        "renewTime": "2026-01-02T03:04:10.000007Z",
+    }
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": spec}
     made = api.post(LEASES, body).json
     assert api.get(f"{LEASES}/l").json["spec"] == spec
@@ -211,8 +223,9 @@ def test_a_lease_is_held_renewed_patched_and_deleted_with_its_collection(api: Ap
     assert api.get(f"{LEASES}/l").json["spec"] == renewed
     api.put(f"{LEASES}/l", {**made, "spec": spec}, expect=409)
     assert api.patch(f"{LEASES}/l", {"spec": {"leaseDurationSeconds": 60}}, STRATEGIC).json["spec"] == {
-        **renewed, "leaseDurationSeconds": 60,
-    }  # fmt: skip
+        **renewed,
+        "leaseDurationSeconds": 60,
+    }
     api.post(LEASES, {**body, "metadata": {"name": "l2", "labels": {"deletecollection": "true"}}})
     assert names(api.get(LEASES).json) == ["l", "l2"]
     api.delete(f"{LEASES}?labelSelector=deletecollection%3Dtrue")
@@ -237,8 +250,13 @@ def test_a_namespace_is_patched(api: Api) -> None:
 
 def test_the_status_of_a_namespace_is_patched_and_updated(api: Api) -> None:
     namespace(api)
-    condition = {"type": "StatusPatch", "status": "True", "reason": "E2E", "message": "Patched by an e2e test",
-                 "lastTransitionTime": "2026-01-02T03:04:05Z"}  # fmt: skip
+    condition = {
+        "type": "StatusPatch",
+        "status": "True",
+        "reason": "E2E",
+        "message": "Patched by an e2e test",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
     patch = {"metadata": {"annotations": {"e2e-patched-ns-status": "n"}}, "status": {"conditions": [condition]}}
     patched = api.patch(f"{NAMESPACES}/n/status", patch, MERGE).json
     assert patched["status"]["conditions"] == [condition]
@@ -269,8 +287,12 @@ def test_a_namespace_gets_and_loses_a_finalizer_by_its_own_door(api: Api) -> Non
 
 
 def test_a_quota_is_created_updated_patched_and_deleted_with_its_collection(api: Api) -> None:
-    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "labels": {"q": "e2e"}},
-            "spec": {"hard": {"configmaps": "10", "services": "5"}}}  # fmt: skip
+    body = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "labels": {"q": "e2e"}},
+        "spec": {"hard": {"configmaps": "10", "services": "5"}},
+    }
     made = api.post(QUOTAS, body).json
     assert names(api.get("/api/v1/resourcequotas?labelSelector=q%3De2e").json) == ["q"]
     made = api.get(f"{QUOTAS}/q").json
@@ -310,8 +332,13 @@ def circle(name: str, *owners: Object) -> Object:
 
 def owned_by(obj: Object, **more: Any) -> Object:
     metadata = obj["metadata"]
-    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": metadata["name"], "uid": metadata["uid"],
-            **more}  # fmt: skip
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        **more,
+    }
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
@@ -352,8 +379,12 @@ def test_an_owner_in_another_namespace_is_none_and_an_event_says_so(api: Api) ->
 
 def test_a_cluster_scoped_object_outlives_an_owner_that_cannot_be_its(api: Api) -> None:
     owner = api.post(CONFIGMAPS, configmap("owner")).json
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
-            "metadata": {"name": "stray", "ownerReferences": [owned_by(owner)]}}  # fmt: skip
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "rules": [],
+        "metadata": {"name": "stray", "ownerReferences": [owned_by(owner)]},
+    }
     api.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
     (event,) = eventually(
         lambda: api.get(f"{IN}/events?fieldSelector=reason%3DOwnerRefInvalidNamespace").json["items"], "the event"

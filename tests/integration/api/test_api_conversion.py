@@ -80,29 +80,39 @@ def version(name: str, *, storage: bool, **more: Any) -> Object:
         "status": {"type": "object", "properties": {"replicas": integer}},
     }
     return {
-        "name": name, "served": True, "storage": storage,
+        "name": name,
+        "served": True,
+        "storage": storage,
         "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
-        "subresources": {"status": {}, "scale": {
-            "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+        },
         "selectableFields": [{"jsonPath": path}],
         "additionalPrinterColumns": [{"name": "Place", "type": "string", "jsonPath": path}],
         **more,
-    }  # fmt: skip
+    }
 
 
 def points(webhook: WebhookServer, *, storage: str = "v2", reviews: tuple[str, ...] = ("v1", "v1beta1")) -> Object:
     client = {"url": webhook.url, "caBundle": webhook.ca_bundle}
     names = {"plural": "points", "singular": "point", "kind": "Point", "listKind": "PointList"}
     spec = {
-        "group": GROUP, "scope": "Namespaced", "names": names,
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": names,
         "versions": [version(name, storage=name == storage) for name in ("v1", "v2")],
-        "conversion": {"strategy": "Webhook", "webhook": {
-            "clientConfig": client, "conversionReviewVersions": list(reviews)}},
-    }  # fmt: skip
+        "conversion": {
+            "strategy": "Webhook",
+            "webhook": {"clientConfig": client, "conversionReviewVersions": list(reviews)},
+        },
+    }
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"points.{GROUP}"}, "spec": spec,
-    }  # fmt: skip
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"points.{GROUP}"},
+        "spec": spec,
+    }
 
 
 def point(name: str, of: str = "v1", **spec: Any) -> Object:
@@ -187,9 +197,7 @@ def test_a_list_is_one_question(api: Api, webhook: WebhookServer) -> None:
     assert len(webhook.calls) == 1
 
 
-def test_an_object_known_in_a_version_is_not_asked_for_again_until_it_changes(
-    api: Api, webhook: WebhookServer
-) -> None:
+def test_an_object_known_in_a_version_is_not_asked_for_again_until_it_changes(api: Api, webhook: WebhookServer) -> None:
     define(api, points(webhook))
     api.post(V2, point("a", "v2", x=1, y=2))
     for _ in range(3):
@@ -286,8 +294,9 @@ def test_a_list_of_objects_in_several_stored_versions_is_of_one_version(api: Api
     webhook.calls.clear()
     first, second = api.get(V1).json["items"], api.get(V2).json["items"]
     assert [(item["apiVersion"], item["spec"]["at"]) for item in first] == [
-        (f"{GROUP}/v1", "3,4"), (f"{GROUP}/v1", "5,6"),
-    ]  # fmt: skip
+        (f"{GROUP}/v1", "3,4"),
+        (f"{GROUP}/v1", "5,6"),
+    ]
     assert [(item["apiVersion"], item["spec"]["x"]) for item in second] == [(f"{GROUP}/v2", 3), (f"{GROUP}/v2", 5)]
     sent = [[obj["metadata"]["name"] for obj in call.body["request"]["objects"]] for call in webhook.calls]
     assert sent == [["b"], ["a"]], "what is in its version already is not sent"
@@ -307,9 +316,7 @@ def test_a_stored_version_stays_until_status_says_it_is_migrated(api: Api, webho
     eventually(lambda: api.get(V1, expect=0).code == 404)
 
 
-def test_the_collector_drops_owners_of_objects_stored_in_an_earlier_version(
-    api: Api, webhook: WebhookServer
-) -> None:
+def test_the_collector_drops_owners_of_objects_stored_in_an_earlier_version(api: Api, webhook: WebhookServer) -> None:
     define(api, points(webhook, storage="v1"))
     configmaps = "/api/v1/namespaces/default/configmaps"
     body = point("a", at="3,4")
@@ -351,8 +358,10 @@ def test_an_update_in_one_version_takes_fields_owned_in_another(api: Api, webhoo
     define(api, points(webhook))
     api.send("POST", f"{V1}?fieldManager=one", point("a", at="3,4", colour="red"), expect=201)
     found = api.send("PATCH", f"{V2}/a?fieldManager=two", {"spec": {"x": 9}}, kind="application/merge-patch+json").json
-    owned = {entry["manager"]: (entry["apiVersion"], entry["fieldsV1"]["f:spec"])
-             for entry in found["metadata"]["managedFields"]}  # fmt: skip
+    owned = {
+        entry["manager"]: (entry["apiVersion"], entry["fieldsV1"]["f:spec"])
+        for entry in found["metadata"]["managedFields"]
+    }
     assert owned["one"] == (f"{GROUP}/v1", {".": {}, "f:colour": {}, "f:size": {}})
     assert owned["two"] == (f"{GROUP}/v2", {"f:x": {}})
 
@@ -433,19 +442,27 @@ def test_a_watch_ends_when_conversion_changes(api: Api, webhook: WebhookServer) 
         (lambda answer: answer["response"].update(uid="x"), 'failed: expected response.uid="'),
         (lambda answer: answer["response"]["result"].update(status="Failure", message="no luck"), "failed: no luck"),
         (lambda answer: answer["response"].update(convertedObjects=[]), "returned 0 objects, expected 1"),
-        (lambda answer: answer["response"]["convertedObjects"][0].update(apiVersion="points.example.com/v9"),
-         "returned invalid converted object at index 0: invalid groupVersion "
-         "(expected points.example.com/v1, received points.example.com/v9)"),
-        (lambda answer: answer["response"]["convertedObjects"][0]["metadata"].update(name="z"),
-         "returned invalid converted object at index 0: must have the same name: a != z"),
-        (lambda answer: answer["response"]["convertedObjects"][0]["metadata"].update(uid="z"),
-         "must have the same UID"),
+        (
+            lambda answer: answer["response"]["convertedObjects"][0].update(apiVersion="points.example.com/v9"),
+            "returned invalid converted object at index 0: invalid groupVersion "
+            "(expected points.example.com/v1, received points.example.com/v9)",
+        ),
+        (
+            lambda answer: answer["response"]["convertedObjects"][0]["metadata"].update(name="z"),
+            "returned invalid converted object at index 0: must have the same name: a != z",
+        ),
+        (
+            lambda answer: answer["response"]["convertedObjects"][0]["metadata"].update(uid="z"),
+            "must have the same UID",
+        ),
         (lambda answer: answer.update(kind="Odd"), "failed: expected webhook response of"),
         (lambda answer: answer.pop("response"), "failed: no response provided"),
-        (lambda answer: answer["response"]["convertedObjects"][0]["metadata"].update(labels={"a b": "c"}),
-         "returned invalid metadata in object at index 0: metadata.labels"),
+        (
+            lambda answer: answer["response"]["convertedObjects"][0]["metadata"].update(labels={"a b": "c"}),
+            "returned invalid metadata in object at index 0: metadata.labels",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_answer_is_an_error_of_the_request(api: Api, webhook: WebhookServer, spoil: Any, text: str) -> None:
     define(api, points(webhook))
     api.post(V2, point("a", "v2", x=1, y=2))
@@ -478,8 +495,13 @@ def test_only_labels_and_annotations_of_metadata_may_change(api: Api, webhook: W
     def relabel(obj: Object, api_version: str) -> Object:
         found = convert(obj, api_version)
         metadata = {key: found["metadata"].get(key) for key in ("name", "namespace", "uid")}
-        metadata.update(labels={"converted": "yes"}, annotations={"kcp.io/cluster": "elsewhere", "note": "1"},
-                        finalizers=["example.com/evil"], ownerReferences=[], resourceVersion="1")  # fmt: skip
+        metadata.update(
+            labels={"converted": "yes"},
+            annotations={"kcp.io/cluster": "elsewhere", "note": "1"},
+            finalizers=["example.com/evil"],
+            ownerReferences=[],
+            resourceVersion="1",
+        )
         return {**found, "metadata": metadata}
 
     webhook.answer = lambda review: converted(review, relabel)
@@ -596,9 +618,7 @@ def test_the_shard_itself_is_never_called(api: Api, shard: ShardProcess, webhook
     assert "127.0.0.1 is an address of this server" in api.get(f"{V1}/a", expect=500).message
 
 
-def test_a_bound_api_is_converted_by_the_webhook_of_its_schema(
-    admin: Api, api: Api, webhook: WebhookServer
-) -> None:
+def test_a_bound_api_is_converted_by_the_webhook_of_its_schema(admin: Api, api: Api, webhook: WebhookServer) -> None:
     """The provider names the webhook, consumers neither see nor choose it."""
     made = schema_of(points(webhook))
     made["spec"]["conversion"] = points(webhook)["spec"]["conversion"]

@@ -80,8 +80,9 @@ def test_defaults_come_with_requests_and_from_storage(api: Api) -> None:
     assert eventually(lambda: api.get(f"{CIRCLES}/a").json.get("b")) == "B"
     assert [item["b"] for item in api.get(CIRCLES).json["items"]] == ["B"]
     assert api.post(CIRCLES, circle("c")).json["b"] == "B"
-    kept = api.patch(f"{CIRCLES}/a", [{"op": "remove", "path": "/a"}, {"op": "replace", "path": "/b", "value": "x"}],
-                     JSON_PATCH).json  # fmt: skip
+    kept = api.patch(
+        f"{CIRCLES}/a", [{"op": "remove", "path": "/a"}, {"op": "replace", "path": "/b", "value": "x"}], JSON_PATCH
+    ).json
     assert (kept["a"], kept["b"]) == ("A", "x")
 
 
@@ -110,12 +111,21 @@ def test_two_watches_by_label_see_each_their_own_objects(api: Api) -> None:
 
 
 def selectable(name: str, *paths: str, storage: bool = False) -> Object:
-    properties = {"host": {"type": "string"}, "port": {"type": "string"}, "on": {"type": "boolean"},
-                  "size": {"type": "integer"}}  # fmt: skip
+    properties = {
+        "host": {"type": "string"},
+        "port": {"type": "string"},
+        "on": {"type": "boolean"},
+        "size": {"type": "integer"},
+    }
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
     fields = [{"jsonPath": path} for path in paths]
-    return {"name": name, "served": True, "storage": storage, "schema": {"openAPIV3Schema": schema},
-            "selectableFields": fields}  # fmt: skip
+    return {
+        "name": name,
+        "served": True,
+        "storage": storage,
+        "schema": {"openAPIV3Schema": schema},
+        "selectableFields": fields,
+    }
 
 
 def two_versions() -> Object:
@@ -204,19 +214,25 @@ def test_extra_properties_of_a_schema_are_refused_when_strict(api: Api) -> None:
 
 def test_duplicates_are_told_also_where_unknown_fields_are_preserved(api: Api) -> None:
     define(api, with_schema(OPEN))
-    text = (f'{{"apiVersion":"{GROUP}/v1","kind":"Circle","metadata":{{"name":"a"}},'
-            '"spec":{"foo":"1","foo":"2","unknown":1}}').encode()  # fmt: skip
+    text = (
+        f'{{"apiVersion":"{GROUP}/v1","kind":"Circle","metadata":{{"name":"a"}},'
+        '"spec":{"foo":"1","foo":"2","unknown":1}}'
+    ).encode()
     message = api.post(f"{CIRCLES}?fieldValidation=Strict", text, expect=400, kind="application/json").message
     assert message.endswith('strict decoding error: duplicate field "spec.foo"')
 
 
 def test_unknown_metadata_is_told_at_the_root_and_in_embedded_objects(api: Api) -> None:
-    template = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {
-        "metadata": {"type": "object"}, "spec": {"type": "object"}}}  # fmt: skip
+    template = {
+        "type": "object",
+        "x-kubernetes-embedded-resource": True,
+        "properties": {"metadata": {"type": "object"}, "spec": {"type": "object"}},
+    }
     spec = {"type": "object", "properties": {"template": template}}
     define(api, with_schema({"type": "object", "properties": {"spec": spec}}))
-    body = circle(spec={"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "unknownSub": "y"},
-                                     "spec": {}}})  # fmt: skip
+    body = circle(
+        spec={"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "unknownSub": "y"}, "spec": {}}}
+    )
     body["metadata"]["unknownMeta"] = "z"
     message = api.post(f"{CIRCLES}?fieldValidation=Strict", body, expect=400).message
     assert 'unknown field "metadata.unknownMeta"' in message
@@ -245,8 +261,12 @@ def test_names_without_conflict_are_accepted_beside_one_that_has_one(api: Api) -
     told = conditions(api, name)["NamesAccepted"]
     assert (told["status"], told["reason"], told["message"]) == ("False", "KindConflict", '"Circle" is already in use')
     assert api.get(f"{CRDS}/{name}").json["status"]["acceptedNames"] == {
-        "plural": "rings", "singular": "ring", "kind": "", "listKind": "RingList", "categories": ["all"],
-    }  # fmt: skip
+        "plural": "rings",
+        "singular": "ring",
+        "kind": "",
+        "listKind": "RingList",
+        "categories": ["all"],
+    }
     # A definition that is served keeps what it has when it asks for a name in use.
     define(api, crd("squares"))
     api.patch(f"{CRDS}/squares.{GROUP}", {"spec": {"names": {"shortNames": ["circle"]}}})
@@ -293,8 +313,12 @@ def test_two_versions_without_conversion_show_what_their_schemas_know(api: Api) 
     text = {"type": "string"}
 
     def version(name: str, storage: bool, **properties: Object) -> Object:
-        return {"name": name, "served": True, "storage": storage,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}  # fmt: skip
+        return {
+            "name": name,
+            "served": True,
+            "storage": storage,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+        }
 
     definition["spec"]["versions"] = [
         version("v1", True, a=text, b={**text, "default": "B1"}),
@@ -315,10 +339,21 @@ def test_two_versions_without_conversion_show_what_their_schemas_know(api: Api) 
 def test_scale_stands_wherever_the_paths_lead(api: Api) -> None:
     number, text = {"type": "integer"}, {"type": "string"}
     deep = {"type": "object", "properties": {"pool": {"type": "object", "properties": {"size": number}}}}
-    schema = {"type": "object", "properties": {"spec": deep, "status": {"type": "object", "properties": {
-        "now": {"type": "object", "properties": {"size": number}}, "selector": text}}}}  # fmt: skip
-    scale = {"specReplicasPath": ".spec.pool.size", "statusReplicasPath": ".status.now.size",
-             "labelSelectorPath": ".status.selector"}  # fmt: skip
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": deep,
+            "status": {
+                "type": "object",
+                "properties": {"now": {"type": "object", "properties": {"size": number}}, "selector": text},
+            },
+        },
+    }
+    scale = {
+        "specReplicasPath": ".spec.pool.size",
+        "statusReplicasPath": ".status.now.size",
+        "labelSelectorPath": ".status.selector",
+    }
     define(api, with_schema(schema, subresources={"status": {}, "scale": scale}))
     made = api.post(CIRCLES, circle(spec={"pool": {"size": 2}})).json
     found = api.get(f"{CIRCLES}/a/scale").json
@@ -351,27 +386,46 @@ def test_columns_of_every_type_and_priority_are_shown(api: Api) -> None:
     columns = [
         {"name": name, "type": type_, "jsonPath": f".spec.{name.lower()}", **more}
         for name, type_, more in (
-            ("Text", "string", {"description": "Some text."}), ("Count", "integer", {"format": "int32"}),
-            ("Share", "number", {"format": "double", "priority": 1}), ("On", "boolean", {"priority": 2}),
+            ("Text", "string", {"description": "Some text."}),
+            ("Count", "integer", {"format": "int32"}),
+            ("Share", "number", {"format": "double", "priority": 1}),
+            ("On", "boolean", {"priority": 2}),
             ("Since", "date", {}),
         )
-    ]  # fmt: skip
+    ]
     columns.append({"name": "Ready", "type": "string", "jsonPath": '.spec.conditions[?(@.type=="Ready")].status'})
     define(api, with_schema(schema, additionalPrinterColumns=columns))
     conditions = [{"type": "Ready", "status": "True"}]
-    api.post(CIRCLES, circle("a", spec={"text": "t", "count": 3, "share": 0.5, "on": False, "conditions": conditions,
-                                        "since": "2001-01-01T00:00:00Z"}))  # fmt: skip
+    api.post(
+        CIRCLES,
+        circle(
+            "a",
+            spec={
+                "text": "t",
+                "count": 3,
+                "share": 0.5,
+                "on": False,
+                "conditions": conditions,
+                "since": "2001-01-01T00:00:00Z",
+            },
+        ),
+    )
     api.post(CIRCLES, circle("b", spec={"text": {"x": 1}, "count": "many", "share": True, "on": "no", "since": "?"}))
     api.post(CIRCLES, circle("c"))
     table = api.get(CIRCLES, accept=TABLE).json
     assert [(c["name"], c["type"], c["format"], c["priority"]) for c in table["columnDefinitions"]] == [
-        ("Name", "string", "name", 0), ("Text", "string", "", 0), ("Count", "integer", "int32", 0),
-        ("Share", "number", "double", 1), ("On", "boolean", "", 2), ("Since", "date", "", 0),
+        ("Name", "string", "name", 0),
+        ("Text", "string", "", 0),
+        ("Count", "integer", "int32", 0),
+        ("Share", "number", "double", 1),
+        ("On", "boolean", "", 2),
+        ("Since", "date", "", 0),
         ("Ready", "string", "", 0),
-    ]  # fmt: skip
+    ]
     assert [c["description"] for c in table["columnDefinitions"][1:3]] == [
-        "Some text.", "Custom resource definition column (in JSONPath format): .spec.count",
-    ]  # fmt: skip
+        "Some text.",
+        "Custom resource definition column (in JSONPath format): .spec.count",
+    ]
     first, second, third = (row["cells"] for row in table["rows"])
     assert first[:5] == ["a", "t", 3, 0.5, False]
     assert first[5].endswith("y")
@@ -408,8 +462,12 @@ def replace_schema(api: Api, schema: Object) -> None:
 
 def test_what_became_invalid_may_stay_but_not_come_anew(api: Api) -> None:
     text: Object = {"type": "string"}
-    items = {"type": "array", "items": {"type": "object", "properties": {"name": text, "value": text}},
-             "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}  # fmt: skip
+    items = {
+        "type": "array",
+        "items": {"type": "object", "properties": {"name": text, "value": text}},
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    }
     items["items"]["required"] = ["name"]
     schema: Object = {"type": "object", "properties": {"a": text, "b": text, "items": items}}
     define(api, with_schema(schema))
@@ -438,9 +496,12 @@ def test_null_stays_where_it_is_allowed_and_gives_way_to_defaults_elsewhere(api:
 
 def test_lists_keep_their_promises(api: Api) -> None:
     number = {"type": "integer"}
-    pairs = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x", "y"],
-             "items": {"type": "object", "required": ["x"],
-                       "properties": {"x": number, "y": {**number, "default": 0}}}}  # fmt: skip
+    pairs = {
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["x", "y"],
+        "items": {"type": "object", "required": ["x"], "properties": {"x": number, "y": {**number, "default": 0}}},
+    }
     unique = {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}
     define(api, with_schema({"type": "object", "properties": {"pairs": pairs, "unique": unique}}))
     api.post(CIRCLES, circle(pairs=[{"x": 1}, {"x": 1, "y": 1}], unique=["a", "b"]))

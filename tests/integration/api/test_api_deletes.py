@@ -31,9 +31,12 @@ def names(api: Api, path: str) -> list[str]:
 def test_an_object_that_goes_at_once_leaves_a_status(api: Api) -> None:
     uid = api.post(CONFIGMAPS, configmap("a")).json["metadata"]["uid"]
     assert api.delete(f"{CONFIGMAPS}/a").json == {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
         "details": {"name": "a", "kind": "configmaps", "uid": uid},
-    }  # fmt: skip
+    }
     assert api.delete(f"{CONFIGMAPS}/a", expect=404).json["reason"] == "NotFound"
 
 
@@ -43,12 +46,21 @@ def test_some_kinds_are_returned_when_they_go(api: Api) -> None:
     assert api.delete(f"{path}/a").json["kind"] == "ServiceAccount"
 
 
-@pytest.mark.parametrize(("preconditions", "text"), [
-    ({"uid": "other"}, "the UID in the precondition (other) does not match the UID in record ({uid}). "
-                       "The object might have been deleted and then recreated"),
-    ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in "
-                               "record ({resourceVersion}). The object might have been modified"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("preconditions", "text"),
+    [
+        (
+            {"uid": "other"},
+            "the UID in the precondition (other) does not match the UID in record ({uid}). "
+            "The object might have been deleted and then recreated",
+        ),
+        (
+            {"resourceVersion": "1"},
+            "the ResourceVersion in the precondition (1) does not match the ResourceVersion in "
+            "record ({resourceVersion}). The object might have been modified",
+        ),
+    ],
+)
 def test_preconditions_hold_a_deletion_back(api: Api, preconditions: dict[str, str], text: str) -> None:
     metadata = api.post(CONFIGMAPS, configmap("a")).json["metadata"]
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions}
@@ -59,12 +71,17 @@ def test_preconditions_hold_a_deletion_back(api: Api, preconditions: dict[str, s
     api.delete(f"{CONFIGMAPS}/a", {**body, "preconditions": right})
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"propagationPolicy": "Sideways"}, 'propagationPolicy: Unsupported value: "Sideways"'),
-    ({"propagationPolicy": "Orphan", "orphanDependents": True},
-     "orphanDependents and deletionPropagation cannot be both set"),
-    ({"dryRun": ["Some"]}, "dryRun"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"propagationPolicy": "Sideways"}, 'propagationPolicy: Unsupported value: "Sideways"'),
+        (
+            {"propagationPolicy": "Orphan", "orphanDependents": True},
+            "orphanDependents and deletionPropagation cannot be both set",
+        ),
+        ({"dryRun": ["Some"]}, "dryRun"),
+    ],
+)
 def test_delete_options_that_mean_nothing_are_invalid(api: Api, options: dict[str, Any], message: str) -> None:
     api.post(CONFIGMAPS, configmap("a"))
     status = api.delete(f"{CONFIGMAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", **options}, expect=422).json
@@ -90,9 +107,12 @@ def test_a_collection_is_deleted_by_its_selectors_and_comes_back_as_a_list(api: 
 def owned(name: str, owner: dict[str, Any], block: bool = False, **metadata: Any) -> dict[str, Any]:
     """A ConfigMap owned by another object."""
     reference = {
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": block,
-    }  # fmt: skip
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": block,
+    }
     return configmap(name, ownerReferences=[reference], **metadata)
 
 
@@ -193,8 +213,10 @@ def test_a_namespace_goes_with_its_content(api: Api) -> None:
     define(api, crd("circles"))
     api.post(NAMESPACES, namespace("n"))
     api.post(f"{NAMESPACES}/n/configmaps", configmap("a"))
-    api.post("/apis/shapes.example.com/v1/namespaces/n/circles",
-             {"apiVersion": "shapes.example.com/v1", "kind": "Circle", "metadata": {"name": "a"}})  # fmt: skip
+    api.post(
+        "/apis/shapes.example.com/v1/namespaces/n/circles",
+        {"apiVersion": "shapes.example.com/v1", "kind": "Circle", "metadata": {"name": "a"}},
+    )
     going = api.delete(f"{NAMESPACES}/n").json
     assert (going["kind"], going["status"]["phase"]) == ("Namespace", "Terminating")
     gone(api, f"{NAMESPACES}/n")
@@ -214,16 +236,18 @@ def test_a_namespace_waits_for_what_finalizers_hold_and_says_so(api: Api) -> Non
 
     eventually(lambda: conditions().get("NamespaceContentRemaining", ("",))[0] == "True", "it tells what remains")
     assert conditions()["NamespaceContentRemaining"] == (
-        "True", "SomeResourcesRemain", "Some resources are remaining: configmaps. has 1 resource instances"
-    )  # fmt: skip
+        "True",
+        "SomeResourcesRemain",
+        "Some resources are remaining: configmaps. has 1 resource instances",
+    )
     assert conditions()["NamespaceFinalizersRemaining"][:2] == ("True", "SomeFinalizersRemain")
     refused = api.post(path, configmap("late"), expect=403).json
     assert refused["message"] == (
         'configmaps "late" is forbidden: unable to create new content in namespace n because it is being terminated'
     )
-    assert refused["details"]["causes"] == [{
-        "reason": "NamespaceTerminating", "message": "namespace n is being terminated", "field": "metadata.namespace",
-    }]  # fmt: skip
+    assert refused["details"]["causes"] == [
+        {"reason": "NamespaceTerminating", "message": "namespace n is being terminated", "field": "metadata.namespace"}
+    ]
     api.patch(f"{path}/held", {"metadata": {"finalizers": None}})
     gone(api, f"{NAMESPACES}/n")
 
@@ -265,8 +289,9 @@ def conditions_of(api: Api, name: str) -> dict[str, tuple[str, str]]:
 def test_a_definition_is_established_and_served(api: Api) -> None:
     made = define(api, crd("circles"))
     assert conditions_of(api, "circles.shapes.example.com") == {
-        "NamesAccepted": ("True", "NoConflicts"), "Established": ("True", "InitialNamesAccepted"),
-    }  # fmt: skip
+        "NamesAccepted": ("True", "NoConflicts"),
+        "Established": ("True", "InitialNamesAccepted"),
+    }
     assert made["status"]["storedVersions"] == ["v1"]
     assert made["status"]["acceptedNames"]["kind"] == "Circle"
     assert made["metadata"]["generation"] == 1
@@ -288,8 +313,9 @@ def test_every_version_serves_every_object(api: Api) -> None:
         assert [item["apiVersion"] for item in api.get(path).json["items"]] == [f"shapes.example.com/{version}"]
     api.get("/apis/shapes.example.com/v3/circles", expect=404)
     changed = api.patch("/apis/shapes.example.com/v1/namespaces/default/circles/a", {"spec": {"colour": "b"}}).json
-    again = api.put("/apis/shapes.example.com/v2/namespaces/default/circles/a", {
-        **changed, "apiVersion": "shapes.example.com/v2"}).json  # fmt: skip
+    again = api.put(
+        "/apis/shapes.example.com/v2/namespaces/default/circles/a", {**changed, "apiVersion": "shapes.example.com/v2"}
+    ).json
     assert again["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
@@ -313,8 +339,9 @@ def test_a_name_in_use_keeps_a_definition_from_being_served_until_it_is_free(api
     name = "rings.shapes.example.com"
     eventually(lambda: "NamesAccepted" in conditions_of(api, name), "judged")
     assert conditions_of(api, name) == {
-        "NamesAccepted": ("False", "ShortNamesConflict"), "Established": ("False", "NotAccepted"),
-    }  # fmt: skip
+        "NamesAccepted": ("False", "ShortNamesConflict"),
+        "Established": ("False", "NotAccepted"),
+    }
     found = api.get(f"{CRDS}/{name}").json["status"]["conditions"]
     assert {each["message"] for each in found} == {'"circle" is already in use', "not all names are accepted"}
     api.get("/apis/shapes.example.com/v1/rings", expect=404)
@@ -330,14 +357,18 @@ def test_a_definition_goes_with_its_instances_and_comes_back_empty(api: Api) -> 
     api.post(CIRCLES, {**body, "metadata": {"name": "held", "finalizers": ["example.com/hold"]}})
     going = api.delete(f"{CRDS}/circles.shapes.example.com").json
     assert (going["kind"], going["metadata"]["finalizers"]) == (
-        "CustomResourceDefinition", ["customresourcecleanup.apiextensions.k8s.io"]
-    )  # fmt: skip
+        "CustomResourceDefinition",
+        ["customresourcecleanup.apiextensions.k8s.io"],
+    )
     assert going["metadata"]["deletionTimestamp"]
     terminating = [c for c in going["status"]["conditions"] if c["type"] == "Terminating"]
-    assert [(c["status"], c["reason"], c["message"]) for c in terminating] == [(
-        "True", "InstanceDeletionPending",
-        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-    )]  # fmt: skip
+    assert [(c["status"], c["reason"], c["message"]) for c in terminating] == [
+        (
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        )
+    ]
     gone(api, f"{CIRCLES}/a")
     message = api.post(CIRCLES, {**body, "metadata": {"name": "b"}}, expect=403).message
     assert "create not allowed while custom resource definition is terminating" in message

@@ -79,10 +79,19 @@ def test_legacy_discovery_holds_what_the_aggregated_one_does(api: Api) -> None:
 def test_the_workspace_serves_the_groups_of_a_kcp_workspace(api: Api) -> None:
     names = [group["name"] for group in api.get("/apis").json["groups"]]
     expected = {
-        "admissionregistration.k8s.io", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
-        "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io", "rbac.authorization.k8s.io",
-        "apis.kcp.io", "core.kcp.io", "tenancy.kcp.io", "topology.kcp.io",
-    }  # fmt: skip
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "events.k8s.io",
+        "rbac.authorization.k8s.io",
+        "apis.kcp.io",
+        "core.kcp.io",
+        "tenancy.kcp.io",
+        "topology.kcp.io",
+    }
     assert expected <= set(names)
     assert "" not in names
 
@@ -152,8 +161,12 @@ def test_each_health_check_has_a_path_that_administrators_may_read(master: Api, 
 def test_metrics_have_the_names_of_kubernetes_and_belong_to_the_shard(master: Api, admin: Api) -> None:
     shard = Api(master.shard, "", "shard-admin")
     text = shard.get("/metrics").body.decode()
-    for name in ("apiserver_request_total", "apiserver_request_duration_seconds_bucket", "workqueue_depth",
-                 "apiserver_longrunning_requests"):  # fmt: skip
+    for name in (
+        "apiserver_request_total",
+        "apiserver_request_duration_seconds_bucket",
+        "workqueue_depth",
+        "apiserver_longrunning_requests",
+    ):
         assert f"\n{name}" in text, name
     assert admin.get("/metrics", expect=501).json["code"] == 501
     nobody = Api(master.shard, "", "")

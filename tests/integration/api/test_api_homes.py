@@ -90,10 +90,14 @@ def test_homes_are_in_root_alone_and_not_of_service_accounts(admin: Api) -> None
         Api(admin.shard, "root", token=token).get(HOME, expect=403)
 
 
-@pytest.mark.parametrize(("flag", "code"), [
-    ("--enable-home-workspaces=false", 404), ("--home-workspaces-home-creator-groups=team-x", 403),
-    ("--home-workspaces-home-creator-groups=team-a,team-x", 200),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flag", "code"),
+    [
+        ("--enable-home-workspaces=false", 404),
+        ("--home-workspaces-home-creator-groups=team-x", 403),
+        ("--home-workspaces-home-creator-groups=team-a,team-x", 200),
+    ],
+)
 def test_who_may_have_a_home_is_the_operators_to_say(
     tmp_path_factory: pytest.TempPathFactory, flag: str, code: int
 ) -> None:

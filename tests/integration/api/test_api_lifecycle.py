@@ -134,8 +134,10 @@ def test_content_is_judged_by_the_types_own_rules_as_they_are_now(site: Site) ->
     view.get(f"/{cluster}/api/v1/namespaces/default/secrets", expect=403)
     view.send("POST", f"/{cluster}{RBAC}/clusterroles", {"metadata": {"name": "x"}, "rules": []}, expect=403)
     view.get(f"/{cluster}/apis", expect=403)
-    rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]},
-             {"nonResourceURLs": ["/apis", "/api"], "verbs": ["get"]}]  # fmt: skip
+    rules = [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]},
+        {"nonResourceURLs": ["/apis", "/api"], "verbs": ["get"]},
+    ]
     site.home.patch(f"{TYPES}/made", {"spec": {"initializerPermissions": rules}})
     view.get(f"/{cluster}/api/v1/namespaces/default/secrets")
     view.get(f"/{cluster}/apis")
@@ -205,8 +207,9 @@ def test_a_view_serves_nothing_but_its_own(site: Site) -> None:
     assert [group["name"] for group in groups] == ["core.kcp.io"]
     resources = view.get("/*/apis/core.kcp.io/v1alpha1").json["resources"]
     assert [(each["name"], each["verbs"]) for each in resources] == [
-        ("logicalclusters", ["get", "list", "watch"]), ("logicalclusters/status", ["get", "patch", "update"]),
-    ]  # fmt: skip
+        ("logicalclusters", ["get", "list", "watch"]),
+        ("logicalclusters/status", ["get", "patch", "update"]),
+    ]
 
 
 def test_withdrawing_the_verb_closes_the_view(site: Site) -> None:
@@ -286,8 +289,12 @@ def test_nobody_declares_a_workspace_ready_for_which_somebody_waits(site: Site) 
 
 def test_what_the_system_says_of_a_logical_cluster_is_not_its_owners_to_change(site: Site) -> None:
     inside = site.home
-    for name in ("kcp.io/path", "internal.tenancy.kcp.io/type", "core.kcp.io/shard",
-                 "experimental.tenancy.kcp.io/owner"):  # fmt: skip
+    for name in (
+        "kcp.io/path",
+        "internal.tenancy.kcp.io/type",
+        "core.kcp.io/shard",
+        "experimental.tenancy.kcp.io/owner",
+    ):
         for value in ("acme:prod", None):
             changed = {"metadata": {"annotations": {name: value}}}
             status = inside.patch(f"{CLUSTERS}/cluster", changed, expect=422).json
@@ -313,11 +320,19 @@ def test_nobody_says_afterwards_who_made_a_workspace(site: Site) -> None:
 def test_a_maker_of_the_systems_lends_no_more_than_a_name(site: Site, master: Api) -> None:
     initializer = site.type("made", initializer=True)
     site.allow("worker", INITIALIZE, "made")
-    body = {"apiVersion": GROUP, "kind": "Workspace",
-            "metadata": {"name": "w", "annotations": {"experimental.tenancy.kcp.io/owner": (
-                '{"username":"x","groups":["system:masters","system:kcp:initializer:root:universal","mine"]}'
-            )}},
-            "spec": {"type": {"name": "made", "path": site.home.cluster}}}  # fmt: skip
+    body = {
+        "apiVersion": GROUP,
+        "kind": "Workspace",
+        "metadata": {
+            "name": "w",
+            "annotations": {
+                "experimental.tenancy.kcp.io/owner": (
+                    '{"username":"x","groups":["system:masters","system:kcp:initializer:root:universal","mine"]}'
+                )
+            },
+        },
+        "spec": {"type": {"name": "made", "path": site.home.cluster}},
+    }
     master.at(site.home.cluster).post(WORKSPACES, body)
     cluster = site.reach("w", "Initializing")["spec"]["cluster"]
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -328,9 +343,11 @@ def test_a_maker_of_the_systems_lends_no_more_than_a_name(site: Site, master: Ap
 
 
 def test_a_watch_of_content_ends_when_the_workspace_waits_no_more(site: Site) -> None:
-    initializer = site.type("made", initializer=True, initializerPermissions=[
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["watch"]},
-    ])  # fmt: skip
+    initializer = site.type(
+        "made",
+        initializer=True,
+        initializerPermissions=[{"apiGroups": [""], "resources": ["secrets"], "verbs": ["watch"]}],
+    )
     site.allow("worker", INITIALIZE, "made")
     cluster, view = site.workspace("made"), site.view(initializer)
     with view.watch(f"/{cluster}/api/v1/namespaces/default/secrets?watch=1&resourceVersion=0") as events:

@@ -47,20 +47,34 @@ def test_items_come_by_namespace_and_name(five: Api) -> None:
     assert ("default", "z") in keys
 
 
-@pytest.mark.parametrize(("selector", "expected"), [
-    ("colour=red", "ace"), ("colour==red", "ace"), ("colour!=red", "bd"), ("colour in (red,blue)", "abcde"),
-    ("colour notin (red)", "bd"), ("!colour", ""), ("colour", "abcde"), ("colour=red,colour!=blue", "ace"),
-    ("", "abcde"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("colour=red", "ace"),
+        ("colour==red", "ace"),
+        ("colour!=red", "bd"),
+        ("colour in (red,blue)", "abcde"),
+        ("colour notin (red)", "bd"),
+        ("!colour", ""),
+        ("colour", "abcde"),
+        ("colour=red,colour!=blue", "ace"),
+        ("", "abcde"),
+    ],
+)
 def test_label_selectors_choose(five: Api, selector: str, expected: str) -> None:
     listed = five.get(f"/api/v1/namespaces/n/configmaps?labelSelector={quote(selector)}").json
     assert [name for name in names(listed) if name != "kube-root-ca.crt"] == list(expected)
 
 
-@pytest.mark.parametrize(("selector", "expected"), [
-    ("metadata.name=b", ["b"]), ("metadata.name!=kube-root-ca.crt,metadata.name!=a", ["b", "c", "d", "e"]),
-    ("metadata.namespace=n,metadata.name==c", ["c"]), ("metadata.name=nothing", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("metadata.name=b", ["b"]),
+        ("metadata.name!=kube-root-ca.crt,metadata.name!=a", ["b", "c", "d", "e"]),
+        ("metadata.namespace=n,metadata.name==c", ["c"]),
+        ("metadata.name=nothing", []),
+    ],
+)
 def test_field_selectors_choose(five: Api, selector: str, expected: list[str]) -> None:
     assert names(five.get(f"/api/v1/configmaps?fieldSelector={selector}&labelSelector=colour").json) == expected
 
@@ -136,9 +150,11 @@ def test_a_token_of_another_list_is_a_400(five: Api) -> None:
     token = five.get("/api/v1/namespaces/n/configmaps?limit=1").json["metadata"]["continue"]
     other = five.at(workspace_under(five.at("root"), type_="universal"))
     for api, path in (
-        (five, "/api/v1/namespaces/n/secrets?limit=1"), (five, "/api/v1/configmaps?limit=1"),
-        (five, f"{IN_N}&limit=1"), (other, "/api/v1/namespaces/n/configmaps?limit=1"),
-    ):  # fmt: skip
+        (five, "/api/v1/namespaces/n/secrets?limit=1"),
+        (five, "/api/v1/configmaps?limit=1"),
+        (five, f"{IN_N}&limit=1"),
+        (other, "/api/v1/namespaces/n/configmaps?limit=1"),
+    ):
         assert api.get(f"{path}&continue={token}", expect=400).json["reason"] == "BadRequest"
 
 
@@ -166,23 +182,34 @@ def test_an_old_token_is_a_410_with_one_that_goes_on_from_now(five: Api) -> None
 # --- revisions ---
 
 
-@pytest.mark.parametrize(("query", "code", "message"), [
-    ("resourceVersionMatch=Exact", 422, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
-    ("resourceVersionMatch=NotOlderThan", 422, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
-    ("resourceVersion=0&resourceVersionMatch=Exact", 422, 'is forbidden for resourceVersion "0"'),
-    ("resourceVersion=5&resourceVersionMatch=Nonsense", 422, "Unsupported value"),
-    ("sendInitialEvents=true", 422, "sendInitialEvents is forbidden for list"),
-    ("resourceVersion=x", 400, "resource version"), ("resourceVersion=-1", 400, "resource version"),
-    ("resourceVersion=1", 200, ""), ("resourceVersion=0", 200, ""), ("resourceVersion=", 200, ""),
-    ("resourceVersion=1&resourceVersionMatch=NotOlderThan", 200, ""),
-    ("resourceVersion=0&resourceVersionMatch=NotOlderThan", 200, ""), ("resourceVersion=0&limit=1", 200, ""),
-    ("resourceVersion=1&limit=5&resourceVersionMatch=NotOlderThan", 200, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ("resourceVersionMatch=Exact", 422, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        (
+            "resourceVersionMatch=NotOlderThan",
+            422,
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        ),
+        ("resourceVersion=0&resourceVersionMatch=Exact", 422, 'is forbidden for resourceVersion "0"'),
+        ("resourceVersion=5&resourceVersionMatch=Nonsense", 422, "Unsupported value"),
+        ("sendInitialEvents=true", 422, "sendInitialEvents is forbidden for list"),
+        ("resourceVersion=x", 400, "resource version"),
+        ("resourceVersion=-1", 400, "resource version"),
+        ("resourceVersion=1", 200, ""),
+        ("resourceVersion=0", 200, ""),
+        ("resourceVersion=", 200, ""),
+        ("resourceVersion=1&resourceVersionMatch=NotOlderThan", 200, ""),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan", 200, ""),
+        ("resourceVersion=0&limit=1", 200, ""),
+        ("resourceVersion=1&limit=5&resourceVersionMatch=NotOlderThan", 200, ""),
+    ],
+)
 def test_revision_options_of_a_list(api: Api, query: str, code: int, message: str) -> None:
     answer = api.get(f"{CONFIGMAPS}?{query}", expect=code)
     assert code == 200 or message in answer.message
     if code == 422:
-        assert answer.message.startswith("ListOptions.meta.k8s.io \"\" is invalid")
+        assert answer.message.startswith('ListOptions.meta.k8s.io "" is invalid')
 
 
 def test_an_exact_revision_is_the_state_of_that_moment(api: Api) -> None:
@@ -269,8 +296,11 @@ def test_one_object_is_no_list_and_a_list_is_not_one_object(api: Api) -> None:
 
 def test_a_review_has_no_table(api: Api) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    body = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
-            "spec": {"resourceAttributes": {"verb": "get", "resource": "configmaps"}}}  # fmt: skip
+    body = {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "configmaps"}},
+    }
     assert api.send("POST", path, body, accept=TABLE, expect=406).json["reason"] == "NotAcceptable"
     review = api.send("POST", path, body, accept=f"{TABLE},application/json", expect=201).json
     assert review["status"]["allowed"] is True

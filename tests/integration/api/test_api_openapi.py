@@ -30,10 +30,17 @@ def circles(api: Api) -> Api:
 def test_the_index_points_at_documents_that_are_there(circles: Api) -> None:
     paths = circles.get("/openapi/v3").json["paths"]
     assert {
-        ".well-known/openid-configuration", "api", "api/v1", "apis", "apis/rbac.authorization.k8s.io",
-        "apis/rbac.authorization.k8s.io/v1", "apis/shapes.example.com", "apis/shapes.example.com/v1", "openid/v1/jwks",
+        ".well-known/openid-configuration",
+        "api",
+        "api/v1",
+        "apis",
+        "apis/rbac.authorization.k8s.io",
+        "apis/rbac.authorization.k8s.io/v1",
+        "apis/shapes.example.com",
+        "apis/shapes.example.com/v1",
+        "openid/v1/jwks",
         "version",
-    } <= set(paths)  # fmt: skip
+    } <= set(paths)
     for key in paths:
         url = paths[key]["serverRelativeURL"]
         assert re.fullmatch(rf"/openapi/v3/{re.escape(key)}\?hash=[0-9A-F]{{128}}", url)

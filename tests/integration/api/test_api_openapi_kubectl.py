@@ -67,9 +67,11 @@ def test_every_served_kind_is_explained(kubectl: Kubectl, api: Api) -> None:
 
 def test_what_a_schema_does_not_know_is_refused_before_and_after_it_is_sent(kubectl: Kubectl) -> None:
     manifest = {
-        "apiVersion": "shapes.example.com/v1", "kind": "Circle", "metadata": {"name": "one"},
+        "apiVersion": "shapes.example.com/v1",
+        "kind": "Circle",
+        "metadata": {"name": "one"},
         "spec": {"colour": "red", "nothing": 1},
-    }  # fmt: skip
+    }
     refused = kubectl.run("apply", "-f", "-", "--validate=strict", stdin=yaml.safe_dump(manifest))
     assert refused.code != 0
     assert 'unknown field "spec.nothing"' in refused.stderr

@@ -88,12 +88,15 @@ def test_a_scale_write_that_changes_only_status_changes_nothing(made: Api) -> No
     assert made.get(f"{CIRCLES}/c").json == before
 
 
-@pytest.mark.parametrize(("body", "text"), [
-    ({**SCALE, "spec": {"replicas": "3"}}, ".spec.replicas: expected numeric (int or float), got string"),
-    ({**SCALE, "spec": {"size": 3}}, ".spec.size: field not declared in schema"),
-    ({**SCALE, "kind": "Circle", "spec": {}}, "invalid object type: autoscaling/v1, Kind=Circle"),
-    ({**SCALE, "spec": {"replicas": 2**31}}, "is no number of 32 bits"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({**SCALE, "spec": {"replicas": "3"}}, ".spec.replicas: expected numeric (int or float), got string"),
+        ({**SCALE, "spec": {"size": 3}}, ".spec.size: field not declared in schema"),
+        ({**SCALE, "kind": "Circle", "spec": {}}, "invalid object type: autoscaling/v1, Kind=Circle"),
+        ({**SCALE, "spec": {"replicas": 2**31}}, "is no number of 32 bits"),
+    ],
+)
 def test_a_scale_that_does_not_fit_is_a_400(made: Api, body: Object, text: str) -> None:
     answer = made.patch(f"{CIRCLES}/c/scale?fieldManager=s&force=true", body, APPLY, expect=400)
     assert text in answer.message
@@ -154,11 +157,14 @@ def test_a_body_of_another_kind_or_version_is_no_object_of_this_url(circles: Api
         assert answer.message == f"invalid object type: {shown}"
 
 
-@pytest.mark.parametrize(("manager", "text"), [
-    ("m" * 129, "fieldManager: Too long: may not be more than 128 bytes"),
-    ("%C3%A9" * 65, "fieldManager: Too long: may not be more than 128 bytes"),
-    ("a%0Ab", 'fieldManager: Invalid value: "a\\nb": invalid character U+000A (at position 1)'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("manager", "text"),
+    [
+        ("m" * 129, "fieldManager: Too long: may not be more than 128 bytes"),
+        ("%C3%A9" * 65, "fieldManager: Too long: may not be more than 128 bytes"),
+        ("a%0Ab", 'fieldManager: Invalid value: "a\\nb": invalid character U+000A (at position 1)'),
+    ],
+)
 def test_the_name_of_a_manager_is_bounded_and_printable(circles: Api, manager: str, text: str) -> None:
     answer = circles.patch(f"{CONFIGMAPS}/t?fieldManager={manager}", configmap("t"), APPLY, expect=422)
     assert answer.message == f'PatchOptions.meta.k8s.io "" is invalid: {text}'

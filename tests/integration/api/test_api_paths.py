@@ -12,9 +12,9 @@ from harness.api import Api, configmap
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
-@pytest.mark.parametrize("path", [
-    f"{CONFIGMAPS}/", "//api//v1/namespaces/default//configmaps", "/api/v1/namespaces/default/configmaps//",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path", [f"{CONFIGMAPS}/", "//api//v1/namespaces/default//configmaps", "/api/v1/namespaces/default/configmaps//"]
+)
 def test_doubled_and_trailing_slashes_mean_the_clean_path(api: Api, path: str) -> None:
     assert api.get(path).json["kind"] == "ConfigMapList"
 
@@ -39,24 +39,46 @@ def test_a_name_with_an_escaped_colon_is_decoded_after_splitting(api: Api) -> No
 def test_an_unknown_resource_of_a_known_version_is_a_json_404_without_details(api: Api) -> None:
     status = api.get("/api/v1/pods", expect=404).json
     assert status == {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound", "code": 404,
-        "message": "the server could not find the requested resource", "details": {},
-    }  # fmt: skip
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "reason": "NotFound",
+        "code": 404,
+        "message": "the server could not find the requested resource",
+        "details": {},
+    }
 
 
-@pytest.mark.parametrize("path", [
-    "/apis/nothing.example.com", "/apis/nothing.example.com/v1", "/apis/nothing.example.com/v1/things",
-    "/api/v2", "/api/v2/things", "/apis/rbac.authorization.k8s.io/v9", "/nothing",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/apis/nothing.example.com",
+        "/apis/nothing.example.com/v1",
+        "/apis/nothing.example.com/v1/things",
+        "/api/v2",
+        "/api/v2/things",
+        "/apis/rbac.authorization.k8s.io/v9",
+        "/nothing",
+    ],
+)
 def test_unknown_groups_versions_and_paths_are_a_404(api: Api, path: str) -> None:
     assert api.get(path, expect=404).json["reason"] == "NotFound"
 
 
-@pytest.mark.parametrize(("method", "path"), [
-    ("PATCH", CONFIGMAPS), ("PUT", CONFIGMAPS), ("POST", f"{CONFIGMAPS}/a"), ("POST", "/api/v1/configmaps"),
-    ("DELETE", "/api/v1/namespaces"), ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
-    ("POST", "/api/v1"), ("POST", "/version"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PATCH", CONFIGMAPS),
+        ("PUT", CONFIGMAPS),
+        ("POST", f"{CONFIGMAPS}/a"),
+        ("POST", "/api/v1/configmaps"),
+        ("DELETE", "/api/v1/namespaces"),
+        ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+        ("POST", "/api/v1"),
+        ("POST", "/version"),
+    ],
+)
 def test_a_known_path_with_the_wrong_method_is_a_405(api: Api, method: str, path: str) -> None:
     status = api.send(method, path, {} if method != "GET" else None, expect=405).json
     assert (status["reason"], status["details"]) == ("MethodNotAllowed", {})
@@ -136,12 +158,20 @@ def test_a_small_answer_is_not_compressed(api: Api) -> None:
     assert not api.get(CONFIGMAPS, headers={"Accept-Encoding": "gzip"}).header("content-encoding")
 
 
-@pytest.mark.parametrize(("accept", "code"), [
-    ("", 200), ("*/*", 200), ("application/json;q=0.5,text/html", 200),
-    ("application/vnd.kubernetes.protobuf,application/json", 200), ("application/vnd.kubernetes.protobuf, */*", 200),
-    ("application/vnd.kubernetes.protobuf", 406), ("application/cbor", 406), ("text/html", 406),
-    ("application/json;as=Nothing;v=v1;g=meta.k8s.io", 406),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("accept", "code"),
+    [
+        ("", 200),
+        ("*/*", 200),
+        ("application/json;q=0.5,text/html", 200),
+        ("application/vnd.kubernetes.protobuf,application/json", 200),
+        ("application/vnd.kubernetes.protobuf, */*", 200),
+        ("application/vnd.kubernetes.protobuf", 406),
+        ("application/cbor", 406),
+        ("text/html", 406),
+        ("application/json;as=Nothing;v=v1;g=meta.k8s.io", 406),
+    ],
+)
 def test_the_accept_header_decides_the_form(api: Api, accept: str, code: int) -> None:
     answer = api.get(CONFIGMAPS, accept=accept, expect=code)
     assert answer.header("content-type") == "application/json"

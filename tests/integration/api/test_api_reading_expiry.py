@@ -120,8 +120,10 @@ def test_a_watch_below_the_log_is_told_so_once_and_one_at_its_end_goes_on(here: 
     with here.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={last}") as events:
         here.patch(f"{CONFIGMAPS}/a", {"data": {"n": "on"}})
         assert events.next().object["data"] == {"n": "on"}
-    with here.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={made}&timeoutSeconds=1&sendInitialEvents=true"
-                    "&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1") as events:  # fmt: skip
+    with here.watch(
+        f"{CONFIGMAPS}?watch=1&resourceVersion={made}&timeoutSeconds=1&sendInitialEvents=true"
+        "&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"
+    ) as events:
         assert [e.type for e in events.rest()] == ["ADDED", "ADDED", "BOOKMARK"]
 
 

@@ -66,14 +66,22 @@ READABLE = [
     ("resourceVersion={now}", "Exact", LATEST, LATEST),
 ]
 REFUSED = [
-    ("", "Exact", 422, UNLESS), ("", "NotOlderThan", 422, UNLESS), ("resourceVersion=", "Exact", 422, UNLESS),
-    ("resourceVersion=", "NotOlderThan", 422, UNLESS), ("resourceVersion=0", "Exact", 422, EXACT_ZERO),
-    ("", "Newest", 422, UNSUPPORTED), ("resourceVersion=0", "Newest", 422, UNSUPPORTED),
-    ("resourceVersion={old}", "Newest", 422, UNSUPPORTED), ("resourceVersion={now}", "Newest", 422, UNSUPPORTED),
+    ("", "Exact", 422, UNLESS),
+    ("", "NotOlderThan", 422, UNLESS),
+    ("resourceVersion=", "Exact", 422, UNLESS),
+    ("resourceVersion=", "NotOlderThan", 422, UNLESS),
+    ("resourceVersion=0", "Exact", 422, EXACT_ZERO),
+    ("", "Newest", 422, UNSUPPORTED),
+    ("resourceVersion=0", "Newest", 422, UNSUPPORTED),
+    ("resourceVersion={old}", "Newest", 422, UNSUPPORTED),
+    ("resourceVersion={now}", "Newest", 422, UNSUPPORTED),
     ("resourceVersion={far}", "Newest", 422, UNSUPPORTED),
-    *((f"resourceVersion={text}", match, 400, "invalid resource version")
-      for text in ("x", "-1", "1.5", "18446744073709551616", "%2B1") for match in ("", "NotOlderThan", "Exact")),
-]  # fmt: skip
+    *(
+        (f"resourceVersion={text}", match, 400, "invalid resource version")
+        for text in ("x", "-1", "1.5", "18446744073709551616", "%2B1")
+        for match in ("", "NotOlderThan", "Exact")
+    ),
+]
 
 
 @pytest.mark.parametrize(("revision", "match", "whole", "paged"), READABLE)
@@ -108,10 +116,16 @@ def test_combinations_that_mean_nothing_are_refused(
         assert {cause["field"] for cause in status["details"]["causes"]} == {"resourceVersionMatch"}
 
 
-@pytest.mark.parametrize("query", [
-    "resourceVersion={far}", "resourceVersion={far}&limit=1", "resourceVersion={far}&resourceVersionMatch=NotOlderThan",
-    "resourceVersion={far}&resourceVersionMatch=Exact", "resourceVersion={far}&limit=1&resourceVersionMatch=Exact",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "query",
+    [
+        "resourceVersion={far}",
+        "resourceVersion={far}&limit=1",
+        "resourceVersion={far}&resourceVersionMatch=NotOlderThan",
+        "resourceVersion={far}&resourceVersionMatch=Exact",
+        "resourceVersion={far}&limit=1&resourceVersionMatch=Exact",
+    ],
+)
 def test_a_revision_that_never_comes_is_a_504_that_says_so(state: State, query: str) -> None:
     answer = state.get(query, 504)
     status = answer.json
@@ -124,29 +138,44 @@ def test_a_revision_that_never_comes_is_a_504_that_says_so(state: State, query: 
 def test_every_wrong_thing_about_a_list_is_told_at_once(state: State) -> None:
     status = state.get("resourceVersionMatch=Newest&sendInitialEvents=true&continue=x", 422).json
     assert [cause["message"] for cause in status["details"]["causes"]] == [
-        f"Forbidden: {UNLESS}", f"Forbidden: {CONTINUED}", UNSUPPORTED,
+        f"Forbidden: {UNLESS}",
+        f"Forbidden: {CONTINUED}",
+        UNSUPPORTED,
         "Forbidden: sendInitialEvents is forbidden for list",
-    ]  # fmt: skip
+    ]
 
 
-@pytest.mark.parametrize(("more", "code", "message"), [
-    ("resourceVersion=", 200, ""), ("resourceVersion=0", 200, ""),
-    ("resourceVersion={old}", 400, NOT_BOTH), ("resourceVersion={far}", 400, NOT_BOTH),
-    ("resourceVersionMatch=Exact&resourceVersion={old}", 422, CONTINUED),
-    ("resourceVersionMatch=NotOlderThan&resourceVersion=0", 422, CONTINUED),
-    ("resourceVersionMatch=NotOlderThan", 422, CONTINUED),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ("resourceVersion=", 200, ""),
+        ("resourceVersion=0", 200, ""),
+        ("resourceVersion={old}", 400, NOT_BOTH),
+        ("resourceVersion={far}", 400, NOT_BOTH),
+        ("resourceVersionMatch=Exact&resourceVersion={old}", 422, CONTINUED),
+        ("resourceVersionMatch=NotOlderThan&resourceVersion=0", 422, CONTINUED),
+        ("resourceVersionMatch=NotOlderThan", 422, CONTINUED),
+    ],
+)
 def test_a_token_goes_with_no_other_revision(state: State, more: str, code: int, message: str) -> None:
     token = state.get("limit=1").json["metadata"]["continue"]
     answer = state.get(f"limit=1&continue={token}&{more}", code)
     assert names(answer) == ["c"] if code == 200 else message in answer.message
 
 
-@pytest.mark.parametrize(("query", "code"), [
-    ("", 200), ("resourceVersion=", 200), ("resourceVersion=0", 200), ("resourceVersion={old}", 200),
-    ("resourceVersion={now}", 200), ("resourceVersion={far}", 504), ("resourceVersion=x", 400),
-    ("resourceVersion={old}&resourceVersionMatch=Newest", 200),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("", 200),
+        ("resourceVersion=", 200),
+        ("resourceVersion=0", 200),
+        ("resourceVersion={old}", 200),
+        ("resourceVersion={now}", 200),
+        ("resourceVersion={far}", 504),
+        ("resourceVersion=x", 400),
+        ("resourceVersion={old}&resourceVersionMatch=Newest", 200),
+    ],
+)
 def test_a_get_is_not_older_than_its_revision(state: State, query: str, code: int) -> None:
     found = state.get(query, code, name="c")
     if code == 200:
@@ -157,21 +186,36 @@ def test_a_get_of_what_was_deleted_is_a_404_at_an_old_revision_too(state: State)
     assert state.get("resourceVersion={old}", 404, name="b").json["reason"] == "NotFound"
 
 
-@pytest.mark.parametrize(("query", "message"), [
-    ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
-    ("limit=", 'strconv.ParseInt: parsing "": invalid syntax'),
-    ("limit=1e3", 'strconv.ParseInt: parsing "1e3": invalid syntax'),
-    ("limit=9223372036854775808", 'strconv.ParseInt: parsing "9223372036854775808": value out of range'),
-    ("timeoutSeconds=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("limit=", 'strconv.ParseInt: parsing "": invalid syntax'),
+        ("limit=1e3", 'strconv.ParseInt: parsing "1e3": invalid syntax'),
+        ("limit=9223372036854775808", 'strconv.ParseInt: parsing "9223372036854775808": value out of range'),
+        ("timeoutSeconds=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+    ],
+)
 def test_numbers_that_are_none_are_a_400(state: State, query: str, message: str) -> None:
     assert state.get(query, 400).message == message
 
 
-@pytest.mark.parametrize("query", [
-    "limit=-1", "limit=0", "timeoutSeconds=0", "timeoutSeconds=-5", "allowWatchBookmarks=maybe", "unknown=1",
-    "watch=false", "watch=0", "watch=False", "shardSelector=x", "limit=%2B10",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=-1",
+        "limit=0",
+        "timeoutSeconds=0",
+        "timeoutSeconds=-5",
+        "allowWatchBookmarks=maybe",
+        "unknown=1",
+        "watch=false",
+        "watch=0",
+        "watch=False",
+        "shardSelector=x",
+        "limit=%2B10",
+    ],
+)
 def test_what_upstream_ignores_is_ignored(state: State, query: str) -> None:
     listed = state.get(query)
     assert names(listed) == LATEST

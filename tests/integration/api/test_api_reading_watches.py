@@ -67,15 +67,26 @@ LIST = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true"
 NO_LIST = "resourceVersionMatch=NotOlderThan&sendInitialEvents=false"
 
 
-@pytest.mark.parametrize(("query", "expected"), [
-    ("", STATE), ("resourceVersion=", STATE), ("resourceVersion=0", STATE),
-    ("resourceVersion={old}", SINCE_OLD), ("resourceVersion={now}", []),
-    (LIST, STATE), (f"resourceVersion=0&{LIST}", STATE), (f"resourceVersion={{old}}&{LIST}", STATE),
-    (f"resourceVersion={{now}}&{LIST}", STATE),
-    (NO_LIST, []), (f"resourceVersion=0&{NO_LIST}", []), (f"resourceVersion={{old}}&{NO_LIST}", SINCE_OLD),
-    (f"resourceVersion={{now}}&{NO_LIST}", []),
-    ("limit=1", STATE), ("limit=1&continue=nonsense", STATE),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", STATE),
+        ("resourceVersion=", STATE),
+        ("resourceVersion=0", STATE),
+        ("resourceVersion={old}", SINCE_OLD),
+        ("resourceVersion={now}", []),
+        (LIST, STATE),
+        (f"resourceVersion=0&{LIST}", STATE),
+        (f"resourceVersion={{old}}&{LIST}", STATE),
+        (f"resourceVersion={{now}}&{LIST}", STATE),
+        (NO_LIST, []),
+        (f"resourceVersion=0&{NO_LIST}", []),
+        (f"resourceVersion={{old}}&{NO_LIST}", SINCE_OLD),
+        (f"resourceVersion={{now}}&{NO_LIST}", []),
+        ("limit=1", STATE),
+        ("limit=1&continue=nonsense", STATE),
+    ],
+)
 def test_a_revision_says_where_a_watch_starts_and_bookmarks_only_mark(
     state: State, query: str, expected: list[str]
 ) -> None:
@@ -90,8 +101,9 @@ def test_a_revision_says_where_a_watch_starts_and_bookmarks_only_mark(
         assert set(end.object) == {"kind", "apiVersion", "metadata"}
 
 
-@pytest.mark.parametrize("query", ["resourceVersion={far}", f"resourceVersion={{far}}&{LIST}",
-                                   f"resourceVersion={{far}}&{NO_LIST}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "query", ["resourceVersion={far}", f"resourceVersion={{far}}&{LIST}", f"resourceVersion={{far}}&{NO_LIST}"]
+)
 def test_a_revision_that_never_comes_is_one_error_event(state: State, query: str) -> None:
     (event,) = state.events(f"{query}&allowWatchBookmarks=true")
     status = event.object
@@ -100,18 +112,25 @@ def test_a_revision_that_never_comes_is_one_error_event(state: State, query: str
     assert [cause["reason"] for cause in status["details"]["causes"]] == ["ResourceVersionTooLarge"]
 
 
-@pytest.mark.parametrize(("query", "messages"), [
-    *((f"{revision}&{query}", messages) for revision in ("", "resourceVersion=0", "resourceVersion={old}")
-      for query, messages in (
-        ("sendInitialEvents=true", [REQUIRES]), ("sendInitialEvents=false", [REQUIRES]),
-        ("resourceVersionMatch=NotOlderThan", [UNLESS]),
-        ("resourceVersionMatch=Exact", [UNLESS, UNSUPPORTED.format("Exact")]),
-        ("resourceVersionMatch=Exact&sendInitialEvents=true", [REQUIRES, UNSUPPORTED.format("Exact")]),
-        ("resourceVersionMatch=Newest&sendInitialEvents=true", [REQUIRES, UNSUPPORTED.format("Newest")]),
-        (f"{LIST}&continue=x", [CONTINUED]),
-        ("resourceVersionMatch=NotOlderThan&continue=x", [UNLESS, CONTINUED]),
-    )),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "messages"),
+    [
+        *(
+            (f"{revision}&{query}", messages)
+            for revision in ("", "resourceVersion=0", "resourceVersion={old}")
+            for query, messages in (
+                ("sendInitialEvents=true", [REQUIRES]),
+                ("sendInitialEvents=false", [REQUIRES]),
+                ("resourceVersionMatch=NotOlderThan", [UNLESS]),
+                ("resourceVersionMatch=Exact", [UNLESS, UNSUPPORTED.format("Exact")]),
+                ("resourceVersionMatch=Exact&sendInitialEvents=true", [REQUIRES, UNSUPPORTED.format("Exact")]),
+                ("resourceVersionMatch=Newest&sendInitialEvents=true", [REQUIRES, UNSUPPORTED.format("Newest")]),
+                (f"{LIST}&continue=x", [CONTINUED]),
+                ("resourceVersionMatch=NotOlderThan&continue=x", [UNLESS, CONTINUED]),
+            )
+        )
+    ],
+)
 def test_combinations_that_mean_nothing_are_refused_before_the_stream(
     state: State, query: str, messages: list[str]
 ) -> None:
@@ -121,14 +140,19 @@ def test_combinations_that_mean_nothing_are_refused_before_the_stream(
     assert found == messages
 
 
-@pytest.mark.parametrize(("query", "message"), [
-    ("timeoutSeconds=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
-    ("timeoutSeconds=", 'strconv.ParseInt: parsing "": invalid syntax'),
-    ("timeoutSeconds=1.5", 'strconv.ParseInt: parsing "1.5": invalid syntax'),
-    ("timeoutSeconds=9223372036854775808", 'strconv.ParseInt: parsing "9223372036854775808": value out of range'),
-    ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'), ("resourceVersion=x", "invalid resource version"),
-    ("resourceVersion=-1", "invalid resource version"), ("fieldSelector=spec.x%3D1", "spec.x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("timeoutSeconds=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("timeoutSeconds=", 'strconv.ParseInt: parsing "": invalid syntax'),
+        ("timeoutSeconds=1.5", 'strconv.ParseInt: parsing "1.5": invalid syntax'),
+        ("timeoutSeconds=9223372036854775808", 'strconv.ParseInt: parsing "9223372036854775808": value out of range'),
+        ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("resourceVersion=x", "invalid resource version"),
+        ("resourceVersion=-1", "invalid resource version"),
+        ("fieldSelector=spec.x%3D1", "spec.x"),
+    ],
+)
 def test_what_cannot_be_read_is_a_400_before_the_stream(state: State, query: str, message: str) -> None:
     assert message in state.api.get(f"{IN_N}?watch=1&{query}", expect=400).message
 
@@ -138,10 +162,21 @@ def test_a_watch_of_no_time_ends_at_once(state: State) -> None:
         assert told(events.rest()) == STATE
 
 
-@pytest.mark.parametrize(("value", "watches"), [
-    ("true", True), ("1", True), ("abc", True), ("", True), ("TRUE", True), ("no", True),
-    ("false", False), ("0", False), ("False", False), ("FALSE", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "watches"),
+    [
+        ("true", True),
+        ("1", True),
+        ("abc", True),
+        ("", True),
+        ("TRUE", True),
+        ("no", True),
+        ("false", False),
+        ("0", False),
+        ("False", False),
+        ("FALSE", False),
+    ],
+)
 def test_whatever_is_not_false_is_a_watch(state: State, value: str, watches: bool) -> None:
     path = f"{IN_N}?labelSelector=w&timeoutSeconds=-1&watch={value}"
     body = state.api.get(path).body
@@ -186,16 +221,33 @@ def test_scoped_watches_see_every_transition_and_nothing_else(api: Api) -> None:
         def watch(selector: str) -> Any:
             return stack.enter_context(api.watch(f"{path}?watch=1&resourceVersion={since}&{selector}"))
 
-        red, typed, named = watch("labelSelector=c%3Dred"), watch("fieldSelector=type%3Dx.io/t"), watch(
-            "fieldSelector=metadata.name%3Ds,type!%3Dx.io/other")  # fmt: skip
+        red, typed, named = (
+            watch("labelSelector=c%3Dred"),
+            watch("fieldSelector=type%3Dx.io/t"),
+            watch("fieldSelector=metadata.name%3Ds,type!%3Dx.io/other"),
+        )
         for name, colour in (("noise", "blue"), ("s", "blue")):
-            api.post(path, {"apiVersion": "v1", "kind": "Secret", "type": "x.io/t",
-                            "metadata": {"name": name, "labels": {"c": colour}}})  # fmt: skip
+            api.post(
+                path,
+                {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "type": "x.io/t",
+                    "metadata": {"name": name, "labels": {"c": colour}},
+                },
+            )
         for colour in ("red", "red", "blue"):
             api.patch(f"{path}/s", {"metadata": {"labels": {"c": colour}}, "stringData": {"k": colour}})
         api.delete(f"{path}/s")
-        api.post(path, {"apiVersion": "v1", "kind": "Secret", "type": "x.io/other",
-                        "metadata": {"name": "s", "labels": {"c": "red"}}})  # fmt: skip
+        api.post(
+            path,
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "type": "x.io/other",
+                "metadata": {"name": "s", "labels": {"c": "red"}},
+            },
+        )
         assert told(red.take(3)) == ["ADDED s", "DELETED s", "ADDED s"]
         assert told(typed.take(5)) == ["ADDED noise", "ADDED s", "MODIFIED s", "MODIFIED s", "DELETED s"]
         assert told(named.take(4)) == ["ADDED s", "MODIFIED s", "MODIFIED s", "DELETED s"]

@@ -210,9 +210,11 @@ def test_rules_of_resource_schemas_are_judged_too(api: Api) -> None:
         version["schema"]["properties"]["spec"][RULES] = [{"rule": rule}]
         spec = {key: definition[key] for key in ("group", "names", "scope")}
         return {
-            "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema",
-            "metadata": {"name": f"{prefix}.circles.shapes.example.com"}, "spec": {**spec, "versions": [version]},
-        }  # fmt: skip
+            "apiVersion": "apis.kcp.io/v1alpha1",
+            "kind": "APIResourceSchema",
+            "metadata": {"name": f"{prefix}.circles.shapes.example.com"},
+            "spec": {**spec, "versions": [version]},
+        }
 
     api.post(schemas, body("v1", "self.size > 1"))
     assert "undefined field 'sizes'" in api.post(schemas, body("v2", "self.sizes > 1"), expect=403).message

@@ -15,9 +15,15 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 def failure(code: int, reason: str, message: str, **details: Any) -> dict[str, Any]:
     """The whole Status that is expected."""
     return {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
-        "message": message, "details": details,
-    }  # fmt: skip
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        "details": details,
+    }
 
 
 def test_a_missing_object_is_named_by_its_resource(api: Api) -> None:
@@ -25,9 +31,13 @@ def test_a_missing_object_is_named_by_its_resource(api: Api) -> None:
         404, "NotFound", 'configmaps "a" not found', name="a", kind="configmaps"
     )
     assert api.get(f"{ROLES}/a", expect=404).json == failure(
-        404, "NotFound", 'clusterroles.rbac.authorization.k8s.io "a" not found',
-        name="a", group="rbac.authorization.k8s.io", kind="clusterroles",
-    )  # fmt: skip
+        404,
+        "NotFound",
+        'clusterroles.rbac.authorization.k8s.io "a" not found',
+        name="a",
+        group="rbac.authorization.k8s.io",
+        kind="clusterroles",
+    )
 
 
 def test_creating_what_is_there_is_a_409(api: Api) -> None:
@@ -70,8 +80,9 @@ def test_invalid_objects_name_the_kind_and_every_field(api: Api) -> None:
     assert (status["reason"], status["details"]["kind"], status["details"]["name"]) == ("Invalid", "ConfigMap", "A_b")
     causes = status["details"]["causes"]
     assert [(cause["field"], cause["reason"]) for cause in causes] == [
-        ("metadata.name", "FieldValueInvalid"), ("data[x y]", "FieldValueInvalid"),
-    ]  # fmt: skip
+        ("metadata.name", "FieldValueInvalid"),
+        ("data[x y]", "FieldValueInvalid"),
+    ]
     assert status["message"].startswith('ConfigMap "A_b" is invalid: [metadata.name: Invalid value: "A_b": a lowercase')
     assert causes[0]["message"].startswith('Invalid value: "A_b": a lowercase RFC 1123 subdomain must consist of')
 
@@ -129,25 +140,34 @@ def _admit(api: Api, user: str) -> None:
     """Let a user through the workspace's door, with no rights inside."""
     group = "rbac.authorization.k8s.io"
     binding = {
-        "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": user},
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": user},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:kcp:workspace:access"},
         "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }  # fmt: skip
+    }
     api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
 
 
-@pytest.mark.parametrize(("body", "message"), [
-    ({**configmap("a"), "apiVersion": "v2"},
-     "the API version in the data (v2) does not match the expected API version (v1)"),
-    ({**configmap("a"), "kind": "Secret"}, 'Secret in version "v1" cannot be handled as a ConfigMap'),
-    (configmap("a", namespace="other"),
-     "the namespace of the provided object does not match the namespace sent on the request"),
-    (b"{nonsense", "the object provided is unrecognized (must be of type ConfigMap)"),
-    (b"[1]", "the object provided is unrecognized (must be of type ConfigMap)"),
-    ({**configmap("a"), "data": {"a": 1}}, 'ConfigMap in version "v1" cannot be handled as a ConfigMap'),
-    ({**configmap("a"), "data": ["a"]}, 'ConfigMap in version "v1" cannot be handled as a ConfigMap'),
-    ({**configmap("a"), "metadata": {"name": 7}}, 'ConfigMap in version "v1" cannot be handled as a ConfigMap'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {**configmap("a"), "apiVersion": "v2"},
+            "the API version in the data (v2) does not match the expected API version (v1)",
+        ),
+        ({**configmap("a"), "kind": "Secret"}, 'Secret in version "v1" cannot be handled as a ConfigMap'),
+        (
+            configmap("a", namespace="other"),
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (b"{nonsense", "the object provided is unrecognized (must be of type ConfigMap)"),
+        (b"[1]", "the object provided is unrecognized (must be of type ConfigMap)"),
+        ({**configmap("a"), "data": {"a": 1}}, 'ConfigMap in version "v1" cannot be handled as a ConfigMap'),
+        ({**configmap("a"), "data": ["a"]}, 'ConfigMap in version "v1" cannot be handled as a ConfigMap'),
+        ({**configmap("a"), "metadata": {"name": 7}}, 'ConfigMap in version "v1" cannot be handled as a ConfigMap'),
+    ],
+)
 def test_bodies_that_do_not_fit_are_a_400_with_a_reason(api: Api, body: Any, message: str) -> None:
     status = api.post(CONFIGMAPS, body, expect=400).json
     assert status["reason"] == "BadRequest"

@@ -86,11 +86,14 @@ def test_types_that_go_in_circles_or_lead_nowhere_make_nothing(api: Api) -> None
     assert f"unable to find inherited workspace type {here}:nothing" in make(api, "w", "lost", expect=403)["message"]
 
 
-@pytest.mark.parametrize(("spec", "text"), [
-    ({"defaultChildWorkspaceType": {"name": "x"}}, "spec.defaultChildWorkspaceType.path must be set"),
-    ({"limitAllowedChildren": {"types": [{"name": "x"}]}}, "spec.limitAllowedChildren.types[0].path must be set"),
-    ({"defaultAPIBindings": [{"path": "root:no", "export": "e"}]}, "no permission to bind to export root:no:e"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"defaultChildWorkspaceType": {"name": "x"}}, "spec.defaultChildWorkspaceType.path must be set"),
+        ({"limitAllowedChildren": {"types": [{"name": "x"}]}}, "spec.limitAllowedChildren.types[0].path must be set"),
+        ({"defaultAPIBindings": [{"path": "root:no", "export": "e"}]}, "no permission to bind to export root:no:e"),
+    ],
+)
 def test_a_type_that_is_not_whole_is_forbidden(api: Api, spec: dict[str, Any], text: str) -> None:
     assert text in make_type(api, "t", "root:universal", expect=403, **spec)["message"]
 
@@ -113,8 +116,13 @@ def test_whoever_makes_a_workspace_must_be_allowed_to_use_the_type_and_its_bases
         api.post(f"{RBAC}/clusterrolebindings", {"metadata": {"name": name}, "subjects": [user], "roleRef": reference})
 
     tenancy = {"apiGroups": ["tenancy.kcp.io"]}
-    allow("make", [{**tenancy, "resources": ["workspaces"], "verbs": ["create", "get"]},
-                   {"nonResourceURLs": ["/"], "verbs": ["access"]}])  # fmt: skip
+    allow(
+        "make",
+        [
+            {**tenancy, "resources": ["workspaces"], "verbs": ["create", "get"]},
+            {"nonResourceURLs": ["/"], "verbs": ["access"]},
+        ],
+    )
     message = make(alice, "w", "leaf", expect=403)["message"]
     assert f"unable to use workspace type {here}:base: missing verb='use' permission on workspacetype" in message
     allow("base", [{**tenancy, "resources": ["workspacetypes"], "resourceNames": ["base"], "verbs": ["use"]}])
@@ -134,8 +142,9 @@ def test_the_views_of_a_type_are_in_its_status(api: Api) -> None:
         for kind in ("initializing", "terminating")
     ]
     assert {each["type"]: each["status"] for each in status["conditions"]} == {
-        "Ready": "True", "VirtualWorkspaceURLsReady": "True",
-    }  # fmt: skip
+        "Ready": "True",
+        "VirtualWorkspaceURLsReady": "True",
+    }
 
 
 def test_a_workspace_without_a_shard_says_so_and_is_made_once_there_is_one(api: Api, master: Api) -> None:
@@ -167,9 +176,13 @@ def test_a_path_that_no_workspace_leads_to_is_found_by_its_annotation(master: Ap
     name = workspace_under(admin)
     template = admin.at(name).get(CLUSTER).json
     there = master.at("strange-cluster")
-    body = {"apiVersion": template["apiVersion"], "kind": "LogicalCluster",
-            "metadata": {"name": "cluster", "annotations": {"kcp.io/path": "partner:site:one"}},
-            "spec": {}, "status": {"phase": "Ready"}}  # fmt: skip
+    body = {
+        "apiVersion": template["apiVersion"],
+        "kind": "LogicalCluster",
+        "metadata": {"name": "cluster", "annotations": {"kcp.io/path": "partner:site:one"}},
+        "spec": {},
+        "status": {"phase": "Ready"},
+    }
     there.post(CLUSTER.rpartition("/")[0], body)
     there.patch(f"{CLUSTER}/status", {"status": {"phase": "Ready"}})
     by_path = master.at("partner:site:one")

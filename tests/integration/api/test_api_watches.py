@@ -147,12 +147,18 @@ def test_initial_events_can_be_declined(api: Api) -> None:
         assert events.next().name == "b"
 
 
-@pytest.mark.parametrize(("accept", "kind", "version"), [
-    ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "PartialObjectMetadata", "meta.k8s.io/v1"),
-    (f"{PARTIAL_LIST},application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
-     "PartialObjectMetadata", "meta.k8s.io/v1"),
-    (TABLE, "Table", "meta.k8s.io/v1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("accept", "kind", "version"),
+    [
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "PartialObjectMetadata", "meta.k8s.io/v1"),
+        (
+            f"{PARTIAL_LIST},application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+            "PartialObjectMetadata",
+            "meta.k8s.io/v1",
+        ),
+        (TABLE, "Table", "meta.k8s.io/v1"),
+    ],
+)
 def test_watch_lists_are_in_the_form_asked_for_bookmark_included(
     api: Api, accept: str, kind: str, version: str
 ) -> None:
@@ -161,8 +167,9 @@ def test_watch_lists_are_in_the_form_asked_for_bookmark_included(
     with api.watch(path, accept) as events:
         found = events.take(2)
     assert [(e.type, e.object["kind"], e.object["apiVersion"]) for e in found] == [
-        ("ADDED", kind, version), ("BOOKMARK", kind, version),
-    ]  # fmt: skip
+        ("ADDED", kind, version),
+        ("BOOKMARK", kind, version),
+    ]
     if kind == "Table":
         mark = found[1].object["rows"][0]["object"]
         assert mark["metadata"]["annotations"] == {END: "true"}
@@ -198,14 +205,22 @@ def test_custom_kinds_are_watched_in_the_version_asked_for(api: Api) -> None:
         assert event.object["apiVersion"] == "shapes.example.com/v2"
 
 
-@pytest.mark.parametrize(("query", "code", "message"), [
-    ("sendInitialEvents=true", 422, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-    ("sendInitialEvents=true&resourceVersionMatch=Exact", 422, "sendInitialEvents requires setting"),
-    ("resourceVersionMatch=NotOlderThan", 422,
-     "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
-    ("resourceVersion=x", 400, "resource version"), ("timeoutSeconds=x", 400, ""),
-    ("labelSelector=a%20b", 400, "unable to parse requirement"), ("fieldSelector=spec.x%3D1", 400, "spec.x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ("sendInitialEvents=true", 422, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact", 422, "sendInitialEvents requires setting"),
+        (
+            "resourceVersionMatch=NotOlderThan",
+            422,
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
+        ("resourceVersion=x", 400, "resource version"),
+        ("timeoutSeconds=x", 400, ""),
+        ("labelSelector=a%20b", 400, "unable to parse requirement"),
+        ("fieldSelector=spec.x%3D1", 400, "spec.x"),
+    ],
+)
 def test_bad_options_are_told_before_the_stream_begins(api: Api, query: str, code: int, message: str) -> None:
     assert message in api.get(f"{CONFIGMAPS}?watch=1&{query}", expect=code).message
 

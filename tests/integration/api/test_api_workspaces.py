@@ -24,9 +24,7 @@ PERMITTED = "workspace access not permitted"
 def workspace(name: str, type_: str = "", **spec: Any) -> dict[str, Any]:
     if type_:
         spec["type"] = {"name": type_, "path": "root"}
-    return {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec,
-    }  # fmt: skip
+    return {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec}
 
 
 def ready(api: Api, name: str) -> dict[str, Any]:
@@ -49,20 +47,25 @@ def test_a_ready_workspace_has_kcps_shape_field_by_field(admin: Api) -> None:
     owner = metadata["annotations"].pop("experimental.tenancy.kcp.io/owner")
     assert json.loads(owner)["username"] == "kcp-admin"
     assert metadata["annotations"] == {
-        "kcp.io/cluster": "root", "core.kcp.io/shard": "root", "internal.tenancy.kcp.io/cluster": cluster,
+        "kcp.io/cluster": "root",
+        "core.kcp.io/shard": "root",
+        "internal.tenancy.kcp.io/cluster": cluster,
         "internal.tenancy.kcp.io/shard": metadata["annotations"]["internal.tenancy.kcp.io/shard"],
-    }  # fmt: skip
+    }
     assert re.fullmatch(r"[0-9a-z]{8}", metadata["annotations"]["internal.tenancy.kcp.io/shard"])
     assert metadata["finalizers"] == ["core.kcp.io/logicalcluster"]
     assert metadata["labels"]["tenancy.kcp.io/phase"] == "Ready"
     assert re.fullmatch(r"[0-9a-z]{16}", cluster)
     assert obj["spec"] == {
-        "type": {"name": "universal", "path": "root"}, "cluster": cluster, "URL": f"{admin.shard.url}/clusters/{path}",
-    }  # fmt: skip
+        "type": {"name": "universal", "path": "root"},
+        "cluster": cluster,
+        "URL": f"{admin.shard.url}/clusters/{path}",
+    }
     assert obj["status"]["phase"] == "Ready"
     assert [each for each in conditions(obj) if each[0] != "Ready"] == [
-        ("WorkspaceInitialized", "True"), ("WorkspaceScheduled", "True"),
-    ]  # fmt: skip
+        ("WorkspaceInitialized", "True"),
+        ("WorkspaceScheduled", "True"),
+    ]
     assert set(obj["status"]) == {"phase", "conditions"}
 
 
@@ -76,9 +79,11 @@ def test_its_logical_cluster_has_kcps_shape_field_by_field(api: Api) -> None:
     assert {"workspaces.tenancy.kcp.io", "partitions.topology.kcp.io"} <= set(bound)
     assert all(re.fullmatch(r"[a-z.]+-\w+", each["n"]) for each in bound.values())
     assert annotations == {
-        "kcp.io/cluster": row["spec"]["cluster"], "kcp.io/path": api.cluster, "core.kcp.io/shard": "root",
+        "kcp.io/cluster": row["spec"]["cluster"],
+        "kcp.io/path": api.cluster,
+        "core.kcp.io/shard": "root",
         "internal.tenancy.kcp.io/type": "root:universal",
-    } | {key: value for key, value in annotations.items() if key == "internal.kcp.io/replicate"}  # fmt: skip
+    } | {key: value for key, value in annotations.items() if key == "internal.kcp.io/replicate"}
     assert metadata["name"] == "cluster"
     assert metadata["finalizers"] == ["core.kcp.io/logicalcluster-deletion"]
     assert metadata["labels"]["tenancy.kcp.io/phase"] == "Ready"
@@ -87,9 +92,12 @@ def test_its_logical_cluster_has_kcps_shape_field_by_field(api: Api) -> None:
     assert not spec.get("directlyDeletable")
     assert spec["initializers"] == ["root:universal", "system:apibindings"]
     assert spec["owner"] == {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": name, "cluster": "root",
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "resource": "workspaces",
+        "name": name,
+        "cluster": "root",
         "uid": row["metadata"]["uid"],
-    }  # fmt: skip
+    }
     assert obj["status"]["URL"] == f"{api.shard.url}/clusters/{row['spec']['cluster']}"
     assert obj["status"]["phase"] == "Ready"
     assert ("WorkspaceInitialized", "True") in conditions(obj)
@@ -117,9 +125,13 @@ def test_its_bindings_have_kcps_shape_field_by_field(api: Api) -> None:
     assert schema["UID"]
     assert resources["workspaces"]["storageVersions"] == ["v1alpha1"]
     assert sorted(conditions(binding)) == [
-        ("APIExportValid", "True"), ("BindingUpToDate", "True"), ("InitialBindingCompleted", "True"),
-        ("PermissionClaimsApplied", "True"), ("PermissionClaimsValid", "True"), ("Ready", "True"),
-    ]  # fmt: skip
+        ("APIExportValid", "True"),
+        ("BindingUpToDate", "True"),
+        ("InitialBindingCompleted", "True"),
+        ("PermissionClaimsApplied", "True"),
+        ("PermissionClaimsValid", "True"),
+        ("Ready", "True"),
+    ]
 
 
 def test_the_root_holds_the_types_exports_and_the_shard(admin: Api) -> None:
@@ -151,10 +163,13 @@ def test_a_type_that_is_not_there_is_forbidden(admin: Api) -> None:
     assert 'workspaces.tenancy.kcp.io "w-none" is forbidden' in status["message"]
 
 
-@pytest.mark.parametrize(("spec", "text"), [
-    ({"cluster": "abcdefghijklmnop"}, "spec.Cluster can only be set by system privileged users"),
-    ({"URL": "https://x"}, "spec.URL can only be set by system privileged users"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"cluster": "abcdefghijklmnop"}, "spec.Cluster can only be set by system privileged users"),
+        ({"URL": "https://x"}, "spec.URL can only be set by system privileged users"),
+    ],
+)
 def test_what_the_scheduler_sets_nobody_else_does(admin: Api, spec: dict[str, str], text: str) -> None:
     body = workspace("w-mine", "universal")
     body["spec"].update(spec)
@@ -306,8 +321,10 @@ def test_a_workspace_waits_for_what_finalizers_hold_and_says_so(admin: Api) -> N
 
     def told() -> bool:
         found = admin.get(f"{WORKSPACES}/{name}").json
-        return any(c["type"] == "WorkspaceContentDeleted" and c["status"] == "False"
-                   for c in found["status"].get("conditions", []))  # fmt: skip
+        return any(
+            c["type"] == "WorkspaceContentDeleted" and c["status"] == "False"
+            for c in found["status"].get("conditions", [])
+        )
 
     eventually(told, "progress is mirrored")
     assert admin.get(f"{WORKSPACES}/{name}").json["status"]["phase"] == "Deleting"
@@ -390,9 +407,12 @@ def allow(api: Api, subject: dict[str, str]) -> None:
     role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [rule]}
     api.post(f"{RBAC}/clusterroles", role)
     binding = {
-        "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"}, "subjects": [subject],
-    }  # fmt: skip
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"},
+        "subjects": [subject],
+    }
     api.post(f"{RBAC}/clusterrolebindings", binding)
 
 

@@ -28,8 +28,15 @@ def version(answer: Answer) -> str:
 
 
 def test_the_server_sets_what_is_its_own(api: Api) -> None:
-    body = configmap("a", uid="mine", creationTimestamp="2001-01-01T00:00:00Z", generation=9, selfLink="/x",
-                     deletionTimestamp="2001-01-01T00:00:00Z", deletionGracePeriodSeconds=5)  # fmt: skip
+    body = configmap(
+        "a",
+        uid="mine",
+        creationTimestamp="2001-01-01T00:00:00Z",
+        generation=9,
+        selfLink="/x",
+        deletionTimestamp="2001-01-01T00:00:00Z",
+        deletionGracePeriodSeconds=5,
+    )
     metadata = api.post(CONFIGMAPS, body).json["metadata"]
     assert re.fullmatch(r"[0-9a-f-]{36}", metadata["uid"])
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", metadata["creationTimestamp"])
@@ -77,9 +84,7 @@ def test_defaults_are_filled_in_and_unknown_fields_pruned(api: Api) -> None:
 
 # --- field validation ---
 
-_DOUBTFUL = (
-    b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","foo":1},"data":{"a":"1","a":"2"},"zip":2}'
-)
+_DOUBTFUL = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","foo":1},"data":{"a":"1","a":"2"},"zip":2}'
 _PROBLEMS = ['unknown field "metadata.foo"', 'duplicate field "data.a"', 'unknown field "zip"']
 
 
@@ -137,14 +142,23 @@ def test_custom_objects_need_a_revision_for_an_update(api: Api) -> None:
     api.put(f"{CIRCLES}/a", {**api.get(f"{CIRCLES}/a").json, "spec": {"colour": "red"}})
 
 
-@pytest.mark.parametrize(("path", "body", "code"), [
-    (f"{CONFIGMAPS}/new", configmap("new"), 404),
-    (f"{LEASES}/new", {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "new"}}, 201),
-    ("/apis/rbac.authorization.k8s.io/v1/clusterroles/new",
-     {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "new"}}, 201),
-    ("/api/v1/namespaces/default/secrets/new",
-     {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "new"}}, 404),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        (f"{CONFIGMAPS}/new", configmap("new"), 404),
+        (f"{LEASES}/new", {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "new"}}, 201),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/new",
+            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "new"}},
+            201,
+        ),
+        (
+            "/api/v1/namespaces/default/secrets/new",
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "new"}},
+            404,
+        ),
+    ],
+)
 def test_an_update_creates_only_the_kinds_that_allow_it(api: Api, path: str, body: Any, code: int) -> None:
     api.put(path, body, expect=code)
     api.get(path, expect=200 if code == 201 else 404)
@@ -228,9 +242,10 @@ def test_a_scale_is_read_written_and_patched(api: Api) -> None:
     assert api.put(f"{CIRCLES}/a/scale", scale, expect=409).json["reason"] == "Conflict"
     api.put(f"{CIRCLES}/a/scale", {**patched, "spec": {"replicas": 0}})
     assert api.get(f"{CIRCLES}/a").json["spec"]["replicas"] == 0
-    assert "must be greater than or equal to 0" in api.patch(
-        f"{CIRCLES}/a/scale", {"spec": {"replicas": -1}}, expect=422
-    ).message
+    assert (
+        "must be greater than or equal to 0"
+        in api.patch(f"{CIRCLES}/a/scale", {"spec": {"replicas": -1}}, expect=422).message
+    )
 
 
 # --- patches ---
@@ -238,11 +253,16 @@ def test_a_scale_is_read_written_and_patched(api: Api) -> None:
 
 def test_a_json_patch_is_applied_in_order_or_not_at_all(api: Api) -> None:
     api.post(CONFIGMAPS, configmap("a", {"z": "2"}, annotations={"x/y": "1"}))
-    answer = api.patch(f"{CONFIGMAPS}/a", [
-        {"op": "test", "path": "/data/z", "value": "2"}, {"op": "remove", "path": "/data/z"},
-        {"op": "replace", "path": "/metadata/annotations/x~1y", "value": "3"},
-        {"op": "add", "path": "/data/n", "value": "4"},
-    ], JSON_PATCH)  # fmt: skip
+    answer = api.patch(
+        f"{CONFIGMAPS}/a",
+        [
+            {"op": "test", "path": "/data/z", "value": "2"},
+            {"op": "remove", "path": "/data/z"},
+            {"op": "replace", "path": "/metadata/annotations/x~1y", "value": "3"},
+            {"op": "add", "path": "/data/n", "value": "4"},
+        ],
+        JSON_PATCH,
+    )
     assert (answer.json["data"], answer.json["metadata"]["annotations"]["x/y"]) == ({"n": "4"}, "3")
     for wrong in ([{"op": "test", "path": "/data/n", "value": "9"}], [{"op": "remove", "path": "/data/none"}]):
         message = api.patch(f"{CONFIGMAPS}/a", wrong, JSON_PATCH, expect=422).message
@@ -260,8 +280,12 @@ def test_a_merge_patch_removes_with_null_and_replaces_lists(api: Api) -> None:
 
 def test_a_strategic_merge_patch_merges_lists_by_their_keys(api: Api) -> None:
     path = "/api/v1/namespaces/default/serviceaccounts"
-    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "finalizers": ["example.com/a"]},
-            "secrets": [{"name": "s1"}, {"name": "s2"}]}  # fmt: skip
+    body = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "a", "finalizers": ["example.com/a"]},
+        "secrets": [{"name": "s1"}, {"name": "s2"}],
+    }
     api.post(path, body)
     secrets = [{"name": "s3"}, {"name": "s1", "$patch": "delete"}]
     patch = {"metadata": {"finalizers": ["example.com/b"]}, "secrets": secrets}
@@ -376,17 +400,23 @@ def test_a_typed_clients_protobuf_bodies_are_taken_and_json_is_answered(api: Api
     """The bytes that client-go sends for a Lease named `l` held by `me`."""
     lease = bytes([0x0A, 3, 0x0A, 1, 0x6C]) + bytes([0x12, 4, 0x0A, 2, 0x6D, 0x65])
     answer = api.send(
-        "POST", LEASES, _envelope("coordination.k8s.io/v1", "Lease", lease),
-        kind="application/vnd.kubernetes.protobuf", accept="application/vnd.kubernetes.protobuf,application/json",
+        "POST",
+        LEASES,
+        _envelope("coordination.k8s.io/v1", "Lease", lease),
+        kind="application/vnd.kubernetes.protobuf",
+        accept="application/vnd.kubernetes.protobuf,application/json",
         expect=201,
-    )  # fmt: skip
+    )
     assert answer.header("content-type") == "application/json"
     assert (answer.json["metadata"]["name"], answer.json["spec"]) == ("l", {"holderIdentity": "me"})
     background = bytes([0x22, 10]) + b"Background"
     answer = api.send(
-        "DELETE", f"{LEASES}/l", _envelope("v1", "DeleteOptions", background),
-        kind="application/vnd.kubernetes.protobuf", expect=200,
-    )  # fmt: skip
+        "DELETE",
+        f"{LEASES}/l",
+        _envelope("v1", "DeleteOptions", background),
+        kind="application/vnd.kubernetes.protobuf",
+        expect=200,
+    )
     assert answer.json["status"] == "Success"
 
 

@@ -22,10 +22,12 @@ async def test_an_object_keeps_its_content_and_gets_a_uid_and_revision_of_the_ca
         found = (await cache.get(f"/shards/amber/clusters/prov/{EXPORTS}/widgets")).json
         metadata = found["metadata"]
         assert metadata["annotations"] == {
-            "kcp.io/cluster": "prov", "kcp.io/shard": "amber", "note": "kept",
+            "kcp.io/cluster": "prov",
+            "kcp.io/shard": "amber",
+            "note": "kept",
             "cache.kcp.io/original-resource-version": str(revision),
             "cache.kcp.io/original-resource-UID": "uid-of-widgets",
-        }  # fmt: skip
+        }
         assert (found["kind"], found["spec"], metadata["labels"]) == ("APIExport", {}, {"a": "b"})
         assert metadata["creationTimestamp"] == "2026-01-01T00:00:00Z"
         assert metadata["uid"] != "uid-of-widgets"
@@ -178,7 +180,7 @@ async def test_an_inactive_workspace_is_shown_like_any_other(tmp_path: Path) -> 
         (f"/shards/*/clusters/*/{EXPORTS}/widgets", 405, "not supported"),
         (f"/shards/*/clusters/*/{EXPORTS}?watch=1&resourceVersion=1", 200, ""),
     ],
-)  # fmt: skip
+)
 async def test_what_is_no_url_of_the_cache_says_so(tmp_path: Path, path: str, code: int, text: str) -> None:
     async with caching(tmp_path) as cache:
         if code == 200:
@@ -205,9 +207,14 @@ async def test_it_tells_what_it_serves(tmp_path: Path) -> None:
     async with caching(tmp_path) as cache:
         groups = (await cache.get("/shards/*/clusters/*/apis")).json["groups"]
         assert {group["name"] for group in groups} == {
-            "admissionregistration.k8s.io", "apis.kcp.io", "cache.kcp.io", "core.kcp.io", "rbac.authorization.k8s.io",
-            "tenancy.kcp.io", "topology.kcp.io",
-        }  # fmt: skip
+            "admissionregistration.k8s.io",
+            "apis.kcp.io",
+            "cache.kcp.io",
+            "core.kcp.io",
+            "rbac.authorization.k8s.io",
+            "tenancy.kcp.io",
+            "topology.kcp.io",
+        }
         resources = (await cache.get("/shards/amber/clusters/c1/apis/tenancy.kcp.io/v1alpha1")).json["resources"]
         assert {each["name"]: each["verbs"] for each in resources} == {
             name: ["get", "list", "watch"]
@@ -221,16 +228,41 @@ async def test_it_tells_what_it_serves(tmp_path: Path) -> None:
 
 #: Every shape of URL there is, and some that are none.
 _ROUTES = (
-    "/", "/api", "/apis", "/version", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/services",
-    "/services/", "/services/other", BASE, f"{BASE}/", f"{BASE}/shards", f"{BASE}/shards/", f"{BASE}/shards/*",
-    f"{BASE}/shards/A_B/clusters/*/api", f"{BASE}/shards/*/clusters/*/apis", f"{BASE}/shards/*/clusters/*/api",
-    f"{BASE}/shards/*/clusters/*/openapi/v3", f"{BASE}/shards/*/clusters/*/metrics", f"{BASE}/shards/*/clusters/c1",
-    f"{BASE}{EVERYWHERE}", f"{BASE}{EVERYWHERE}?watch=1", f"{BASE}/shards/amber/clusters/*/{EXPORTS}",
-    f"{BASE}/shards/amber/clusters/c1/{EXPORTS}", f"{BASE}/shards/amber/clusters/c1/{EXPORTS}/widgets",
+    "/",
+    "/api",
+    "/apis",
+    "/version",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
+    "/services",
+    "/services/",
+    "/services/other",
+    BASE,
+    f"{BASE}/",
+    f"{BASE}/shards",
+    f"{BASE}/shards/",
+    f"{BASE}/shards/*",
+    f"{BASE}/shards/A_B/clusters/*/api",
+    f"{BASE}/shards/*/clusters/*/apis",
+    f"{BASE}/shards/*/clusters/*/api",
+    f"{BASE}/shards/*/clusters/*/openapi/v3",
+    f"{BASE}/shards/*/clusters/*/metrics",
+    f"{BASE}/shards/*/clusters/c1",
+    f"{BASE}{EVERYWHERE}",
+    f"{BASE}{EVERYWHERE}?watch=1",
+    f"{BASE}/shards/amber/clusters/*/{EXPORTS}",
+    f"{BASE}/shards/amber/clusters/c1/{EXPORTS}",
+    f"{BASE}/shards/amber/clusters/c1/{EXPORTS}/widgets",
     f"{BASE}/shards/*/clusters/*/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    f"{BASE}/shards/*/clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters", f"/clusters/c1/{EXPORTS}",
-    f"/clusters/*/{EXPORTS}", "/clusters/root/api/v1/secrets", "/clusters/c1/metrics", f"/{EXPORTS}",
-)  # fmt: skip
+    f"{BASE}/shards/*/clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters",
+    f"/clusters/c1/{EXPORTS}",
+    f"/clusters/*/{EXPORTS}",
+    "/clusters/root/api/v1/secrets",
+    "/clusters/c1/metrics",
+    f"/{EXPORTS}",
+)
 _OPEN = ("/healthz", "/livez", "/readyz")
 
 

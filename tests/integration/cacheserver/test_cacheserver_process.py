@@ -78,8 +78,10 @@ async def test_it_serves_what_all_shards_publish_and_follows(tmp_path: Path) -> 
             await amber.delete(export_key(cluster, "widgets"))
             type, obj = await events.next()
             assert (type, obj["metadata"]["name"], obj["metadata"]["uid"]) == (
-                "DELETED", "widgets", mine["metadata"]["uid"],
-            )  # fmt: skip
+                "DELETED",
+                "widgets",
+                mine["metadata"]["uid"],
+            )
             for who in (ANONYMOUS, NOBODY):
                 assert (await cache.ask(BASE + EXPORTS, who)).code in {401, 403}
             assert await cache.metric("atoll_replication_lag_seconds", shard="amber") == 0.0

@@ -76,24 +76,31 @@ def test_an_api_is_offered_bound_and_used(bay: Bay, kubectl: Kubectl) -> None:
     assert f"kubectl kcp bind apiexport {bay.top}:provider:boats" in bay.export()
     bay.enter("shop")
     bound = bay.bind("--accept-permission-claim", "secrets.core", "--reject-permission-claim", "configmaps")
-    assert bound == (0, (
-        'APIBinding "boats" created. Waiting for it to be bound...\nAPIBinding "boats" is bound.\n'
-    ), "")  # fmt: skip
+    assert bound == (
+        0,
+        ('APIBinding "boats" created. Waiting for it to be bound...\nAPIBinding "boats" is bound.\n'),
+        "",
+    )
     boat = {"apiVersion": "sea.example.com/v1", "kind": "Boat", "metadata": {"name": "blue"}, "spec": {}}
     assert kubectl.ok("create", "-f", "-", stdin=json.dumps(boat)) == "boat.sea.example.com/blue created\n"
     shown = [line.split() for line in kubectl.ok("kcp", "claims", "get", "apibinding", "boats").splitlines()]
     assert shown == [
-        ["NAME", "CLAIM", "VERBS", "SELECTOR", "STATE"], ["boats", "configmaps", "*", "all", "Rejected"],
+        ["NAME", "CLAIM", "VERBS", "SELECTOR", "STATE"],
+        ["boats", "configmaps", "*", "all", "Rejected"],
         ["boats", "secrets", "get,list", "all", "Accepted"],
-    ]  # fmt: skip
+    ]
     bay.published()
     *facts, titles, row = bay.export().splitlines()
     assert any(re.fullmatch(r"  stream     \d+ events behind, the oldest \d+\.\d s old", line) for line in facts), facts
     assert titles.split() == ["CONSUMER", "BINDING", "PHASE", "CLAIMS"]
     assert re.split(r"\s{2,}", row) == [f"{bay.top}:shop", "boats", "Bound", "secrets accepted, configmaps rejected"]
     assert kubectl.ok("atoll", "export", "-w", f"{bay.top}:provider").splitlines()[1].split() == [
-        "boats", "1", "2", "1", "1",
-    ]  # fmt: skip
+        "boats",
+        "1",
+        "2",
+        "1",
+        "1",
+    ]
 
 
 def test_claims_are_warned_of_and_answered_later(bay: Bay, kubectl: Kubectl) -> None:
@@ -101,15 +108,16 @@ def test_claims_are_warned_of_and_answered_later(bay: Bay, kubectl: Kubectl) -> 
     warnings = [
         f'Warning: APIBinding "boats" neither accepts nor rejects the claim on {name}'
         for name in ("secrets", "configmaps")
-    ]  # fmt: skip
+    ]
     bound = bay.bind()
     assert (bound.code, sorted(bound.stderr.splitlines())) == (0, sorted(warnings))
     assert sorted(kubectl.run("ws", ".").stderr.splitlines()) == sorted(warnings)
     assert kubectl.ok("kcp", "claims", "accept", "boats", "--resource", "secrets") == "secrets accepted\n"
     assert kubectl.run("ws", ".").stderr.splitlines() == [warnings[1]]
     assert set(kubectl.ok("kcp", "claims", "reject", "boats").splitlines()) == {
-        "secrets rejected", "configmaps rejected"
-    }  # fmt: skip
+        "secrets rejected",
+        "configmaps rejected",
+    }
     assert kubectl.run("ws", ".").stderr == ""
 
 

@@ -15,8 +15,12 @@ SERVICES = Path(__file__).parents[3] / "services"
 def atoll(shard: ShardProcess, command: str, *flags: str) -> Result:
     done = subprocess.run(
         [sys.executable, "-m", "atoll.cli", command, "--root-directory", str(shard.root), *flags],
-        cwd=SERVICES, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=SERVICES,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     return Result(done.returncode, done.stdout, done.stderr)
 
 

@@ -117,9 +117,11 @@ def test_bind_prefers_a_version_reads_the_export_and_posts_a_binding_of_its_name
     assert preferred in {"v1alpha1", "v1alpha2"}
     assert plugin.get(f"/apis/apis.kcp.io/{preferred}/apiexports/cache.kcp.io").json["kind"] == "APIExport"
     body: Object = {
-        "apiVersion": f"apis.kcp.io/{preferred}", "kind": "APIBinding", "metadata": {"name": "cache.kcp.io"},
+        "apiVersion": f"apis.kcp.io/{preferred}",
+        "kind": "APIBinding",
+        "metadata": {"name": "cache.kcp.io"},
         "spec": {"reference": {"export": {"path": "root", "name": "cache.kcp.io"}}},
-    }  # fmt: skip
+    }
     path = f"/apis/apis.kcp.io/{preferred}/apibindings"
     answer = there.post(path, body).json
     assert (answer["metadata"]["name"], answer["spec"]["reference"]) == ("cache.kcp.io", body["spec"]["reference"])
@@ -166,9 +168,13 @@ def test_claims_are_answered_by_an_update_of_the_whole_binding(plugin: Api) -> N
     for state in ("Accepted", "Rejected", "Accepted"):
         eventually(lambda state=state: answered(state), f"claims {state}")
         applied = {"secrets", "configmaps"} if state == "Accepted" else set()
-        wait(there, f"{BINDINGS}/boats", lambda found, applied=applied: applied == {
-            each["resource"] for each in found["status"].get("appliedPermissionClaims") or ()
-        })  # fmt: skip
+        wait(
+            there,
+            f"{BINDINGS}/boats",
+            lambda found, applied=applied: (
+                applied == {each["resource"] for each in found["status"].get("appliedPermissionClaims") or ()}
+            ),
+        )
 
 
 def test_an_older_plug_in_binds_and_answers_in_the_older_version(plugin: Api) -> None:

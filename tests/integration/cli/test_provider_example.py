@@ -38,12 +38,20 @@ def schema() -> Object:
     definition = crd("letters", group="mail.example.com")
     numbers = {"words": {"type": "integer"}, "observedGeneration": {"type": "integer"}}
     definition["spec"]["versions"][0] = {
-        "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-            "spec": {"type": "object", "properties": {"text": {"type": "string"}}},
-            "status": {"type": "object", "properties": numbers},
-        }}},
-    }  # fmt: skip
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "spec": {"type": "object", "properties": {"text": {"type": "string"}}},
+                    "status": {"type": "object", "properties": numbers},
+                },
+            }
+        },
+    }
     return resource_schema(definition, "v1")
 
 
@@ -72,7 +80,7 @@ async def employed(post: Client, directory: Path, shard: ShardProcess) -> Path:
     rules = [
         {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "resourceNames": ["mail"], "verbs": ["*"]},
         {"apiGroups": ["apis.kcp.io"], "resources": ["apiexportendpointslices"], "verbs": ["get", "list", "watch"]},
-    ]  # fmt: skip
+    ]
     roles, of = Resource(RBAC, "v1", "clusterroles", namespaced=False), {"metadata": {"name": "postmaster"}}
     await post.create(roles, {"kind": "ClusterRole", **of, "rules": rules})
     subjects = [{"kind": "ServiceAccount", "name": "postmaster", "namespace": "default"}]
@@ -157,7 +165,8 @@ async def test_the_provider_of_the_readme_serves_its_consumers(
 ) -> None:
     told = Told(capsys)
     async with (
-        Client.from_kubeconfig(str(shard.kubeconfig), cluster="root") as root, serving(shard, root, tmp_path) as running
+        Client.from_kubeconfig(str(shard.kubeconfig), cluster="root") as root,
+        serving(shard, root, tmp_path) as running,
     ):
         theirs = [await consumer(root, f"c{number}", "word " * number) for number in range(CONSUMERS)]
         for number, there in enumerate(theirs):

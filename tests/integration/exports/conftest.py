@@ -13,11 +13,8 @@ from harness.thirdparty import Certificates
 from harness.views import OfThirdParty
 
 USERS = (
-    'alice-token,alice,u-alice,"team-a,team-b"\n'
-    'bob-token,bob,u-bob\n'
-    'worker-token,worker,u-w\n'
-    'nobody-token,nobody,u-n\n'
-)  # fmt: skip
+    'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\nnobody-token,nobody,u-n\n'
+)
 
 
 @pytest.fixture(scope="session")

@@ -19,17 +19,19 @@ BAD_SELECTORS = {
     "nothing in it": ({"matchLabels": {}}, NEEDED),
     "all and labels": (
         {"matchAll": True, "matchLabels": {"a": "b"}},
-        f"{SELECTOR}.matchLabels: Invalid value: ", "matchLabels cannot be used with matchAll",
+        f"{SELECTOR}.matchLabels: Invalid value: ",
+        "matchLabels cannot be used with matchAll",
     ),
     "all and expressions": (
         {"matchAll": True, "matchExpressions": [{"key": "a", "operator": "Exists"}]},
-        f"{SELECTOR}.matchExpressions: Invalid value: ", "matchExpressions cannot be used with matchAll",
+        f"{SELECTOR}.matchExpressions: Invalid value: ",
+        "matchExpressions cannot be used with matchAll",
     ),
     "no operator of labels": (
         {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]},
         f"{SELECTOR}.matchExpressions[0].operator",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_SELECTORS)

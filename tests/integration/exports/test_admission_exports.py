@@ -25,10 +25,16 @@ NO_IDENTITY = (
     " built-in"
 )
 CLAIMABLE = [
-    ("configmaps", ""), ("events", ""), ("events", "events.k8s.io"), ("roles", "rbac.authorization.k8s.io"),
-    ("customresourcedefinitions", "apiextensions.k8s.io"), ("logicalclusters", "core.kcp.io"),
-    ("apibindings", "apis.kcp.io"), ("subjectaccessreviews", "authorization.k8s.io"), ("leases", "coordination.k8s.io"),
-]  # fmt: skip
+    ("configmaps", ""),
+    ("events", ""),
+    ("events", "events.k8s.io"),
+    ("roles", "rbac.authorization.k8s.io"),
+    ("customresourcedefinitions", "apiextensions.k8s.io"),
+    ("logicalclusters", "core.kcp.io"),
+    ("apibindings", "apis.kcp.io"),
+    ("subjectaccessreviews", "authorization.k8s.io"),
+    ("leases", "coordination.k8s.io"),
+]
 TOPOLOGY = "/apis/topology.kcp.io/v1alpha1"
 
 
@@ -52,11 +58,15 @@ def test_other_kinds_are_claimed_by_their_identity(provider: Api, resource: str,
     provider.post(EXPORTS.replace("v1alpha2", version), sent)
 
 
-@pytest.mark.parametrize(("name", "group", "named", "end"), [
-    ("circles", "shapes.example.com", "today.squares.shapes.example.com", ".circles.shapes.example.com"),
-    ("circles", "shapes.example.com", "circles.shapes.example.com", ".circles.shapes.example.com"),
-    ("pods", "", "today.pods.example.com", ".pods.core"),
-], ids=["other kind", "no prefix", "core"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "group", "named", "end"),
+    [
+        ("circles", "shapes.example.com", "today.squares.shapes.example.com", ".circles.shapes.example.com"),
+        ("circles", "shapes.example.com", "circles.shapes.example.com", ".circles.shapes.example.com"),
+        ("pods", "", "today.pods.example.com", ".pods.core"),
+    ],
+    ids=["other kind", "no prefix", "core"],
+)
 def test_a_schema_is_named_after_its_resource(provider: Api, name: str, group: str, named: str, end: str) -> None:
     sent = export("named")
     sent["spec"]["resources"] = [{"name": name, "group": group, "schema": named}]
@@ -91,19 +101,25 @@ def _two(**conversion: Any) -> Object:
     }
     made = schema("boxes", prefix="two")
     made["spec"]["versions"] = [
-        {"name": name, "served": True, "storage": name == "v1", "schema": {
-            "type": "object", "properties": {"spec": {"type": "object", "properties": sides[name]}},
-        }} for name in ("v1", "v2")
-    ]  # fmt: skip
+        {
+            "name": name,
+            "served": True,
+            "storage": name == "v1",
+            "schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": sides[name]}}},
+        }
+        for name in ("v1", "v2")
+    ]
     made["spec"]["conversion"] = conversion or {"strategy": "None"}
     return made
 
 
 def _conversion(*directions: Object, name: str = "two.boxes.shapes.example.com") -> Object:
     return {
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIConversion", "metadata": {"name": name},
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIConversion",
+        "metadata": {"name": name},
         "spec": {"conversions": list(directions)},
-    }  # fmt: skip
+    }
 
 
 def _rule(field: str, destination: str, transformation: str = "") -> Object:
@@ -134,7 +150,7 @@ BAD_RULES = {
         {"from": "v1", "to": "v2", "rules": [], "preserve": [".metadata.uid"]},
         "spec.conversions[0].preserve[0]: Forbidden:",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_RULES)
@@ -169,10 +185,15 @@ def test_paths_are_kept_by_the_system(provider: Api) -> None:
 def test_a_slices_reference_never_changes(provider: Api) -> None:
     made = make_export(provider, "shapes", schema("circles"))
     assert made["metadata"]["name"] == "shapes"
-    provider.post(SLICES, {
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "metadata": {"name": "more"},
-        "spec": {"export": {"path": cluster_of(provider), "name": "shapes"}},
-    })  # fmt: skip
+    provider.post(
+        SLICES,
+        {
+            "apiVersion": "apis.kcp.io/v1alpha1",
+            "kind": "APIExportEndpointSlice",
+            "metadata": {"name": "more"},
+            "spec": {"export": {"path": cluster_of(provider), "name": "shapes"}},
+        },
+    )
     body = {"spec": {"export": {"name": "other"}}}
     assert "APIExport reference must not be changed" in provider.patch(f"{SLICES}/more", body, expect=422).message
 
@@ -191,9 +212,11 @@ BAD_PARTITIONS = {
 def test_partitions_select_shards_by_sound_labels(provider: Api, kind: str, case: str) -> None:
     field = "selector" if kind == "Partition" else "shardSelector"
     sent: Object = {
-        "apiVersion": "topology.kcp.io/v1alpha1", "kind": kind, "metadata": {"name": "mine"},
+        "apiVersion": "topology.kcp.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "mine"},
         "spec": {field: BAD_PARTITIONS[case]},
-    }  # fmt: skip
+    }
     path = f"{TOPOLOGY}/{kind.lower()}s"
     answer = provider.post(path, sent, expect=422)
     assert f"spec.{field}" in answer.message
@@ -203,15 +226,21 @@ def test_partitions_select_shards_by_sound_labels(provider: Api, kind: str, case
     assert f"spec.{field}" in provider.patch(f"{path}/mine", body, expect=422).message
 
 
-@pytest.mark.parametrize("several", [
-    {"matchLabels": {f"l{number}": "x" for number in range(11)}},
-    {"matchExpressions": [{"key": f"l{number}", "operator": "Exists"} for number in range(11)]},
-], ids=["labels", "expressions"])  # fmt: skip
+@pytest.mark.parametrize(
+    "several",
+    [
+        {"matchLabels": {f"l{number}": "x" for number in range(11)}},
+        {"matchExpressions": [{"key": f"l{number}", "operator": "Exists"} for number in range(11)]},
+    ],
+    ids=["labels", "expressions"],
+)
 def test_a_partition_set_has_ten_requirements_at_most(provider: Api, several: Object) -> None:
     sent = {
-        "apiVersion": "topology.kcp.io/v1alpha1", "kind": "PartitionSet", "metadata": {"name": "many"},
+        "apiVersion": "topology.kcp.io/v1alpha1",
+        "kind": "PartitionSet",
+        "metadata": {"name": "many"},
         "spec": {"shardSelector": several},
-    }  # fmt: skip
+    }
     assert "must have at most 10 items" in provider.post(f"{TOPOLOGY}/partitionsets", sent, expect=422).message
 
 

@@ -12,10 +12,18 @@ def test_a_plain_binding_is_bound_and_served(provider: Api, consumer: Api) -> No
     exported = make_export(provider, "shapes", CIRCLES)
     bound = bind(consumer, provider.cluster, "shapes")
     uid = provider.get(f"{SCHEMAS}/{CIRCLES['metadata']['name']}").json["metadata"]["uid"]
-    assert bound["status"]["boundResources"] == [{
-        "group": "shapes.example.com", "resource": "circles", "storageVersions": ["v1"],
-        "schema": {"name": CIRCLES["metadata"]["name"], "UID": uid, "identityHash": exported["status"]["identityHash"]},
-    }]  # fmt: skip
+    assert bound["status"]["boundResources"] == [
+        {
+            "group": "shapes.example.com",
+            "resource": "circles",
+            "storageVersions": ["v1"],
+            "schema": {
+                "name": CIRCLES["metadata"]["name"],
+                "UID": uid,
+                "identityHash": exported["status"]["identityHash"],
+            },
+        }
+    ]
     path = objects_path(CIRCLES)
     consumer.post(path, an_object(CIRCLES, "one"))
     assert [each["metadata"]["name"] for each in consumer.get(path).json["items"]] == ["one"]

@@ -43,8 +43,9 @@ def test_a_bound_crd_is_kcps(provider: Api, consumer: Api, master: Api) -> None:
     assert found["spec"]["names"] == {**made["spec"]["names"], "listKind": "PinList"}
     assert found["status"]["storedVersions"] == ["v1"]
     assert {each["type"]: each["status"] for each in found["status"]["conditions"]} == {
-        "NamesAccepted": "True", "Established": "True",
-    }  # fmt: skip
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
     consumer.post(objects_path(made), an_object(made, "Any_Name:1"))
 
 

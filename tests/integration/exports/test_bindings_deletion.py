@@ -80,8 +80,7 @@ def test_a_finalizer_of_somebody_else_keeps_the_binding_and_its_names(provider: 
     bind(consumer, provider.cluster, "shapes")
     consumer.post(PATH, an_object(CIRCLES, "one"))
     consumer.patch(
-        f"{BINDINGS}/shapes",
-        {"metadata": {"finalizers": ["example.com/mine", "apis.kcp.io/apibinding-finalizer"]}},
+        f"{BINDINGS}/shapes", {"metadata": {"finalizers": ["example.com/mine", "apis.kcp.io/apibinding-finalizer"]}}
     )
     consumer.post(BINDINGS, binding(provider.cluster, "other"))
     wait_condition(consumer, f"{BINDINGS}/other", "Ready", "False", "NamingConflicts")

@@ -133,9 +133,10 @@ def use(provider: Api, consumer: Api) -> None:
 def maintained(provider: Api) -> Api:
     """A workspace whose type keeps up its bindings."""
     spec = {
-        "extend": {"with": [{"name": "universal", "path": "root"}]}, "defaultAPIBindingLifecycle": "Maintain",
+        "extend": {"with": [{"name": "universal", "path": "root"}]},
+        "defaultAPIBindingLifecycle": "Maintain",
         "defaultAPIBindings": [{"export": "one"}, {"export": "two"}],
-    }  # fmt: skip
+    }
     kind = {"apiVersion": "tenancy.kcp.io/v1alpha1"}
     provider.post(TYPES, {**kind, "kind": "WorkspaceType", "metadata": {"name": "kept"}, "spec": spec})
     asked = {"type": {"name": "kept", "path": provider.cluster}}

@@ -130,9 +130,11 @@ def test_a_selector_is_judged_on_every_write(consumer: Api, maps: Maps) -> None:
     applied(consumer, "shapes")
     assert claimed(consumer.post(MAPS, configmap("one")).json) == {}
     for labels, is_claimed in (
-        ({"team": "a"}, True), ({"team": "a", "old": "1"}, False), ({"old": None, "team": "a"}, True),
+        ({"team": "a"}, True),
+        ({"team": "a", "old": "1"}, False),
+        ({"old": None, "team": "a"}, True),
         ({"team": "b"}, False),
-    ):  # fmt: skip
+    ):
         answer = consumer.patch(f"{MAPS}/one", {"metadata": {"labels": labels}}).json
         assert claimed(answer) == (dict([pair]) if is_claimed else {}), labels
 
@@ -250,9 +252,13 @@ def test_events_are_claimed_in_either_group(consumer: Api, provider: Api) -> Non
     bind(consumer, provider.cluster, "shapes", [accepted(asked)])
     applied(consumer, "shapes")
     event = {
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
-        "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "x"}, "reason": "R", "type": "Normal",
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "x"},
+        "reason": "R",
+        "type": "Normal",
+    }
     made = consumer.post("/api/v1/namespaces/default/events", event).json
     assert claimed(made) == dict([claim_pair(cluster_of(provider), "shapes", "", "events")])
 
@@ -344,5 +350,7 @@ def test_a_watch_on_the_label_sees_objects_come_and_go_with_the_claim(consumer: 
         rejected = [accepted(claim("configmaps"), "Rejected")]
         consumer.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": rejected}})
         assert {(event.type, event.name) for event in events.take(3)} == {
-            ("DELETED", "one"), ("DELETED", "two"), ("DELETED", "kube-root-ca.crt"),
-        }  # fmt: skip
+            ("DELETED", "one"),
+            ("DELETED", "two"),
+            ("DELETED", "kube-root-ca.crt"),
+        }

@@ -95,8 +95,10 @@ def test_claims_of_default_bindings_are_accepted_and_label_what_the_workspace_is
     assert {each["state"] for each in found["spec"]["permissionClaims"]} == {"Accepted"}
     assert is_true(found, "PermissionClaimsApplied") and is_true(found, "PermissionClaimsValid")
     assert [each["resource"] for each in found["status"]["appliedPermissionClaims"]] == [
-        "configmaps", "secrets", "serviceaccounts",
-    ]  # fmt: skip
+        "configmaps",
+        "secrets",
+        "serviceaccounts",
+    ]
     provided = cluster_of(provider)
     accounts = "/api/v1/namespaces/default/serviceaccounts/default"
     assert claimed(there.get(accounts).json) == dict([claim_pair(provided, "shapes", "", "serviceaccounts")])
@@ -255,8 +257,10 @@ def test_a_binding_that_the_workspace_made_itself_counts(provider: Api) -> None:
 def test_whoever_adds_a_default_binding_has_to_be_allowed_to_bind(provider: Api) -> None:
     make_export(provider, "shapes", schema("circles"))
     make_type(provider, "old", "shapes")
-    rules = [{"apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"], "verbs": ["*"]},
-             {"nonResourceURLs": ["/"], "verbs": ["access"]}]  # fmt: skip
+    rules = [
+        {"apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"], "verbs": ["*"]},
+        {"nonResourceURLs": ["/"], "verbs": ["access"]},
+    ]
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "types"}}
     provider.post(roles, {**role, "rules": rules})
@@ -266,8 +270,12 @@ def test_whoever_adds_a_default_binding_has_to_be_allowed_to_bind(provider: Api)
     provider.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", grant)
     bob = Api(provider.shard, provider.cluster, "", "bob-token")
     for name in ("shapes", "nowhere"):
-        body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": "new"},
-                "spec": {"defaultAPIBindings": [{"export": name}]}}  # fmt: skip
+        body = {
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "kind": "WorkspaceType",
+            "metadata": {"name": "new"},
+            "spec": {"defaultAPIBindings": [{"export": name}]},
+        }
         answer = bob.post(TYPES, body, expect=403)
         assert f"no permission to bind to export {cluster_of(provider)}:{name}" in answer.message
     # What stands there already is not asked for again; what is added is.

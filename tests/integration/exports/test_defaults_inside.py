@@ -19,13 +19,21 @@ Object = dict[str, Any]
 async def offered(shard: InsideShard, *claims: Object, **spec: Any) -> str:
     """A provider's cluster with an export, and a type in root, called `kept`, that binds it by default."""
     provider = await shard.workspace("provider")
-    body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "one"},
-            "spec": {"permissionClaims": list(claims)}}  # fmt: skip
+    body = {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIExport",
+        "metadata": {"name": "one"},
+        "spec": {"permissionClaims": list(claims)},
+    }
     await shard.loopback.create(shard.target(API_EXPORTS, provider, "", "one"), body)
     default = {"defaultAPIBindings": [{"path": provider, "export": "one"}]}
     extends = {"extend": {"with": [{"name": "universal", "path": "root"}]}}
-    made = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": "kept"},
-            "spec": {**extends, **default, **spec}}  # fmt: skip
+    made = {
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "WorkspaceType",
+        "metadata": {"name": "kept"},
+        "spec": {**extends, **default, **spec},
+    }
     types = shard.app.identities.workspace_types
     await shard.loopback.create(shard.target(types, ROOT, "", "kept"), made)
     await shard.settled()

@@ -150,8 +150,9 @@ def test_masters_do_and_as_somebody_else_they_do_not(stage: Stage, master: Api) 
     wildcard = f"/clusters/*{GROUP}/circles:{stage.identity}"
     found = anywhere.get(wildcard).json["items"]
     assert {each["metadata"]["annotations"]["kcp.io/cluster"] for each in found} == {
-        cluster_of(stage.provider), cluster_of(stage.consumer),
-    }  # fmt: skip
+        cluster_of(stage.provider),
+        cluster_of(stage.consumer),
+    }
     anywhere.get(f"/clusters/{stage.consumer.cluster}{ITEMS}:{stage.identity}/secret-one")
     anywhere.get(f"/clusters/{stage.consumer.cluster}{ITEMS}:{'0' * 64}/secret-one", expect=404)
     anywhere.get(f"/clusters/*/api/v1/configmaps:{stage.identity}", expect=404)
@@ -174,8 +175,14 @@ def test_taken_out_each_guard_is_missed(tmp_path: Path) -> None:
             if method == "GET" and path.endswith("/secret-one") and cluster in path:
                 assert alice.get(path).json["spec"] == {"colour": "red", "size": 7}, path
         allow(stage.provider, "enters", "bob", nonResourceURLs=["/"], verbs=["access"])
-        allow(stage.provider, "exports", "bob", apiGroups=["apis.kcp.io"], verbs=["create", "get"],
-              resources=["apiexports", "apiexportendpointslices"])  # fmt: skip
+        allow(
+            stage.provider,
+            "exports",
+            "bob",
+            apiGroups=["apis.kcp.io"],
+            verbs=["create", "get"],
+            resources=["apiexports", "apiexportendpointslices"],
+        )
         bob = Api(shard, stage.provider.cluster, token="bob-token")
         bob.post(EXPORTS, export("stolen", identity={"secretRef": {"name": "shapes", "namespace": "kcp-system"}}))
         found = wait_condition(bob, f"{EXPORTS}/stolen", "IdentityValid")
@@ -198,8 +205,11 @@ def test_the_statuses_in_which_hashes_stand_are_nobodys_to_read_or_write(
     status = STATUSES[kind]
     whole = {**before, "status": status}
     for method, body, media in (
-        ("PUT", whole, ""), ("PATCH", {"status": status}, MERGE), ("DELETE", None, ""), ("POST", whole, ""),
-    ):  # fmt: skip
+        ("PUT", whole, ""),
+        ("PATCH", {"status": status}, MERGE),
+        ("DELETE", None, ""),
+        ("POST", whole, ""),
+    ):
         assert api.send(method, f"{plain}/status", body, kind=media).code == 403, method
     applied = {"apiVersion": before["apiVersion"], "kind": before["kind"], "metadata": {"name": "shapes"}}
     document = json.dumps({**applied, "status": status}).encode()
@@ -215,8 +225,12 @@ def test_a_hash_brought_along_at_creation_is_not_believed(stage: Stage, provider
     assert "identityHash" not in provider.post(EXPORTS, thief).json.get("status", {})
     found = wait_condition(provider, f"{EXPORTS}/mine", "IdentityValid")
     assert found["status"]["identityHash"] != stage.identity
-    bound = {"group": "rivals.example.com", "resource": "circles", "storageVersions": ["v1"],
-             "schema": {"name": CIRCLES["metadata"]["name"], "UID": "x", "identityHash": stage.identity}}  # fmt: skip
+    bound = {
+        "group": "rivals.example.com",
+        "resource": "circles",
+        "storageVersions": ["v1"],
+        "schema": {"name": CIRCLES["metadata"]["name"], "UID": "x", "identityHash": stage.identity},
+    }
     made = {**binding(provider.cluster, "mine"), "status": {"phase": "Bound", "boundResources": [bound]}}
     provider.post(BINDINGS, made)
     found = wait_condition(provider, f"{BINDINGS}/mine", "InitialBindingCompleted")

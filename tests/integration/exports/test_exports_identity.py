@@ -192,33 +192,45 @@ def test_an_export_is_shown_field_for_field(provider: Api) -> None:
     assert found == created
     metadata, since = found.pop("metadata"), condition(found, "IdentityValid")["lastTransitionTime"]
     assert found == {
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport",
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIExport",
         "spec": {
             "identity": {"secretRef": {"name": "shapes", "namespace": "kcp-system"}},
             "permissionClaims": [{"group": "", "resource": "configmaps", "verbs": ["*"], "identityHash": ""}],
-            "resources": [{
-                "group": "shapes.example.com", "name": "circles", "schema": "today.circles.shapes.example.com",
-                "storage": {"crd": {}},
-            }],
+            "resources": [
+                {
+                    "group": "shapes.example.com",
+                    "name": "circles",
+                    "schema": "today.circles.shapes.example.com",
+                    "storage": {"crd": {}},
+                }
+            ],
         },
         "status": {
             "identityHash": hash_of(key_of(provider, "shapes")),
             "conditions": [{"type": "IdentityValid", "status": "True", "lastTransitionTime": since}],
         },
-    }  # fmt: skip
+    }
     assert metadata["annotations"] == {"kcp.io/cluster": cluster_of(provider), "kcp.io/path": provider.cluster}
     assert set(metadata) == {
-        "name", "uid", "resourceVersion", "generation", "creationTimestamp", "annotations", "managedFields",
-    }  # fmt: skip
+        "name",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "annotations",
+        "managedFields",
+    }
 
 
 def test_a_shard_is_shown_field_for_field(admin: Api) -> None:
     found, url = admin.get("/apis/core.kcp.io/v1alpha1/shards/root").json, admin.shard.url
     metadata = found.pop("metadata")
     assert found == {
-        "apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard",
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "Shard",
         "spec": {"baseURL": url, "externalURL": url, "virtualWorkspaceURL": url},
-    }  # fmt: skip
+    }
     assert (metadata["annotations"], metadata["labels"]["name"]) == ({"kcp.io/cluster": "root"}, "root")
 
 

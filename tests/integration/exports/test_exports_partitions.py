@@ -81,12 +81,19 @@ def test_partitions_follow_the_labels_of_shards(provider: Api, fleet: Fleet) -> 
     provider.post(SETS, a_set("zones", fleet.tier, fleet.region))
     found = wait(provider, f"{SETS}/zones", lambda obj: (obj.get("status") or {}).get("count") == 2)
     assert [(each["type"], each["status"]) for each in found["status"]["conditions"]] == [
-        ("PartitionSetValid", "True"), ("PartitionsReady", "True"),
-    ]  # fmt: skip
+        ("PartitionSetValid", "True"),
+        ("PartitionsReady", "True"),
+    ]
     assert selected(provider, fleet.region, fleet.tier) == [("US_east", "tin"), ("eu", "gold")]
     first = {each["spec"]["selector"]["matchLabels"][fleet.region]: each for each in partitions(provider)}
-    owner = {"apiVersion": "topology.kcp.io/v1alpha1", "kind": "PartitionSet", "name": "zones",
-             "uid": found["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}  # fmt: skip
+    owner = {
+        "apiVersion": "topology.kcp.io/v1alpha1",
+        "kind": "PartitionSet",
+        "name": "zones",
+        "uid": found["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     for each in first.values():
         assert each["metadata"]["ownerReferences"] == [owner]
     assert first["eu"]["metadata"]["name"].startswith("zones-eu-gold-")
@@ -131,9 +138,10 @@ def test_a_set_that_changes_changes_its_partitions_and_takes_them_along_when_it_
     assert condition(provider.get(f"{SETS}/zones").json, "PartitionsReady")["status"] == "True"
     provider.delete(f"{SETS}/zones")
     eventually(
-        lambda: [each["metadata"]["name"] for each in partitions(provider)] == ["not-the-sets"], "only its own went",
+        lambda: [each["metadata"]["name"] for each in partitions(provider)] == ["not-the-sets"],
+        "only its own went",
         PATIENCE_S,
-    )  # fmt: skip
+    )
 
 
 def test_a_shard_of_one_url_has_it_for_everything(master: Api, fleet: Fleet) -> None:

@@ -63,8 +63,9 @@ def test_a_slice_stands_by_itself_and_has_the_shard_while_somebody_binds(provide
     assert plain["spec"] == {"export": {"path": provider.cluster, "name": "shapes"}}
     conditions = plain["status"]["conditions"]
     assert [(each["type"], each["status"]) for each in conditions] == [
-        ("APIExportValid", "True"), ("PartitionValid", "True"),
-    ]  # fmt: skip
+        ("APIExportValid", "True"),
+        ("PartitionValid", "True"),
+    ]
     assert plain["status"] == {"shardSelector": "", "conditions": conditions}
     bind(consumer, provider.cluster, "shapes")
     bind(provider, provider.cluster, "shapes")
@@ -85,8 +86,13 @@ def test_each_slice_of_an_export_has_the_shard_wherever_it_is_and_however_it_say
     consumer.post(SLICES, a_slice("shapes", cluster_of(provider)))
     provider.post(SLICES, {**a_slice(""), "metadata": {"generateName": "some-"}})
     generated = next(each for each in provider.get(SLICES).json["items"] if each["metadata"]["name"][:5] == "some-")
-    everywhere = [(provider, "shapes"), (provider, "own"), (consumer, "by-path"), (consumer, "shapes"),
-                  (provider, generated["metadata"]["name"])]  # fmt: skip
+    everywhere = [
+        (provider, "shapes"),
+        (provider, "own"),
+        (consumer, "by-path"),
+        (consumer, "shapes"),
+        (provider, generated["metadata"]["name"]),
+    ]
     for api, name in everywhere:
         assert urls(valid(api, name)) == []
     bind(consumer, provider.cluster, "shapes")
@@ -119,8 +125,15 @@ def test_who_may_not_bind_an_export_gets_no_slice_and_does_not_learn_whether_it_
     for name in ("shapes", "nothing"):
         refused(provider.cluster, name)
         refused("root:nowhere", name)
-    allow(provider, "binds", "bob", apiGroups=["apis.kcp.io"], resources=["apiexports"], verbs=["bind"],
-          resourceNames=["shapes"])  # fmt: skip
+    allow(
+        provider,
+        "binds",
+        "bob",
+        apiGroups=["apis.kcp.io"],
+        resources=["apiexports"],
+        verbs=["bind"],
+        resourceNames=["shapes"],
+    )
     bob.post(SLICES, a_slice("s", provider.cluster))
     wrong = {"spec": {"export": {"path": "root", "name": "tenancy.kcp.io"}}}
     assert "APIExport reference must not be changed" in bob.patch(f"{SLICES}/s", wrong, expect=422).message

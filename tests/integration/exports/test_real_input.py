@@ -36,12 +36,17 @@ PATIENCE_S = 240.0
 AT_ONCE = 16
 
 ISSUER: Object = {
-    "apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": "own"}, "spec": {"selfSigned": {}},
-}  # fmt: skip
+    "apiVersion": "cert-manager.io/v1",
+    "kind": "Issuer",
+    "metadata": {"name": "own"},
+    "spec": {"selfSigned": {}},
+}
 CERTIFICATE: Object = {
-    "apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": "site"},
+    "apiVersion": "cert-manager.io/v1",
+    "kind": "Certificate",
+    "metadata": {"name": "site"},
     "spec": {"secretName": "site-tls", "dnsNames": ["site.example.com"], "issuerRef": {"name": "own"}},
-}  # fmt: skip
+}
 
 
 # --- what is exported, and the objects
@@ -69,8 +74,10 @@ KINDS = {project: resources(project) for project in PROJECTS}
 
 def examples() -> list[Object]:
     """One of each name; the documentation shows some objects step by step."""
-    found = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
-             for each in [*gateway_examples(), ISSUER, CERTIFICATE]}  # fmt: skip
+    found = {
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
+        for each in [*gateway_examples(), ISSUER, CERTIFICATE]
+    }
     return list(found.values())
 
 
@@ -88,8 +95,14 @@ def has_status(kind: str) -> bool:
 def status_of(obj: Object) -> Object:
     """What a controller says of an object that it accepted: parents of a route or a policy, conditions of others."""
     generation = obj["metadata"].get("generation", 1)
-    accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": TIME,
-                "observedGeneration": generation}  # fmt: skip
+    accepted = {
+        "type": "Accepted",
+        "status": "True",
+        "reason": "Accepted",
+        "message": "",
+        "lastTransitionTime": TIME,
+        "observedGeneration": generation,
+    }
     if obj["kind"].endswith("Route"):
         refs = obj["spec"].get("parentRefs") or []
         parents = [{"parentRef": ref, "controllerName": CONTROLLER, "conditions": [accepted]} for ref in refs]
@@ -201,9 +214,10 @@ async def consumer(root: Client, path: str) -> Client:
 async def fill(there: Client) -> None:
     for each in examples():
         resource = resource_of(each["kind"])
-        metadata = {**each["metadata"], **({} if "namespace" in each["metadata"] or not resource.namespaced else {
-            "namespace": "default",
-        })}  # fmt: skip
+        metadata = {
+            **each["metadata"],
+            **({} if "namespace" in each["metadata"] or not resource.namespaced else {"namespace": "default"}),
+        }
         try:
             await there.create(resource, {**each, "metadata": metadata})
         except AlreadyExists:

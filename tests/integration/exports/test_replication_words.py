@@ -79,10 +79,12 @@ def role(name: str, *rules: Object) -> Object:
 
 def binding(name: str, of: str, *groups: str) -> Object:
     return {
-        "apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
         "roleRef": {"kind": "ClusterRole", "name": of, "apiGroup": RBAC},
         "subjects": [{"kind": "Group", "name": group, "apiGroup": RBAC} for group in groups],
-    }  # fmt: skip
+    }
 
 
 async def export(shard: InsideShard, cluster: str, name: str, *plurals: str) -> None:
@@ -95,10 +97,11 @@ async def export(shard: InsideShard, cluster: str, name: str, *plurals: str) -> 
 
 async def test_a_workspace_that_offers_nothing_carries_no_word_and_is_written_once(shard: InsideShard) -> None:
     body = {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace",
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
         "metadata": {"name": "plain", "annotations": {shapes.OWNER: '{"username":"alice"}'}},
         "spec": {"type": {"name": "universal", "path": "root"}},
-    }  # fmt: skip
+    }
     workspaces = shard.app.identities.workspaces
     await make(shard, workspaces, ROOT, body)
     cluster = found(shard, workspaces, ROOT, "plain")["spec"]["cluster"]
@@ -184,9 +187,11 @@ async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: Inside
     await export(shard, cluster, "things", "circles", "squares")
     await export(shard, cluster, "others", "squares")
     belonging = (
-        (API_RESOURCE_SCHEMAS, f"today.circles.{GROUP}"), (API_EXPORT_ENDPOINT_SLICES, "things"),
-        (CLUSTER_ROLES, "bind"), (CLUSTER_ROLE_BINDINGS, "bind"),
-    )  # fmt: skip
+        (API_RESOURCE_SCHEMAS, f"today.circles.{GROUP}"),
+        (API_EXPORT_ENDPOINT_SLICES, "things"),
+        (CLUSTER_ROLES, "bind"),
+        (CLUSTER_ROLE_BINDINGS, "bind"),
+    )
     for value in (levels.REGION, levels.ORGANIZATION, None):
         await level(shard, cluster, "things", value)
         assert [noted(shard, type, cluster, name) for type, name in belonging] == [value or ""] * 4
@@ -195,9 +200,12 @@ async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: Inside
     await level(shard, cluster, "things", levels.REGION)
     late = exports.schema("circles", GROUP, "late")
     await change(
-        shard, API_EXPORTS, cluster, "things",
+        shard,
+        API_EXPORTS,
+        cluster,
+        "things",
         spec={**found(shard, API_EXPORTS, cluster, "things")["spec"], "resources": [exports.resource_of(late)]},
-    )  # fmt: skip
+    )
     made = await make(shard, API_RESOURCE_SCHEMAS, cluster, late)
     assert made["metadata"]["annotations"][levels.DERIVED] == levels.REGION
 

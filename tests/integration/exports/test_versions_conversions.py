@@ -21,18 +21,31 @@ def crates(storage: str = "v1", **conversion: Any) -> Object:
     """A schema in two versions: v1 has `width` and `label`, v2 `size.width`, `label` in capitals, and `note`."""
     inner = {
         "v1": {"width": NUMBER, "label": TEXT},
-        "v2": {"size": {"type": "object", "properties": {"width": NUMBER}}, "loud": TEXT, "note": TEXT,
-               "kept": {"type": "object", "additionalProperties": TEXT}},
-    }  # fmt: skip
+        "v2": {
+            "size": {"type": "object", "properties": {"width": NUMBER}},
+            "loud": TEXT,
+            "note": TEXT,
+            "kept": {"type": "object", "additionalProperties": TEXT},
+        },
+    }
     made = schema("crates", prefix="two")
     made["spec"]["versions"] = [
-        {"name": name, "served": True, "storage": name == storage, "schema": {
-            "type": "object", "properties": {"spec": {"type": "object", "properties": inner[name]},
-                                             "status": {"type": "object", "properties": {"phase": TEXT}}},
-        }, "subresources": {"status": {}},
-            "additionalPrinterColumns": [{"name": "Width", "type": "integer", "jsonPath": path}]}
+        {
+            "name": name,
+            "served": True,
+            "storage": name == storage,
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "spec": {"type": "object", "properties": inner[name]},
+                    "status": {"type": "object", "properties": {"phase": TEXT}},
+                },
+            },
+            "subresources": {"status": {}},
+            "additionalPrinterColumns": [{"name": "Width", "type": "integer", "jsonPath": path}],
+        }
         for name, path in (("v1", ".spec.width"), ("v2", ".spec.size.width"))
-    ]  # fmt: skip
+    ]
     made["spec"]["conversion"] = conversion or {"strategy": "None"}
     return made
 
@@ -50,9 +63,11 @@ def rules(loud: str = "self.upperAscii()") -> Object:
         {"from": "v2", "to": "v1", "rules": back, "preserve": [".spec.note", "spec.kept"]},
     ]
     return {
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIConversion", "metadata": {"name": NAME},
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIConversion",
+        "metadata": {"name": NAME},
         "spec": {"conversions": directions},
-    }  # fmt: skip
+    }
 
 
 def crate(name: str, version: str, **spec: Any) -> Object:
@@ -91,8 +106,9 @@ def test_what_a_version_has_no_place_for_is_kept_and_comes_back(bound: Api) -> N
     bound.post(V2, crate("kept", "v2", size={"width": 1}, note="remember", kept={"a": "b"}))
     old = bound.get(f"{V1}/kept").json
     assert json.loads(old["metadata"]["annotations"][f"{PRESERVED}v2"]) == {
-        "spec.note": "remember", "spec.kept": {"a": "b"},
-    }  # fmt: skip
+        "spec.note": "remember",
+        "spec.kept": {"a": "b"},
+    }
     bound.put(f"{V1}/kept", {**old, "spec": {**old["spec"], "width": 2}})
     new = bound.get(f"{V2}/kept").json
     assert new["spec"] == {"size": {"width": 2}, "note": "remember", "kept": {"a": "b"}}

@@ -30,11 +30,19 @@ from harness.exports import (
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 UID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 PATTERNS = {
-    "uid": UID, "owner": UID, "schema uid": UID,
-    "time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "then": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "revision": r"\d{16}",
-    "identity": "[0-9a-f]{64}", "hash": "[0-9a-zA-Z]{30,40}", "reflexive": "[0-9a-zA-Z]{30,40}",
-    "suffix": "[0-9a-z]{5}", "shard hash": "[0-9a-z]{8}", "cluster": "[0-9a-z]{16}",
-}  # fmt: skip
+    "uid": UID,
+    "owner": UID,
+    "schema uid": UID,
+    "time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
+    "then": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
+    "revision": r"\d{16}",
+    "identity": "[0-9a-f]{64}",
+    "hash": "[0-9a-zA-Z]{30,40}",
+    "reflexive": "[0-9a-zA-Z]{30,40}",
+    "suffix": "[0-9a-z]{5}",
+    "shard hash": "[0-9a-z]{8}",
+    "cluster": "[0-9a-z]{16}",
+}
 #: Values that may differ from one place to the next.
 FREE = ("time", "then", "schema uid")
 METADATA = """
@@ -258,9 +266,11 @@ class Shape:
 def golden(admin: Api) -> Object:
     """The Workspace `golden` of type universal, Ready."""
     body = {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "golden"},
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": {"name": "golden"},
         "spec": {"type": {"name": "universal", "path": "root"}},
-    }  # fmt: skip
+    }
     admin.post(WORKSPACES, body)
 
     def ready() -> Object | None:
@@ -287,10 +297,12 @@ def test_a_logical_cluster(admin: Api, golden: Object) -> None:
     held = {each["name"]: each["name"] for each in _metadata(here)}
     here.close()
     assert set(json.loads(locks)) == {
-        "workspaces.tenancy.kcp.io", "workspacetypes.tenancy.kcp.io",
-        "workspaceauthenticationconfigurations.tenancy.kcp.io", "partitions.topology.kcp.io",
+        "workspaces.tenancy.kcp.io",
+        "workspacetypes.tenancy.kcp.io",
+        "workspaceauthenticationconfigurations.tenancy.kcp.io",
+        "partitions.topology.kcp.io",
         "partitionsets.topology.kcp.io",
-    }  # fmt: skip
+    }
     assert all(set(lock) == {"n"} and lock["n"] in held for lock in json.loads(locks).values())
     known = {"cluster": golden["spec"]["cluster"], "owner": golden["metadata"]["uid"], "locks": locks}
     Shape(LOGICAL_CLUSTER, url=admin.shard.url, **known).compare(found)

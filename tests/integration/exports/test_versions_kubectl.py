@@ -46,9 +46,11 @@ def test_manifests_of_the_old_version_are_applied_again_and_again(
     kubectl: Here, provider: Api, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
     manifest = {
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport", "metadata": {"name": "shapes"},
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIExport",
+        "metadata": {"name": "shapes"},
         "spec": {"latestResourceSchemas": ["today.circles.shapes.example.com"]},
-    }  # fmt: skip
+    }
     file = tmp_path / "export.yaml"
     file.write_text(yaml.safe_dump(manifest))
     kubectl.ok("apply", *how, "-f", str(file))

@@ -111,22 +111,27 @@ def test_discovery_is_of_the_export_its_claims_and_the_bindings_to_it(provider: 
     view = view_of(provider)
     listed = view.get("/*/apis").json["groups"]
     groups = {group["name"]: [each["version"] for each in group["versions"]] for group in listed}
-    assert groups == {"apis.kcp.io": ["v1alpha2", "v1alpha1"], "authorization.k8s.io": ["v1"], "events.k8s.io": ["v1"],
-                      "shapes.example.com": ["v1"]}  # fmt: skip
+    assert groups == {
+        "apis.kcp.io": ["v1alpha2", "v1alpha1"],
+        "authorization.k8s.io": ["v1"],
+        "events.k8s.io": ["v1"],
+        "shapes.example.com": ["v1"],
+    }
     found = {}
     served = [f"{group}/{version}" for group, versions in groups.items() for version in versions]
     for path in ("/api/v1", *(f"/apis/{each}" for each in served)):
         for resource in view.get(f"/*{path}").json["resources"]:
             found[path, resource["name"]] = resource["verbs"]
     assert found == {
-        ("/api/v1", "configmaps"): ALL_VERBS, ("/api/v1", "events"): ALL_VERBS,
+        ("/api/v1", "configmaps"): ALL_VERBS,
+        ("/api/v1", "events"): ALL_VERBS,
         ("/apis/events.k8s.io/v1", "events"): ALL_VERBS,
         ("/apis/authorization.k8s.io/v1", "localsubjectaccessreviews"): ["create"],
         ("/apis/apis.kcp.io/v1alpha2", "apibindings"): ["get", "list", "watch"],
         ("/apis/apis.kcp.io/v1alpha1", "apibindings"): ["get", "list", "watch"],
         ("/apis/shapes.example.com/v1", "circles"): ALL_VERBS,
         ("/apis/shapes.example.com/v1", "circles/status"): ["get", "patch", "update"],
-    }  # fmt: skip
+    }
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     aggregated = view.get("/*/apis", accept=accept).json["items"]
     assert {item["metadata"]["name"] for item in aggregated} == set(groups)
@@ -248,8 +253,9 @@ def test_a_provider_may_be_an_account_of_his_workspace(provider: Api, consumer: 
     bind(consumer, provider.cluster, "shapes")
     path = "/api/v1/namespaces/default/serviceaccounts/default/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    accounts = {api: view_of(provider, token=api.post(path, request).json["status"]["token"])
-                for api in (provider, consumer)}  # fmt: skip
+    accounts = {
+        api: view_of(provider, token=api.post(path, request).json["status"]["token"]) for api in (provider, consumer)
+    }
     here = f"/{cluster_of(consumer)}{HERE}"
     for url in (here, f"/*{EVERYWHERE}"):
         accounts[provider].get(url, expect=403)
@@ -311,11 +317,13 @@ def test_what_a_claim_does_not_select_is_not_there(provider: Api, consumer: Api)
     path = f"/{cluster}{CONFIGMAPS}"
     assert names(view.get(path)) == ["shown"]
     for method, body, kind in (
-        ("GET", None, ""), ("DELETE", None, ""), ("PUT", configmap("hidden"), "application/json"),
+        ("GET", None, ""),
+        ("DELETE", None, ""),
+        ("PUT", configmap("hidden"), "application/json"),
         ("PATCH", {"data": {"a": "b"}}, "application/merge-patch+json"),
         # Not even a test of what it holds is answered.
         ("PATCH", [{"op": "test", "path": "/data/password", "value": "y"}], JSON_PATCH),
-    ):  # fmt: skip
+    ):
         view.send(method, f"{path}/hidden", body, kind=kind, expect=404)
     view.delete(path)
     assert "hidden" in names(consumer.get(CONFIGMAPS)) and "shown" not in names(consumer.get(CONFIGMAPS))
@@ -491,7 +499,9 @@ def test_two_exports_of_one_kind_never_see_each_other(admin: Api, provider: Api,
         others_consumer.delete(f"{HERE}/theirs")
         consumer.delete(f"{HERE}/mine")
         assert [(event.type, event.name) for event in (seen.next(), seen_there.next())] == [
-            ("DELETED", "mine"), ("DELETED", "theirs")]  # fmt: skip
+            ("DELETED", "mine"),
+            ("DELETED", "theirs"),
+        ]
     for view, customer in ((mine, others_consumer), (theirs, consumer)):
         assert names(view.get(f"/*{EVERYWHERE}")) == []
         path = f"/{cluster_of(customer)}{HERE}"
@@ -571,9 +581,7 @@ def test_a_claimed_kind_is_served_once_somebody_exports_it(admin: Api, provider:
     view.get(wide, expect=404)
 
 
-def test_an_inactive_workspace_is_closed_to_the_view_too(
-    provider: Api, consumer: Api, view: Api, master: Api
-) -> None:
+def test_an_inactive_workspace_is_closed_to_the_view_too(provider: Api, consumer: Api, view: Api, master: Api) -> None:
     bind(consumer, provider.cluster, "shapes")
     path, cluster = f"/{cluster_of(consumer)}{HERE}", cluster_of(consumer)
     with view.watch(f"{path}?watch=1") as named, view.watch(f"/*{EVERYWHERE}?watch=1") as wide:

@@ -8,16 +8,7 @@ import pytest
 
 from harness.api import APPLY, Api, configmap, eventually
 from harness.claims import applied
-from harness.exports import (
-    BINDINGS,
-    PATIENCE_S,
-    accepted,
-    bind,
-    claim,
-    cluster_of,
-    make_export,
-    schema,
-)
+from harness.exports import BINDINGS, PATIENCE_S, accepted, bind, claim, cluster_of, make_export, schema
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

@@ -117,24 +117,38 @@ def _is_told(events: object) -> bool:
 
 
 GUARDS: dict[str, tuple[Trial, str]] = {
-    "the end with the right to the content": (a_watch_goes_on_without_the_right_to_the_content, """
+    "the end with the right to the content": (
+        a_watch_goes_on_without_the_right_to_the_content,
+        """
 import atoll.machinery.apiserver.openwatches as openwatches
 openwatches.OpenWatches._judge_relying = lambda self, cluster: None
-"""),
-    "the end with the claim": (a_watch_goes_on_without_the_claim, """
+""",
+    ),
+    "the end with the claim": (
+        a_watch_goes_on_without_the_claim,
+        """
 import atoll.machinery.apiserver.openwatches as openwatches
 openwatches.OpenWatches._end = lambda self, snapshot, watches: None
-"""),
-    "the policy of a claimed kind": (a_claimed_kind_is_reached_without_its_policy, """
+""",
+    ),
+    "the policy of a claimed kind": (
+        a_claimed_kind_is_reached_without_its_policy,
+        """
 import atoll.machinery.apiserver.authorization.chain as chain
 chain.Authorizer.permits = lambda self, snapshot, attributes, cluster, export: True
-"""),
-    "the policy of a bound kind": (a_bound_kind_is_reached_without_its_policy, """
+""",
+    ),
+    "the policy of a bound kind": (
+        a_bound_kind_is_reached_without_its_policy,
+        """
 import atoll.machinery.apiserver.authorization.chain as chain
 chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "04-maxpermissionpolicy" else (name, step)
                     for name, step in chain.STEPS)
-"""),
-    "the identity of a kind": (a_kind_of_another_identity_is_reached, """
+""",
+    ),
+    "the identity of a kind": (
+        a_kind_of_another_identity_is_reached,
+        """
 import atoll.virtualworkspaces.apiexport as apiexport
 from atoll.machinery.apiserver.catalog import Catalog
 plain = apiexport.ExportView._kind_there
@@ -144,24 +158,34 @@ def there(self, view, cluster, offered):
     found = self._catalogs.of(view, cluster).find(offered.group, offered.version, offered.plural)
     return Catalog([found] if found is not None else [])
 apiexport.ExportView._kind_there = there
-"""),
-    "who opens a view": (a_stranger_hears_whether_an_export_is_there, """
+""",
+    ),
+    "who opens a view": (
+        a_stranger_hears_whether_an_export_is_there,
+        """
 import atoll.virtualworkspaces.apiexport as apiexport
 apiexport.ExportView.opens = lambda self, view, user, own: True
-"""),
-    "the gate": (an_inactive_workspace_is_reached, """
+""",
+    ),
+    "the gate": (
+        an_inactive_workspace_is_reached,
+        """
 import atoll.machinery.apiserver.pipeline as pipeline
 pipeline.check_gate = lambda *arguments: None
-"""),
-    "what an offer is made of": (an_export_that_is_gone_is_served, """
+""",
+    ),
+    "what an offer is made of": (
+        an_export_that_is_gone_is_served,
+        """
 import atoll.virtualworkspaces.exportoffers as offers
 plain = offers.Offers.of
 def of(self, view, key):
     kept = self._kept.get(key)
     return kept.offer if kept is not None else plain(self, view, key)
 offers.Offers.of = of
-"""),
-}  # fmt: skip
+""",
+    ),
+}
 
 
 @pytest.mark.parametrize("guard", GUARDS)

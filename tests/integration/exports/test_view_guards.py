@@ -20,62 +20,95 @@ USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\n'
 Trial = Callable[[Api, Api], None]
 
 GUARDS: dict[str, tuple[Trial, str]] = {
-    "who opens the schemas of a consumer": (schemas.test_who_may_not_get_the_bindings_gets_nothing, """
+    "who opens the schemas of a consumer": (
+        schemas.test_who_may_not_get_the_bindings_gets_nothing,
+        """
 import atoll.virtualworkspaces.boundschemas as boundschemas
 boundschemas.BoundSchemas.opens = lambda self, view, user, own: True
-"""),
-    "which schemas are shown": (schemas.test_it_shows_what_is_bound_and_nothing_else_of_the_provider, """
+""",
+    ),
+    "which schemas are shown": (
+        schemas.test_it_shows_what_is_bound_and_nothing_else_of_the_provider,
+        """
 import atoll.virtualworkspaces.boundschemas as boundschemas
 from msgspec.structs import replace
 plain = boundschemas.bound_by
 boundschemas.bound_by = lambda bindings: replace(plain(bindings), matches=lambda cluster, value: True)
-"""),
-    "schemas are not written through the view": (schemas.test_it_is_read_only_and_says_so, """
+""",
+    ),
+    "schemas are not written through the view": (
+        schemas.test_it_is_read_only_and_says_so,
+        """
 import atoll.virtualworkspaces.boundschemas as boundschemas
 boundschemas.shown = lambda kind: kind
 boundschemas.READ_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-"""),
-    "another cluster's schemas": (schemas.test_another_cluster_is_not_reached_through_it, """
+""",
+    ),
+    "another cluster's schemas": (
+        schemas.test_another_cluster_is_not_reached_through_it,
+        """
 import atoll.virtualworkspaces.boundschemas as boundschemas
 plain = boundschemas.BoundSchemas.show
 def show(self, request, snapshot, own):
     request.cluster = own[0]
     plain(self, request, snapshot, own)
 boundschemas.BoundSchemas.show = show
-"""),
-    "content of the export": (replication.test_the_view_asks_for_content_and_for_a_binding, """
+""",
+    ),
+    "content of the export": (
+        replication.test_the_view_asks_for_content_and_for_a_binding,
+        """
 import atoll.virtualworkspaces.replication as replication
 from atoll.machinery.apiserver.authorization.attributes import Decision
 replication.Replication._may = lambda self, view, user, offer, verb: Decision(True)
-"""),
-    "a binding that holds the resource": (replication.test_the_view_asks_for_content_and_for_a_binding, """
+""",
+    ),
+    "a binding that holds the resource": (
+        replication.test_the_view_asks_for_content_and_for_a_binding,
+        """
 import atoll.virtualworkspaces.replication as replication
 replication.Replication._is_bound = lambda self, view, cluster, offer: True
-"""),
-    "cached objects are not written": (replication.test_it_is_read_only_in_verbs_discovery_and_openapi, """
+""",
+    ),
+    "cached objects are not written": (
+        replication.test_it_is_read_only_in_verbs_discovery_and_openapi,
+        """
 import atoll.virtualworkspaces.replication as replication
 replication.shown = lambda kind: kind
-"""),
-    "the end of watches": (replication.test_an_open_watch_ends_with_the_binding, """
+""",
+    ),
+    "the end of watches": (
+        replication.test_an_open_watch_ends_with_the_binding,
+        """
 import atoll.machinery.apiserver.openwatches as openwatches
 openwatches.OpenWatches._judge = openwatches.OpenWatches._judge_relying = lambda self, cluster: None
-"""),
-    "circles of forwards": (replication.test_a_circle_of_forwards_ends, """
+""",
+    ),
+    "circles of forwards": (
+        replication.test_a_circle_of_forwards_ends,
+        """
 import atoll.shard.virtualresources as virtualresources
 virtualresources.MAX_HOPS = 9
-"""),
-    "who may offer a resource": (replication.test_who_may_not_list_a_resource_does_not_offer_it, """
+""",
+    ),
+    "who may offer a resource": (
+        replication.test_who_may_not_list_a_resource_does_not_offer_it,
+        """
 import atoll.shard.admission.cachedresources as cachedresources
 plain = cachedresources.CachedResourceReferences.__init__
 cachedresources.CachedResourceReferences.__init__ = (
     lambda self, catalogs, may: plain(self, catalogs, lambda view, asked: True))
-"""),
-    "offers of one workspace": (replication.test_nobody_gives_away_what_another_workspace_caches, """
+""",
+    ),
+    "offers of one workspace": (
+        replication.test_nobody_gives_away_what_another_workspace_caches,
+        """
 import atoll.machinery.kcp.cachedresources as cachedresources
 from atoll.machinery.meta.conditions import TRUE, Condition
 cachedresources._slice_condition = lambda reference, there: Condition(cachedresources.RESOURCE_VALID, TRUE)
-"""),
-}  # fmt: skip
+""",
+    ),
+}
 
 
 def token_file(directory: Path) -> tuple[str, str]:
@@ -100,17 +133,23 @@ def test_a_view_without_its_guard_is_found_out(tmp_path: Path, guard: str) -> No
 
 
 THIRD_PARTYS: dict[str, tuple[Callable[[OfThirdParty], None], str]] = {
-    "who may read": (thirdparty.test_who_may_not_read_it_in_the_workspace_does_not_even_from_the_shard, """
+    "who may read": (
+        thirdparty.test_who_may_not_read_it_in_the_workspace_does_not_even_from_the_shard,
+        """
 import atoll.virtual.reviews as reviews
 from atoll.machinery.apiserver.authorization.attributes import Decision
 reviews.Reviews.decide = lambda self, asked: Decision(True)
-"""),
-    "who says who asks": (thirdparty.test_nobody_but_a_shard_says_who_asks, """
+""",
+    ),
+    "who says who asks": (
+        thirdparty.test_nobody_but_a_shard_says_who_asks,
+        """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
 authenticator.Authenticator._spoken_for = (
     lambda self, request, presented, sent: self._headers.user(request.headers, sent))
-"""),
-}  # fmt: skip
+""",
+    ),
+}
 
 
 @pytest.mark.parametrize("guard", THIRD_PARTYS)

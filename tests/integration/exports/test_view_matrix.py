@@ -42,57 +42,90 @@ def test_everybody_reaches_what_was_consented_to_and_nothing_else(town: matrix.T
 #: Each a guard, the state of a workspace in which that is seen, and the Python that takes it out of a shard's process.
 #: Whoever holds all of the content misses it, or who holds nothing.
 GUARDS = {
-    "the consent of a workspace": ("unbound", """
+    "the consent of a workspace": (
+        "unbound",
+        """
 import atoll.virtualworkspaces.exportpassage as passage
 from atoll.virtualworkspaces.consents import Consent
 passage.Passage._consent = lambda self, view, offer, verb: Consent(frozenset(), {}, ())
-"""),
-    "what a workspace binds and grants": ("rejected", """
+""",
+    ),
+    "what a workspace binds and grants": (
+        "rejected",
+        """
 import atoll.virtualworkspaces.consents as consents
 consents.Consent.allows = lambda self, verb, name, claimed, subresource="": True
-"""),
-    "the content of the export": ("accepted", """
+""",
+    ),
+    "the content of the export": (
+        "accepted",
+        """
 import atoll.virtualworkspaces.exportpassage as passage
 passage.Sources.may_reach_content = lambda self, view, user, export, verb: True
-"""),
-    "the answer to a claim": ("rejected", """
+""",
+    ),
+    "the answer to a claim": (
+        "rejected",
+        """
 import atoll.machinery.kcp.claims as claims
 claims.effective = lambda export, binding: claims.granted(claims.exported(export), claims._requested(binding))
-"""),
-    "the verbs of a claim": ("reading", """
+""",
+    ),
+    "the verbs of a claim": (
+        "reading",
+        """
 import atoll.machinery.kcp.claims as claims
 claims.Claim.allows = lambda self, verb: True
-"""),
-    "labels, for one object": ("accepted", """
+""",
+    ),
+    "labels, for one object": (
+        "accepted",
+        """
 import atoll.machinery.apiserver.call as call
 import atoll.machinery.apiserver.rest.get as get
 import atoll.machinery.apiserver.rest.write as write
 get.look_up = write.look_up = lambda call, view, name: view.get(call.key(name))
-"""),
-    "labels, in lists": ("accepted", """
+""",
+    ),
+    "labels, in lists": (
+        "accepted",
+        """
 import atoll.machinery.apiserver.rest.list as listing
 plain = listing.selection
 listing.selection = lambda kind, options, shown=None: plain(kind, options)
-"""),
-    "labels, in watches": ("accepted", """
+""",
+    ),
+    "labels, in watches": (
+        "accepted",
+        """
 import atoll.machinery.apiserver.rest.watch as watch
 plain = watch.selection
 watch.selection = lambda kind, options, shown=None: plain(kind, options)
-"""),
-    "the selector of what is written": ("accepted", """
+""",
+    ),
+    "the selector of what is written": (
+        "accepted",
+        """
 import atoll.virtualworkspaces.exportpassage as passage
 passage.Passage._keep_selected = lambda self, claim, obj, *, is_new: None
-"""),
-    "the bindings of others": ("bound", """
+""",
+    ),
+    "the bindings of others": (
+        "bound",
+        """
 import atoll.virtualworkspaces.exportpassage as passage
 plain = passage.Passage.labels
 passage.Passage.labels = lambda self, view, offer: None if self._name == passage.BINDINGS else plain(self, view, offer)
-"""),
-    "subresources": ("bound", """
+""",
+    ),
+    "subresources": (
+        "bound",
+        """
 import atoll.virtualworkspaces.exportoffers as offers
 offers._served = lambda kind: kind
-"""),
-}  # fmt: skip
+""",
+    ),
+}
 
 
 @pytest.mark.parametrize("guard", GUARDS)

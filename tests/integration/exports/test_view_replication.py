@@ -36,21 +36,33 @@ def definition() -> Object:
 
 
 def plan(name: str, **labels: str) -> Object:
-    return {"apiVersion": f"{GROUP}/v1", "kind": "Plan", "metadata": {"name": name, "labels": labels},
-            "spec": {"colour": name}}  # fmt: skip
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Plan",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"colour": name},
+    }
 
 
 def cached(name: str = "plans", resource: str = "plans", group: str = GROUP, **spec: Any) -> Object:
     body = {"group": group, "version": "v1", "resource": resource, **spec}
-    return {"apiVersion": "cache.kcp.io/v1alpha1", "kind": "ClusterCachedResource", "metadata": {"name": name},
-            "spec": body}  # fmt: skip
+    return {
+        "apiVersion": "cache.kcp.io/v1alpha1",
+        "kind": "ClusterCachedResource",
+        "metadata": {"name": name},
+        "spec": body,
+    }
 
 
 def slice_of(name: str = "plans", path: str = "", export_path: str = "") -> Object:
     reference = {"name": "plans", **({"path": path} if path else {})}
     export = {"name": "plans", **({"path": export_path} if export_path else {})}
-    return {"apiVersion": "cache.kcp.io/v1alpha1", "kind": "ClusterCachedResourceEndpointSlice",
-            "metadata": {"name": name}, "spec": {"clusterCachedResource": reference, "export": export}}  # fmt: skip
+    return {
+        "apiVersion": "cache.kcp.io/v1alpha1",
+        "kind": "ClusterCachedResourceEndpointSlice",
+        "metadata": {"name": name},
+        "spec": {"clusterCachedResource": reference, "export": export},
+    }
 
 
 def offer(provider: Api, **spec: Any) -> str:
@@ -64,8 +76,12 @@ def offer(provider: Api, **spec: Any) -> str:
     provider.post(SLICES, slice_of())
     reference = {"apiGroup": "cache.kcp.io", "kind": "ClusterCachedResourceEndpointSlice", "name": "plans"}
     virtual = {"virtual": {"reference": reference, "identityHash": identity}}
-    body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "plans"},
-            "spec": {"resources": [resource_of(made, **virtual)]}}  # fmt: skip
+    body = {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIExport",
+        "metadata": {"name": "plans"},
+        "spec": {"resources": [resource_of(made, **virtual)]},
+    }
     provider.post(EXPORTS, body)
     wait_condition(provider, f"{EXPORTS}/plans", "IdentityValid")
     return identity
@@ -80,8 +96,12 @@ def allow(api: Api, user: str, name: str, *rules: Object) -> None:
 
 
 def content(*verbs: str) -> Object:
-    return {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "resourceNames": ["plans"],
-            "verbs": list(verbs)}  # fmt: skip
+    return {
+        "apiGroups": ["apis.kcp.io"],
+        "resources": ["apiexports/content"],
+        "resourceNames": ["plans"],
+        "verbs": list(verbs),
+    }
 
 
 def endpoint(provider: Api) -> str:
@@ -165,8 +185,9 @@ def test_a_consumer_reads_the_providers_objects_at_its_own_url(provider: Api, co
     mine, original = consumer.get(f"{PLANS}/gold").json, provider.get(f"{PLANS}/gold").json
     assert mine == original
     consumer.get(f"{PLANS}/silver", expect=404)
-    with consumer.watch(f"{PLANS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-                        "&allowWatchBookmarks=true") as events:  # fmt: skip
+    with consumer.watch(
+        f"{PLANS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    ) as events:
         assert events.next().name == "gold"
         assert events.next().type == "BOOKMARK"
         provider.post(PLANS, plan("silver"))
@@ -317,8 +338,12 @@ def test_nobody_gives_away_what_another_workspace_caches(provider: Api, consumer
     consumer.post(SCHEMAS, made)
     reference = {"apiGroup": "cache.kcp.io", "kind": "ClusterCachedResourceEndpointSlice", "name": "plans"}
     virtual = {"virtual": {"reference": reference, "identityHash": identity}}
-    body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "plans"},
-            "spec": {"resources": [resource_of(made, **virtual)]}}  # fmt: skip
+    body = {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIExport",
+        "metadata": {"name": "plans"},
+        "spec": {"resources": [resource_of(made, **virtual)]},
+    }
     consumer.post(EXPORTS, body)
     consumer.post(SLICES, slice_of(path=provider.cluster))
     refused = wait_condition(

@@ -70,8 +70,9 @@ def test_a_watch_follows_bindings_that_come_and_go(provider: Api, consumer: Api)
         bind(consumer, provider.cluster, "shapes")
         added = [events.next(), events.next()]
         assert {(event.type, event.name) for event in added} == {
-            ("ADDED", "today.circles.shapes.example.com"), ("ADDED", "today.squares.shapes.example.com"),
-        }  # fmt: skip
+            ("ADDED", "today.circles.shapes.example.com"),
+            ("ADDED", "today.squares.shapes.example.com"),
+        }
         annotated = {"metadata": {"annotations": {"note": "new"}}}
         provider.patch(f"{SCHEMAS}/today.circles.shapes.example.com", annotated)
         changed = events.next()
@@ -79,8 +80,9 @@ def test_a_watch_follows_bindings_that_come_and_go(provider: Api, consumer: Api)
         unbind(consumer, "shapes")
         gone = [events.next(), events.next()]
         assert {(event.type, event.name) for event in gone} == {
-            ("DELETED", "today.circles.shapes.example.com"), ("DELETED", "today.squares.shapes.example.com"),
-        }  # fmt: skip
+            ("DELETED", "today.circles.shapes.example.com"),
+            ("DELETED", "today.squares.shapes.example.com"),
+        }
         assert all(event.revision > changed.revision for event in gone)
 
 
@@ -108,8 +110,9 @@ def test_a_new_schema_of_the_same_export_takes_the_place_of_the_old(provider: Ap
         provider.patch(f"{EXPORTS}/shapes", {"spec": {"resources": [resource_of(newer)]}})
         seen = [events.next(), events.next()]
         assert {(event.type, event.name.partition(".")[0]) for event in seen} == {
-            ("ADDED", "tomorrow"), ("DELETED", "today"),
-        }  # fmt: skip
+            ("ADDED", "tomorrow"),
+            ("DELETED", "today"),
+        }
     assert groups(there) == {"tomorrow.circles.shapes.example.com"}
 
 
@@ -154,8 +157,10 @@ def test_who_may_not_get_the_bindings_gets_nothing(provider: Api, consumer: Api)
     stranger = view(consumer, token="bob-token")
     for path in (SCHEMAS, "/apis", "/openapi/v3", f"{SCHEMAS}?watch=1", "/nothing"):
         assert stranger.get(path, expect=403).json["reason"] == "Forbidden"
-    rules = [{"apiGroups": ["apis.kcp.io"], "resources": ["apibindings"], "verbs": ["get"]},
-             {"nonResourceURLs": ["/"], "verbs": ["access"]}]  # fmt: skip
+    rules = [
+        {"apiGroups": ["apis.kcp.io"], "resources": ["apibindings"], "verbs": ["get"]},
+        {"nonResourceURLs": ["/"], "verbs": ["access"]},
+    ]
     consumer.post(f"{RBAC}/clusterroles", {"metadata": {"name": "reader"}, "rules": rules})
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}

@@ -191,8 +191,13 @@ def test_what_is_only_to_be_read_is_not_written(stand: Stand) -> None:
     shows(stand, "first")
     api, path = stand.one("first")
     before = api.get(path).json
-    for method, url in (("POST", path.rpartition("/")[0]), ("PUT", path), ("PATCH", path), ("DELETE", path),
-                        ("DELETE", path.rpartition("/")[0])):  # fmt: skip
+    for method, url in (
+        ("POST", path.rpartition("/")[0]),
+        ("PUT", path),
+        ("PATCH", path),
+        ("DELETE", path),
+        ("DELETE", path.rpartition("/")[0]),
+    ):
         answer = api.send(method, url, {**before, "spec": {}}, kind="application/merge-patch+json")
         assert answer.code in {403, 405}, (method, url, answer.code)
     after = api.get(path).json

@@ -23,8 +23,12 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def team(api: Api, name: str, *members: str, **labels: str) -> None:
-    body = {"apiVersion": f"{GROUP}/v1", "kind": "Team", "metadata": {"name": name, "labels": labels},
-            "spec": {"motto": f"{name} first"}}  # fmt: skip
+    body = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Team",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"motto": f"{name} first"},
+    }
     api.post(TEAMS, body)
     api.post(CONFIGMAPS, configmap(name, dict.fromkeys(members, "")))
 
@@ -134,8 +138,10 @@ def test_a_service_account_reads_it_at_home(third: OfThirdParty) -> None:
     token = consumer.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}).json
     account = Api(consumer.shard, consumer.cluster, token=token["status"]["token"])
     account.get(ROSTERS, expect=403)
-    consumer.post(f"{RBAC}/clusterroles", {"metadata": {"name": "sa"}, "rules": [
-        {"apiGroups": [GROUP], "resources": ["rosters"], "verbs": ["list"]}]})  # fmt: skip
+    consumer.post(
+        f"{RBAC}/clusterroles",
+        {"metadata": {"name": "sa"}, "rules": [{"apiGroups": [GROUP], "resources": ["rosters"], "verbs": ["list"]}]},
+    )
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sa"}
     body = {"metadata": {"name": "sa"}, "subjects": [subject], "roleRef": reference}

@@ -38,8 +38,18 @@ VERBS = (*READS, "create", "update", "patch", "json-patch", "apply", "delete", "
 COLLECTIONS = ("list", "watch", "create", "deletecollection")
 #: Subresources with their verbs; no object of the view has a scale.
 SUBRESOURCES = (("status", "get"), ("status", "update"), ("status", "patch"), ("scale", "get"), ("scale", "update"))
-METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH",
-           "json-patch": "PATCH", "apply": "PATCH", "delete": "DELETE", "deletecollection": "DELETE"}  # fmt: skip
+METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "json-patch": "PATCH",
+    "apply": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
 PATCHES = {"json-patch": JSON_PATCH, "apply": APPLY, "patch": "application/merge-patch+json"}
 
 #: Who asks, with what he holds on the content of the export.
@@ -212,8 +222,14 @@ def _is_claimed(obj: dict[str, Any]) -> bool:
 
 def grant(api: Api, user: str, export: str, *verbs: str) -> None:
     """Let a user reach what is behind an export."""
-    rules = [{"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "resourceNames": [export],
-              "verbs": list(verbs)}]  # fmt: skip
+    rules = [
+        {
+            "apiGroups": ["apis.kcp.io"],
+            "resources": ["apiexports/content"],
+            "resourceNames": [export],
+            "verbs": list(verbs),
+        }
+    ]
     name = f"{user}-{export}"
     api.post(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
     bind_role(api, user, name)

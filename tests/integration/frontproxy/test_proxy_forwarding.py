@@ -33,8 +33,10 @@ async def test_a_path_becomes_the_name_of_its_cluster_and_the_rest_stays_as_it_w
     for sent, seen in (
         ("/api/v1/namespaces?limit=5&x=%2Fy", "/clusters/1org/api/v1/namespaces?limit=5&x=%2Fy"),
         ("/apis/a/v1/things/system%3Afoo/", "/clusters/1org/apis/a/v1/things/system%3Afoo/"),
-        ("", "/clusters/1org"), ("/", "/clusters/1org/"), ("?a=b", "/clusters/1org?a=b"),
-    ):  # fmt: skip
+        ("", "/clusters/1org"),
+        ("/", "/clusters/1org/"),
+        ("?a=b", "/clusters/1org?a=b"),
+    ):
         told = json.loads((await client.ask(ORG + sent, headers=BEARER)).body)
         assert told["target"] == seen
     told = json.loads((await client.ask("//clusters//root%3Aorg//api", headers=BEARER)).body)

@@ -17,17 +17,7 @@ import pytest
 from atoll.frontproxy import identity
 from atoll.machinery.apiserver import speaking
 from atoll.machinery.process import pki
-from harness.frontproxy import (
-    BEARER,
-    CLIENT_CA,
-    SERVING_CA,
-    Front,
-    Line,
-    Scripted,
-    claims,
-    front,
-    scripted,
-)
+from harness.frontproxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted
 from harness.proxyrows import WORKSPACES
 from harness.rawhttp import RawClient
 
@@ -35,29 +25,60 @@ ORG = "/clusters/root:org/api"
 OPEN = "127.0.0.0/8"
 #: Header lines, as somebody sends them who hopes that somebody behind us reads them his way.
 ATTEMPTS = (
-    "X-Remote-User: root", "x-remote-user: root", "X-REMOTE-USER: root", "X-rEmOtE-uSeR: root",
-    "X_Remote_User: root", "X-Remote_User: root", "X%2DRemote-User: root", "X%2dRemote%2DUser: root",
-    "X%252DRemote-User: root", "%58-Remote-User: root", "X.Remote.User: root",
+    "X-Remote-User: root",
+    "x-remote-user: root",
+    "X-REMOTE-USER: root",
+    "X-rEmOtE-uSeR: root",
+    "X_Remote_User: root",
+    "X-Remote_User: root",
+    "X%2DRemote-User: root",
+    "X%2dRemote%2DUser: root",
+    "X%252DRemote-User: root",
+    "%58-Remote-User: root",
+    "X.Remote.User: root",
     "X-Remote-User: a\r\nX-Remote-User: root",
-    "X-Remote-Group: system:masters", "X-Remote-Group: a\r\nX-Remote-Group: system:masters", "X_REMOTE_GROUP: a",
-    "X-Remote-Uid: 1", "X-Remote-Extra-Authorization.kcp.io%2Fwarrant: {}", "X-Remote-Extra-A%20b: 1",
-    "X_Remote_Extra_Scopes: cluster:a", "X-Remote-Anything: 1",
-    "Connection: X-Remote-User\r\nX-Remote-User: root", "X-Remote-User: root\r\nConnection: keep-alive, x-remote-user",
-    "X-Sso-User: root", "x_sso_user: root", "X-Sso-Group: system:masters", "X%2DSso-More-A: 1",
-    "Atoll-Assertion: a.b.c", "atoll_assertion: a.b.c", "ATOLL-ASSERTION: a.b.c\r\nAtoll-Assertion: a.b.c",
-    "Atoll%2DAssertion: a.b.c", "Connection: Atoll-Assertion\r\nAtoll-Assertion: a.b.c", "Atoll-Assertion-2: a",
-    "Forwarded: for=1.2.3.4", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Client-Cert: x", "X_Forwarded_For: 1.2.3.4",
-)  # fmt: skip
+    "X-Remote-Group: system:masters",
+    "X-Remote-Group: a\r\nX-Remote-Group: system:masters",
+    "X_REMOTE_GROUP: a",
+    "X-Remote-Uid: 1",
+    "X-Remote-Extra-Authorization.kcp.io%2Fwarrant: {}",
+    "X-Remote-Extra-A%20b: 1",
+    "X_Remote_Extra_Scopes: cluster:a",
+    "X-Remote-Anything: 1",
+    "Connection: X-Remote-User\r\nX-Remote-User: root",
+    "X-Remote-User: root\r\nConnection: keep-alive, x-remote-user",
+    "X-Sso-User: root",
+    "x_sso_user: root",
+    "X-Sso-Group: system:masters",
+    "X%2DSso-More-A: 1",
+    "Atoll-Assertion: a.b.c",
+    "atoll_assertion: a.b.c",
+    "ATOLL-ASSERTION: a.b.c\r\nAtoll-Assertion: a.b.c",
+    "Atoll%2DAssertion: a.b.c",
+    "Connection: Atoll-Assertion\r\nAtoll-Assertion: a.b.c",
+    "Atoll-Assertion-2: a",
+    "Forwarded: for=1.2.3.4",
+    "X-Forwarded-For: 1.2.3.4",
+    "X-Forwarded-Client-Cert: x",
+    "X_Forwarded_For: 1.2.3.4",
+)
 #: Lines that are no header at all, or continue one.
 BROKEN = (
-    "X-Other: a\r\n X-Remote-User: root", "X-Other: a\r\n\tX-Remote-User: root", "X-Remote-User : root",
+    "X-Other: a\r\n X-Remote-User: root",
+    "X-Other: a\r\n\tX-Remote-User: root",
+    "X-Remote-User : root",
     "X-Remote-User",
-    "X-Other: a\rX-Remote-User: root", "X-Other: a\nX-Remote-User: root\n\tb: c", ": root", "X-Remote-User\x00: root",
-)  # fmt: skip
+    "X-Other: a\rX-Remote-User: root",
+    "X-Other: a\nX-Remote-User: root\n\tb: c",
+    ": root",
+    "X-Remote-User\x00: root",
+)
 NAMES = {
-    "requestheader_username_headers": "X-Remote-User,X-Sso-User", "requestheader_group_headers": "X-Sso-Group",
-    "requestheader_extra_headers_prefix": "X-Sso-More-", "egress_allow_cidr": OPEN,
-}  # fmt: skip
+    "requestheader_username_headers": "X-Remote-User,X-Sso-User",
+    "requestheader_group_headers": "X-Sso-Group",
+    "requestheader_extra_headers_prefix": "X-Sso-More-",
+    "egress_allow_cidr": OPEN,
+}
 _LINE = re.compile(r"^(?P<name>[^:]+):", re.MULTILINE)
 
 
@@ -114,9 +135,12 @@ async def tried(proxy: Front, attempts: tuple[str, ...] = ATTEMPTS) -> None:
     certified = await proxy.connect(pki.make_client(CLIENT_CA, "carol"))
     for attempt in attempts:
         for target, more in (
-            (ORG, ""), ("/version", ""), ("/services/x/clusters/root:org/api", ""), ("/clusters/root:none/api", ""),
+            (ORG, ""),
+            ("/version", ""),
+            ("/services/x/clusters/root:org/api", ""),
+            ("/clusters/root:none/api", ""),
             (ORG, "Upgrade: websocket\r\n"),
-        ):  # fmt: skip
+        ):
             assert await passed(unknown, target, attempt, "", more) == ["x-forwarded-for"], (target, attempt)
             if "none" not in target:
                 ours = ["atoll-assertion", "x-forwarded-for"]

@@ -38,7 +38,7 @@ def trusted(issuer: Issuer, audience: str) -> dict[str, Any]:
     return {
         "issuer": {"url": issuer.url, "audiences": [audience], "certificateAuthority": issuer.ca_pem},
         "claimMappings": {"username": {"claim": "sub", "prefix": "oidc:"}, "groups": {"claim": "groups", "prefix": ""}},
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,9 @@ async def proxy(tmp_path: Path, shard: Scripted, issuers: tuple[Issuer, Issuer])
         rows = running.rows
         await rows.write(CONFIGURATIONS, ROOT, "own", {"spec": {"jwt": [trusted(own, "tenant")]}})
         annotated = {"metadata": {"annotations": {CLUSTER: ROOT}}}
-        await rows.write(TYPES, ROOT, "with-issuer", {**annotated, "spec": {
-            "authenticationConfigurations": [{"name": "own"}]}})  # fmt: skip
+        await rows.write(
+            TYPES, ROOT, "with-issuer", {**annotated, "spec": {"authenticationConfigurations": [{"name": "own"}]}}
+        )
         await rows.cluster("1org", "east", {TYPE: "root:with-issuer"})
         yield running
 

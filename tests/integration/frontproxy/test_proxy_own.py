@@ -15,17 +15,7 @@ from atoll.machinery.process import pki
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from harness.frontproxy import (
-    BEARER,
-    PROXY_CA,
-    SERVING_CA,
-    bearer,
-    claims,
-    echoing,
-    front,
-    publish,
-    server_tls,
-)
+from harness.frontproxy import BEARER, PROXY_CA, SERVING_CA, bearer, claims, echoing, front, publish, server_tls
 from harness.processes import atoll
 from harness.proxyrows import WORKSPACES
 
@@ -168,12 +158,16 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ((), "proxy-client-cert-file must not be empty"), (("--secure-port", "70000"), "secure-port 70000"),
-        (("--tls-cert-file", "x"), "go together"), (("--bind-address", "here"), "is not an IP address"),
-        (("--requestheader-group-headers", "a b"), "is no name"), (("--egress-allow-cidr", "x"), "egress-allow-cidr"),
-        (("--root-directory", ""), "root-directory"), (("--log-level", "loud"), "log-level"),
+        ((), "proxy-client-cert-file must not be empty"),
+        (("--secure-port", "70000"), "secure-port 70000"),
+        (("--tls-cert-file", "x"), "go together"),
+        (("--bind-address", "here"), "is not an IP address"),
+        (("--requestheader-group-headers", "a b"), "is no name"),
+        (("--egress-allow-cidr", "x"), "egress-allow-cidr"),
+        (("--root-directory", ""), "root-directory"),
+        (("--log-level", "loud"), "log-level"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_cannot_work_are_refused(flags: tuple[str, ...], said: str) -> None:
     given = () if not flags else ("--mapping-file", "m")
     with pytest.raises(settings.ConfigError, match=said):

@@ -71,7 +71,7 @@ CASES = {
     "expect-odd": POST + b"Content-Length: 1\r\nExpect: 200-ok\r\n\r\nx",
     "body-too-long": POST + b"Content-Length: 3145729\r\n\r\n",
     "body-of-get": GET + b"Content-Length: 49\r\n\r\n" + INNER,
-}  # fmt: skip
+}
 
 #: Who is refused while he still sends is listened to for so long.
 QUICK = Limits(linger_s=0.05)

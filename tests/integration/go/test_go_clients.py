@@ -18,10 +18,27 @@ from harness.shard import ShardProcess
 pytestmark = pytest.mark.timeout(int(BUILD_TIMEOUT_S + RUN_TIMEOUT_S))
 
 CLIENTS = {
-    "typed bodies are protobuf", "configmap", "secret", "namespace", "event", "access review", "token request",
-    "patches", "apply", "watch", "leader election", "informer", "metadata informer", "dynamic client",
-    "dynamic informer", "discovery", "REST mapper", "openapi v2", "openapi v3", "pages",
-}  # fmt: skip
+    "typed bodies are protobuf",
+    "configmap",
+    "secret",
+    "namespace",
+    "event",
+    "access review",
+    "token request",
+    "patches",
+    "apply",
+    "watch",
+    "leader election",
+    "informer",
+    "metadata informer",
+    "dynamic client",
+    "dynamic informer",
+    "discovery",
+    "REST mapper",
+    "openapi v2",
+    "openapi v3",
+    "pages",
+}
 CONTROLLER = {"definition", "manager", "reconcile", "update", "child", "scale", "no-op", "finalizer"}
 
 

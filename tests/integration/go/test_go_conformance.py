@@ -21,17 +21,29 @@ from harness.kubectl import kubectls
 RUN_TIMEOUT_S = 900
 pytestmark = [pytest.mark.long, pytest.mark.timeout(int(BUILD_TIMEOUT_S) + RUN_TIMEOUT_S)]
 
-FOCUS = "|".join((
-    r"\] Discovery should", "AggregatedDiscovery.*CRDs", "server version", "CustomResourceDefinition",
-    "CustomResourceFieldSelectors", "CustomResourcePublishOpenAPI", "FieldValidation.*CR", "Watchers",
-    "406 for a backend", "Namespaces .*should (patch|apply)", "SubjectReview", "Certificates API",
-    "ServiceAccounts should (run|update|create a serviceAccountToken|guarantee)", "AdmissionPolicy.*API operations",
-    "Events",
-))  # fmt: skip
+FOCUS = "|".join(
+    (
+        r"\] Discovery should",
+        "AggregatedDiscovery.*CRDs",
+        "server version",
+        "CustomResourceDefinition",
+        "CustomResourceFieldSelectors",
+        "CustomResourcePublishOpenAPI",
+        "FieldValidation.*CR",
+        "Watchers",
+        "406 for a backend",
+        "Namespaces .*should (patch|apply)",
+        "SubjectReview",
+        "Certificates API",
+        "ServiceAccounts should (run|update|create a serviceAccountToken|guarantee)",
+        "AdmissionPolicy.*API operations",
+        "Events",
+    )
+)
 #: What needs more than a workspace has: aggregated API servers; a Deployment that serves a conversion webhook.
-SKIP = "|".join((
-    r"\[Slow\]", "locate the groupVersion and a resource", "MUST list and watch custom resources matching the field",
-))  # fmt: skip
+SKIP = "|".join(
+    (r"\[Slow\]", "locate the groupVersion and a resource", "MUST list and watch custom resources matching the field")
+)
 SPECS = 48
 
 
@@ -40,13 +52,31 @@ def test_conformance_specs_without_nodes_pass(workspace: Path, tmp_path: Path, m
     report = tmp_path / "report.json"
     done = subprocess.run(
         [
-            str(program("conformance", "conformance")), "-kubeconfig", str(workspace), "-provider=skeleton",
-            "-allowed-not-ready-nodes=-1", "-minStartupPods=-1", "-num-nodes=1", "-dump-logs-on-failure=false",
-            "-kubectl-path", str(kubectls()[0]), f"-kube-api-content-type={media}", "-ginkgo.no-color",
-            "-ginkgo.focus", rf"({FOCUS}).*\[Conformance\]", "-ginkgo.skip", SKIP, "-ginkgo.json-report", str(report),
+            str(program("conformance", "conformance")),
+            "-kubeconfig",
+            str(workspace),
+            "-provider=skeleton",
+            "-allowed-not-ready-nodes=-1",
+            "-minStartupPods=-1",
+            "-num-nodes=1",
+            "-dump-logs-on-failure=false",
+            "-kubectl-path",
+            str(kubectls()[0]),
+            f"-kube-api-content-type={media}",
+            "-ginkgo.no-color",
+            "-ginkgo.focus",
+            rf"({FOCUS}).*\[Conformance\]",
+            "-ginkgo.skip",
+            SKIP,
+            "-ginkgo.json-report",
+            str(report),
         ],
-        capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env={**os.environ, "HOME": str(tmp_path)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
     assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     specs: list[dict[str, Any]] = json.loads(report.read_text())[0]["SpecReports"]
     ran = [spec for spec in specs if spec["State"] != "skipped" and spec["LeafNodeType"] == "It"]

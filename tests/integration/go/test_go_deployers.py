@@ -20,12 +20,21 @@ HELM = {"dry run", "install", "upgrade", "history", "roll back", "uninstall"}
 GATEWAYS = [
     SHARED_DATA / "gateway-api" / path
     for path in (
-        *(f"gateway.networking.k8s.io_{plural}.yaml" for plural in (
-            "gatewayclasses", "gateways", "httproutes", "grpcroutes", "referencegrants", "vap_safeupgrades",
-        )),
-        "examples/simple-gateway/gateway.yaml", "examples/basic-http.yaml",
+        *(
+            f"gateway.networking.k8s.io_{plural}.yaml"
+            for plural in (
+                "gatewayclasses",
+                "gateways",
+                "httproutes",
+                "grpcroutes",
+                "referencegrants",
+                "vap_safeupgrades",
+            )
+        ),
+        "examples/simple-gateway/gateway.yaml",
+        "examples/basic-http.yaml",
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("version", ["helm3", "helm4"])

@@ -13,8 +13,17 @@ from harness.shard import ShardProcess
 pytestmark = pytest.mark.timeout(int(BUILD_TIMEOUT_S + RUN_TIMEOUT_S))
 
 PROVIDER = {
-    "export", "first binding", "empty", "consumers", "manager", "reconcile", "update", "later", "stranger", "unbind",
-}  # fmt: skip
+    "export",
+    "first binding",
+    "empty",
+    "consumers",
+    "manager",
+    "reconcile",
+    "update",
+    "later",
+    "stranger",
+    "unbind",
+}
 
 
 def test_a_manager_of_controller_runtime_serves_ten_consumers_of_an_export(workspace: Path) -> None:

@@ -63,19 +63,28 @@ def shard(
     for name in ("clients.pem", "proxies.pem"):
         (tmp_path / name).write_bytes(authorities[0].certificate)
     flags = (
-        "--client-ca-file", str(tmp_path / "clients.pem"), "--workers", request.param,
-        "--requestheader-client-ca-file", str(tmp_path / "proxies.pem"),
-        "--requestheader-allowed-names", PROXY,
-    )  # fmt: skip
+        "--client-ca-file",
+        str(tmp_path / "clients.pem"),
+        "--workers",
+        request.param,
+        "--requestheader-client-ca-file",
+        str(tmp_path / "proxies.pem"),
+        "--requestheader-allowed-names",
+        PROXY,
+    )
     with ShardProcess(tmp_path, *flags) as running:
         yield running
 
 
 @pytest.mark.parametrize(("file", "name", "headers"), [("clients.pem", "alice", {}), ("proxies.pem", PROXY, ALICE)])
 def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
-    shard: ShardProcess, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair], file: str, name: str,
+    shard: ShardProcess,
+    tmp_path: Path,
+    authorities: tuple[pki.Pair, pki.Pair],
+    file: str,
+    name: str,
     headers: dict[str, str],
-) -> None:  # fmt: skip
+) -> None:
     other = "proxies.pem" if file == "clients.pem" else "clients.pem"
     (tmp_path / other).write_bytes(pki.make_ca("of somebody else").certificate)
     first, second = authorities

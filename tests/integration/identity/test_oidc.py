@@ -30,8 +30,9 @@ def trusted(issuer: Issuer, audience: str = "atoll", **more: Any) -> dict[str, A
     mappings = {"username": {"claim": "sub", "prefix": "oidc:"}, "groups": {"claim": "groups", "prefix": "oidc:"}}
     return {
         "issuer": {"url": issuer.url, "audiences": [audience], "certificateAuthority": issuer.ca_pem},
-        "claimMappings": {**mappings, **more.pop("claimMappings", {})}, **more,
-    }  # fmt: skip
+        "claimMappings": {**mappings, **more.pop("claimMappings", {})},
+        **more,
+    }
 
 
 RULES: dict[str, Any] = {
@@ -94,10 +95,24 @@ def test_a_token_makes_the_user_that_its_claims_say(root: Api, issuer: Issuer) -
     assert found["groups"] == ["oidc:one", "system:authenticated"]
 
 
-@pytest.mark.parametrize("claims", [
-    {"aud": "other"}, {"aud": None}, {"aud": 7}, {"sub": None}, {"sub": ""}, {"sub": 7}, {"exp": 1}, {"exp": None},
-    {"exp": "soon"}, {"nbf": 4e9}, {"groups": [1]}, {"iss": "https://elsewhere.example.com"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "other"},
+        {"aud": None},
+        {"aud": 7},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": 7},
+        {"exp": 1},
+        {"exp": None},
+        {"exp": "soon"},
+        {"nbf": 4e9},
+        {"groups": [1]},
+        {"iss": "https://elsewhere.example.com"},
+    ],
+    ids=str,
+)
 def test_a_token_that_says_something_else_is_refused(root: Api, issuer: Issuer, claims: dict[str, Any]) -> None:
     status = who(root, issuer.token(**{"sub": "alice", "aud": "atoll", **claims}), 401)
     assert status["message"] == "Unauthorized"
@@ -110,12 +125,14 @@ def test_a_signature_counts_by_the_issuers_keys_alone(root: Api, issuer: Issuer)
         other.url = issuer.url
         strange = other.token(sub="alice", aud="atoll")
     spoiled = [
-        f"{head}.{claims}.", f"{head}.{claims}.{encoded(b'x' * 256)}", strange,
+        f"{head}.{claims}.",
+        f"{head}.{claims}.{encoded(b'x' * 256)}",
+        strange,
         f"{encoded(json.dumps({'alg': 'none'}).encode())}.{claims}.{signature}",
         f"{encoded(json.dumps({'alg': 'HS256', 'kid': 'first'}).encode())}.{claims}.{signature}",
         issuer.token(sub="alice", aud="atoll", header={"crit": ["b64"]}),
         issuer.token(sub="alice", aud="atoll", header={"alg": "ES256"}),
-    ]  # fmt: skip
+    ]
     for each in spoiled:
         who(root, each, 401)
     who(root, token)
@@ -175,20 +192,52 @@ def test_the_configuration_is_read_again_and_a_broken_one_changes_nothing(
     eventually(lambda: not named("oidc:alice"), "the old audience")
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("{", "flow"), ("{}", "AuthenticationConfiguration"), (configuration({"issuer": {"url": "http://x"}}), "https"),
-    (configuration({"nonsense": 1}), "nonsense"),
-    (configuration({"issuer": {"url": "https://x", "audiences": ["a"]},
-                    "claimMappings": {"username": {"expression": "claims.email"}}}), "email_verified"),
-    (configuration({"issuer": {"url": "https://x", "audiences": ["a"]},
-                    "claimMappings": {"username": {"expression": "claims. +"}}}), "compilation failed"),
-    (configuration({"issuer": {"url": "https://x", "audiences": ["a"]},
-                    "claimMappings": {"username": {"claim": "sub"}}}), "prefix is required"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "flow"),
+        ("{}", "AuthenticationConfiguration"),
+        (configuration({"issuer": {"url": "http://x"}}), "https"),
+        (configuration({"nonsense": 1}), "nonsense"),
+        (
+            configuration(
+                {
+                    "issuer": {"url": "https://x", "audiences": ["a"]},
+                    "claimMappings": {"username": {"expression": "claims.email"}},
+                }
+            ),
+            "email_verified",
+        ),
+        (
+            configuration(
+                {
+                    "issuer": {"url": "https://x", "audiences": ["a"]},
+                    "claimMappings": {"username": {"expression": "claims. +"}},
+                }
+            ),
+            "compilation failed",
+        ),
+        (
+            configuration(
+                {"issuer": {"url": "https://x", "audiences": ["a"]}, "claimMappings": {"username": {"claim": "sub"}}}
+            ),
+            "prefix is required",
+        ),
+    ],
+)
 def test_a_configuration_that_cannot_be_meant_refuses_to_start(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "authentication.yaml").write_text(text)
-    result = atoll("start", "--root-directory", str(tmp_path / "atoll"), "--allow-any-filesystem", "true",
-                   "--secure-port", "0", "--authentication-config", str(tmp_path / "authentication.yaml"))  # fmt: skip
+    result = atoll(
+        "start",
+        "--root-directory",
+        str(tmp_path / "atoll"),
+        "--allow-any-filesystem",
+        "true",
+        "--secure-port",
+        "0",
+        "--authentication-config",
+        str(tmp_path / "authentication.yaml"),
+    )
     assert result.code == 1
     assert told in result.stderr
     assert "Traceback" not in result.stderr
@@ -199,17 +248,31 @@ class Tenant:
 
     def __init__(self, root: Api, issuer: Issuer) -> None:
         self.root, self.home = root, root.at(workspace_under(root))
-        mappings = {"username": {"claim": "sub", "prefix": ""}, "groups": {"claim": "groups", "prefix": ""},
-                    "extra": [{"key": "authorization.kcp.io/warrant", "valueExpression": "claims.?warrant.orValue('')"},
-                              {"key": "example.com/a", "valueExpression": "claims.?a.orValue('')"}]}  # fmt: skip
-        spec = {"jwt": [{"issuer": {"url": issuer.url, "audiences": ["tenant"], "certificateAuthority": issuer.ca_pem},
-                         "claimMappings": mappings}]}  # fmt: skip
+        mappings = {
+            "username": {"claim": "sub", "prefix": ""},
+            "groups": {"claim": "groups", "prefix": ""},
+            "extra": [
+                {"key": "authorization.kcp.io/warrant", "valueExpression": "claims.?warrant.orValue('')"},
+                {"key": "example.com/a", "valueExpression": "claims.?a.orValue('')"},
+            ],
+        }
+        spec = {
+            "jwt": [
+                {
+                    "issuer": {"url": issuer.url, "audiences": ["tenant"], "certificateAuthority": issuer.ca_pem},
+                    "claimMappings": mappings,
+                }
+            ]
+        }
         self.create("workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", "own", spec)
         base = {"with": [{"name": "universal", "path": "root"}]}
-        self.create("workspacetypes", "WorkspaceType", "with-issuer",
-                    {"extend": base, "authenticationConfigurations": [{"name": "own"}]})  # fmt: skip
-        self.create("workspaces", "Workspace", "inside",
-                    {"type": {"name": "with-issuer", "path": self.home.cluster}})  # fmt: skip
+        self.create(
+            "workspacetypes",
+            "WorkspaceType",
+            "with-issuer",
+            {"extend": base, "authenticationConfigurations": [{"name": "own"}]},
+        )
+        self.create("workspaces", "Workspace", "inside", {"type": {"name": "with-issuer", "path": self.home.cluster}})
         eventually(lambda: self.workspace().get("status", {}).get("phase") == "Ready", "the workspace")
         self.inside = root.at(f"{self.home.cluster}:inside")
         self.cluster = self.workspace()["spec"]["cluster"]
@@ -246,8 +309,10 @@ def test_a_tenants_issuer_makes_users_of_its_workspace_alone(tenant: Tenant, own
     grant(tenant.home, "dora")
     found = who(tenant.inside, token)
     assert (found["username"], found["groups"], found["extra"]["example.com/a"]) == (
-        "dora", ["staff", "system:authenticated"], ["b"],
-    )  # fmt: skip
+        "dora",
+        ["staff", "system:authenticated"],
+        ["b"],
+    )
     assert found["extra"]["authentication.kcp.io/scopes"] == [f"cluster:{tenant.cluster}"]
     # Next door nobody knows the issuer, whoever has a role there by that name.
     for elsewhere in (tenant.home, root, root.at("system:admin"), root.at("*"), root.at("")):
@@ -255,10 +320,17 @@ def test_a_tenants_issuer_makes_users_of_its_workspace_alone(tenant: Tenant, own
         assert Api(root.shard, elsewhere.cluster, token=token).get(path, expect=0).code in {401, 403}
 
 
-@pytest.mark.parametrize("claims", [
-    {"sub": "system:masters"}, {"sub": "system:serviceaccount:default:default"}, {"sub": "system:anonymous"},
-    {"aud": "tenant"}, {"aud": OWN},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"sub": "system:masters"},
+        {"sub": "system:serviceaccount:default:default"},
+        {"sub": "system:anonymous"},
+        {"aud": "tenant"},
+        {"aud": OWN},
+    ],
+    ids=str,
+)
 def test_a_tenants_issuer_mints_nobody_of_the_systems(tenant: Tenant, own: Issuer, claims: dict[str, Any]) -> None:
     who(tenant.inside, own.token(**{"sub": "dora", "aud": ["tenant", OWN], **claims}), 401)
 

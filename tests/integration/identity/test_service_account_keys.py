@@ -105,9 +105,13 @@ def test_tokens_of_the_last_key_count_after_a_restart_with_a_new_one_until_it_is
         old_id = header_of(old_token)["kid"]
         assert (header_of(old_token)["alg"], list(keys_told(root))) == ("RS256", [old_id])
     shard.flags = (
-        "--workers", workers, "--service-account-signing-key-file", str(new),
-        "--service-account-key-file", str(shard.root / "sa.key"),
-    )  # fmt: skip
+        "--workers",
+        workers,
+        "--service-account-signing-key-file",
+        str(new),
+        "--service-account-key-file",
+        str(shard.root / "sa.key"),
+    )
     with shard:
         root = Api(shard, "root")
         new_token = token_of(root)
@@ -153,19 +157,28 @@ def test_a_file_that_holds_no_such_key_is_refused_without_quoting_it(
     elif content is not None:
         file.write_text(content)
     result = atoll(
-        "start", "--root-directory", str(tmp_path / "atoll"), "--allow-any-filesystem", "--secure-port", "0",
-        flag, str(file),
-    )  # fmt: skip
+        "start",
+        "--root-directory",
+        str(tmp_path / "atoll"),
+        "--allow-any-filesystem",
+        "--secure-port",
+        "0",
+        flag,
+        str(file),
+    )
     assert (result.code, str(file) in result.stderr) == (1, True), result.stderr
     assert not any(word in result.stderr for word in ("hush", "Traceback")), result.stderr
 
 
-@pytest.mark.parametrize(("flag", "value", "said"), [
-    ("--service-account-issuer", "://x", "is not a URL"),
-    ("--service-account-max-token-expiration", "59m", "between 1 hour and 2^32 seconds"),
-    ("--service-account-max-token-expiration", "soon", "is not a duration"),
-    ("--service-account-max-token-expiration", "2000000h", "between 1 hour and 2^32 seconds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--service-account-issuer", "://x", "is not a URL"),
+        ("--service-account-max-token-expiration", "59m", "between 1 hour and 2^32 seconds"),
+        ("--service-account-max-token-expiration", "soon", "is not a duration"),
+        ("--service-account-max-token-expiration", "2000000h", "between 1 hour and 2^32 seconds"),
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, flag: str, value: str, said: str) -> None:
     result = atoll("start", "--root-directory", str(tmp_path / "atoll"), flag, value)
     assert (result.code, said in result.stderr) == (1, True), result.stderr
@@ -174,9 +187,15 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, flag: str, valu
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     flags = (
-        "--service-account-issuer", "https://atoll.example.com", "--service-account-issuer", ISSUER,
-        "--api-audiences", "atoll,https://api.example.com", "--service-account-max-token-expiration", "1h30m",
-    )  # fmt: skip
+        "--service-account-issuer",
+        "https://atoll.example.com",
+        "--service-account-issuer",
+        ISSUER,
+        "--api-audiences",
+        "atoll,https://api.example.com",
+        "--service-account-max-token-expiration",
+        "1h30m",
+    )
     with ShardProcess(tmp_path_factory.mktemp("told"), *flags) as shard:
         yield shard
 
@@ -199,8 +218,11 @@ def test_a_token_for_others_is_reviewed_for_them_alone(root: Api) -> None:
     token = token_of(root, audiences=["vault"])
 
     def reviewed(*audiences: str, expect: int = 201) -> dict[str, Any]:
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
-                "spec": {"token": token, "audiences": list(audiences)}}  # fmt: skip
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": list(audiences)},
+        }
         found = root.post(TOKEN_REVIEWS, body, expect=expect).json
         return dict(found["status"] if expect == 201 else found)
 

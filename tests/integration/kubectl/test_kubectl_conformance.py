@@ -21,8 +21,17 @@ def test_the_api_versions_have_v1(kubectl: Kubectl) -> None:
 def test_version_prints_what_client_and_server_are(kubectl: Kubectl) -> None:
     told = kubectl.ok("version", "-o", "json")
     server = json.loads(told)["serverVersion"]
-    assert {"major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler",
-            "platform"} <= set(server)  # fmt: skip
+    assert {
+        "major",
+        "minor",
+        "gitVersion",
+        "gitCommit",
+        "gitTreeState",
+        "buildDate",
+        "goVersion",
+        "compiler",
+        "platform",
+    } <= set(server)
     assert "Server Version: v" in kubectl.ok("version")
 
 

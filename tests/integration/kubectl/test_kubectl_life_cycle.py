@@ -61,7 +61,7 @@ def given(line: str, text: str) -> str:
 def editor(directory: Path, program: str) -> str:
     """An editor that does one thing to the file and is done."""
     path = directory / "editor"
-    path.write_text(f"#!/bin/bash\nsed -i {program} \"$1\"\n")
+    path.write_text(f'#!/bin/bash\nsed -i {program} "$1"\n')
     path.chmod(0o755)
     return f"EDITOR={path}"
 
@@ -80,9 +80,7 @@ def test_definitions_are_applied_by_the_server_without_a_difference_left(shell: 
 
 def test_the_policy_is_stored_and_holds_nobody_up(shell: Shell) -> None:
     policies = as_json(shell, "kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings")["items"]
-    assert {policy["kind"] for policy in policies} == {
-        "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
-    }  # fmt: skip
+    assert {policy["kind"] for policy in policies} == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 
 def test_examples_are_applied_by_the_client_and_come_out_unchanged(shell: Shell) -> None:
@@ -175,23 +173,34 @@ def test_objects_are_replaced_and_scaled_by_apply(shell: Shell) -> None:
 
 
 SCALED = {
-    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
     "metadata": {"name": "fleets.ships.example.com"},
     "spec": {
-        "group": "ships.example.com", "scope": "Namespaced",
+        "group": "ships.example.com",
+        "scope": "Namespaced",
         "names": {"plural": "fleets", "singular": "fleet", "kind": "Fleet"},
-        "versions": [{
-            "name": "v1", "served": True, "storage": True,
-            "subresources": {"scale": {
-                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
-            }},
-            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
-                "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            }}},
-        }],
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {
+                    "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+                },
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
     },
-}  # fmt: skip
+}
 
 
 def test_a_wrong_manifest_is_refused_in_words(shell: Shell) -> None:

@@ -168,7 +168,7 @@ def test_server_side_apply_creates_conflicts_and_is_forced(shell: Shell, workspa
 
 
 def test_a_difference_is_shown_and_nothing_changed(shell: Shell, workspace: str) -> None:
-    manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: d}\ndata: {k: \"1\"}\n"
+    manifest = 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: d}\ndata: {k: "1"}\n'
     shell.ok(f"kubectl apply -f - <<'END'\n{manifest}END")
     same = shell.run(f"kubectl diff -f - <<'END'\n{manifest}END")
     assert (same.code, same.stdout) == (0, "")
@@ -242,11 +242,11 @@ def test_conditions_fields_and_deletions_are_waited_for(shell: Shell, workspace:
 def test_a_deletion_waits_for_its_end(shell: Shell, workspace: str) -> None:
     assert shell.ok("kubectl delete cm d --wait").startswith('configmap "d" deleted')
     assert "NotFound" in shell.refused("kubectl get cm d")
-    shell.ok("kubectl create cm held && kubectl patch cm held -p '{\"metadata\":{\"finalizers\":[\"example.com/h\"]}}'")
+    shell.ok('kubectl create cm held && kubectl patch cm held -p \'{"metadata":{"finalizers":["example.com/h"]}}\'')
     with background(shell, "kubectl delete cm held --wait") as deleting:
         shell.ok("kubectl wait --for=jsonpath='{.metadata.deletionTimestamp}' cm/held --timeout=60s")
         assert deleting.poll() is None
-        shell.ok("kubectl patch cm held --type merge -p '{\"metadata\":{\"finalizers\":null}}'")
+        shell.ok('kubectl patch cm held --type merge -p \'{"metadata":{"finalizers":null}}\'')
         assert deleting.wait(20) == 0
     for cascade in ("foreground", "orphan", "background"):
         shell.ok(f"kubectl create cm x && kubectl delete cm x --cascade={cascade}")

@@ -66,9 +66,15 @@ def typed(commands: list[str], shell: Shell) -> list[str]:
     end = "~~~ end of output ~~~"
     script = "exec 2>&1\n" + "".join(f"{command}\necho '{end}'\n" for command in commands)
     done = subprocess.run(
-        ["/bin/bash"], input=script, env=shell.environment, cwd=REPOSITORY, text=True, capture_output=True,
-        timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        ["/bin/bash"],
+        input=script,
+        env=shell.environment,
+        cwd=REPOSITORY,
+        text=True,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     *outputs, _ = done.stdout.split(f"{end}\n")
     assert len(outputs) == len(commands), done.stdout
     return outputs

@@ -66,10 +66,12 @@ class Echo:
                 size = int(self.headers.get("content-length", 0))
                 certificate = self.connection.getpeercert() or {}
                 found = {
-                    "method": self.command, "path": self.path, "body": self.rfile.read(size).decode(),
+                    "method": self.command,
+                    "path": self.path,
+                    "body": self.rfile.read(size).decode(),
                     "headers": sorted((name.lower(), value) for name, value in self.headers.items()),
                     "certificate": [value for part in certificate.get("subject", ()) for _, value in part],
-                }  # fmt: skip
+                }
                 body = json.dumps(found).encode()
                 location = unquote(self.path.partition("?to=")[2])
                 self.send_response(418 if "/teapot" in self.path else 307 if location else 200)
@@ -111,16 +113,23 @@ class Scene:
 
     def site(self, name: str, url: str, phase: str = "Ready", **metadata: Any) -> None:
         """A mountable object with a status, made or changed."""
-        body = {"apiVersion": "sites.example.com/v1", "kind": "Site",
-                "metadata": {"name": name, "annotations": MARK, **metadata}}  # fmt: skip
+        body = {
+            "apiVersion": "sites.example.com/v1",
+            "kind": "Site",
+            "metadata": {"name": name, "annotations": MARK, **metadata},
+        }
         if self.home.send("GET", f"{SITES}/{name}").code == 404:
             self.home.post(SITES, body)
         self.home.patch(f"{SITES}/{name}/status", {"status": {"URL": url, "phase": phase}})
 
     def mount(self, name: str, site: str, phase: str = "Ready", kind: str = "Site") -> Api:
         reference = {"apiVersion": "sites.example.com/v1", "kind": kind, "name": site, "namespace": "default"}
-        body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
-                "spec": {"mount": {"ref": reference}}}  # fmt: skip
+        body = {
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "kind": "Workspace",
+            "metadata": {"name": name},
+            "spec": {"mount": {"ref": reference}},
+        }
         self.home.post(WORKSPACES, body)
         self.reach(name, phase)
         return self.home.at(f"{self.home.cluster}:{name}")
@@ -159,8 +168,14 @@ def flags(authority: Pair, second: ShardProcess, tmp_path_factory: pytest.TempPa
     directory = tmp_path_factory.mktemp("flags")
     (directory / "ca.pem").write_bytes(authority.certificate + second.authority())
     (directory / "tokens.csv").write_text(USERS)
-    return ["--egress-allow-cidr", "127.0.0.0/8", "--mount-proxy-ca-file", str(directory / "ca.pem"),
-            "--token-auth-file", str(directory / "tokens.csv")]  # fmt: skip
+    return [
+        "--egress-allow-cidr",
+        "127.0.0.0/8",
+        "--mount-proxy-ca-file",
+        str(directory / "ca.pem"),
+        "--token-auth-file",
+        str(directory / "tokens.csv"),
+    ]
 
 
 @pytest.fixture(scope="module", params=["alone", "with workers"])
@@ -203,14 +218,19 @@ def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
     scene.site("b", scene.echo.url)
     there = scene.mount("b", "b")
     there.token = "whatever-the-other-side-takes"
-    more = {"X-Remote-User": "root", "X-Remote_Group": "system:masters", "X-Forwarded-For": "1.2.3.4", "X-Kept": "yes",
-            "Connection": "keep-alive, x-hop", "X-Hop": "1", "Impersonate-User": "somebody"}  # fmt: skip
+    more = {
+        "X-Remote-User": "root",
+        "X-Remote_Group": "system:masters",
+        "X-Forwarded-For": "1.2.3.4",
+        "X-Kept": "yes",
+        "Connection": "keep-alive, x-hop",
+        "X-Hop": "1",
+        "Impersonate-User": "somebody",
+    }
     answer = there.send("POST", "/api/v1/things?watch=1&x=%2F", b'{"a":1}', headers=more)
     found, headers = answer.json, dict(answer.json["headers"])
     assert (answer.code, answer.header("x-own"), answer.header("keep-alive")) == (200, "1", "")
-    assert (found["method"], found["path"], found["body"]) == (
-        "POST", "/base/api/v1/things?watch=1&x=%2F", '{"a":1}',
-    )  # fmt: skip
+    assert (found["method"], found["path"], found["body"]) == ("POST", "/base/api/v1/things?watch=1&x=%2F", '{"a":1}')
     assert (headers["authorization"], headers["x-kept"]) == ("Bearer whatever-the-other-side-takes", "yes")
     assert headers["impersonate-user"] == "somebody"
     assert not {name for name in headers if name.startswith(("x-remote", "x-forwarded", "x-hop"))}
@@ -297,8 +317,12 @@ def test_with_a_certificate_we_say_for_whom_we_ask(
     pair = make_client(authority, "atoll-proxy", ())
     (tmp_path / "proxy.crt").write_bytes(pair.certificate)
     (tmp_path / "proxy.key").write_bytes(pair.key)
-    files = ["--mount-proxy-client-cert-file", str(tmp_path / "proxy.crt"),
-             "--mount-proxy-client-key-file", str(tmp_path / "proxy.key")]  # fmt: skip
+    files = [
+        "--mount-proxy-client-cert-file",
+        str(tmp_path / "proxy.crt"),
+        "--mount-proxy-client-key-file",
+        str(tmp_path / "proxy.key"),
+    ]
     with ShardProcess(tmp_path, *flags, *files) as shard:
         scene = Scene(Api(shard, "root"), echo)
         scene.site("f", echo.url)
@@ -309,8 +333,10 @@ def test_with_a_certificate_we_say_for_whom_we_ask(
         assert found["certificate"] == ["atoll-proxy"]
         # Power here is no power there.
         assert said == [
-            ["x-remote-group", "system:authenticated"], ["x-remote-group", "team-a"], ["x-remote-user", "alice"],
-        ]  # fmt: skip
+            ["x-remote-group", "system:authenticated"],
+            ["x-remote-group", "team-a"],
+            ["x-remote-user", "alice"],
+        ]
         assert not {"authorization", "cookie"} & {name for name, _ in found["headers"]}
         there.token = ""
         there.get("/api", expect=401)

@@ -93,18 +93,32 @@ def foreign(user: str) -> list[str]:
     """Subjects that a user other than shard root may not publish to."""
     own = follower_of(user)
     return [
-        "atoll.state.root.-", "atoll.changes.root.-", EVIL, "atoll.changes.root.core.core.configmaps.c1", "atoll.x",
+        "atoll.state.root.-",
+        "atoll.changes.root.-",
+        EVIL,
+        "atoll.changes.root.core.core.configmaps.c1",
+        "atoll.x",
         *(f"$JS.API.STREAM.{verb}.{stream}" for verb in VERBS for stream in (STATE, CHANGES)),
-        "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.INFO", "$JS.API.ACCOUNT.PURGE.ATOLL",
-        f"$JS.API.DIRECT.GET.{STATE}", f"$JS.API.DIRECT.GET.{CHANGES}.atoll.changes.root.-",
-        f"$JS.API.CONSUMER.CREATE.{CHANGES}", f"$JS.API.CONSUMER.CREATE.{STATE}",
-        f"$JS.API.CONSUMER.CREATE.{STATE}.{own}", f"$JS.API.CONSUMER.DURABLE.CREATE.{STATE}.{own}",
-        f"$JS.API.CONSUMER.CREATE.{CHANGES}.{own}.atoll.changes.root.>", f"$JS.API.CONSUMER.CREATE.{CHANGES}.{own}.>",
+        "$JS.API.STREAM.LIST",
+        "$JS.API.STREAM.NAMES",
+        "$JS.API.INFO",
+        "$JS.API.ACCOUNT.PURGE.ATOLL",
+        f"$JS.API.DIRECT.GET.{STATE}",
+        f"$JS.API.DIRECT.GET.{CHANGES}.atoll.changes.root.-",
+        f"$JS.API.CONSUMER.CREATE.{CHANGES}",
+        f"$JS.API.CONSUMER.CREATE.{STATE}",
+        f"$JS.API.CONSUMER.CREATE.{STATE}.{own}",
+        f"$JS.API.CONSUMER.DURABLE.CREATE.{STATE}.{own}",
+        f"$JS.API.CONSUMER.CREATE.{CHANGES}.{own}.atoll.changes.root.>",
+        f"$JS.API.CONSUMER.CREATE.{CHANGES}.{own}.>",
         f"$JS.API.CONSUMER.CREATE.{STATE}.follow-shard-root.atoll.state.root.>",
-        f"$JS.API.CONSUMER.MSG.NEXT.{STATE}.follow-shard-root", f"$JS.API.CONSUMER.DELETE.{STATE}.atoll-audit-state",
-        f"$JS.API.CONSUMER.LIST.{STATE}", f"$JS.ACK.{STATE}.follow-shard-root.1.1.1.1.1",
-        "_INBOX_shard_root.x", "$SYS.REQ.SERVER.PING",
-    ]  # fmt: skip
+        f"$JS.API.CONSUMER.MSG.NEXT.{STATE}.follow-shard-root",
+        f"$JS.API.CONSUMER.DELETE.{STATE}.atoll-audit-state",
+        f"$JS.API.CONSUMER.LIST.{STATE}",
+        f"$JS.ACK.{STATE}.follow-shard-root.1.1.1.1.1",
+        "_INBOX_shard_root.x",
+        "$SYS.REQ.SERVER.PING",
+    ]
 
 
 async def test_nobody_publishes_or_manages_under_the_name_of_another(client: Client) -> None:
@@ -114,8 +128,13 @@ async def test_nobody_publishes_or_manages_under_the_name_of_another(client: Cli
 
 async def test_who_only_reads_publishes_nothing(sea: Archipelago) -> None:
     client = await Client.open(sea.member("proxy-front"))
-    subjects = ["atoll.state.proxy-front.-", "atoll.state.east.-", "atoll.changes.front.-", "anything",
-                "$JS.API.STREAM.CREATE.atoll-state-front"]  # fmt: skip
+    subjects = [
+        "atoll.state.proxy-front.-",
+        "atoll.state.east.-",
+        "atoll.changes.front.-",
+        "anything",
+        "$JS.API.STREAM.CREATE.atoll-state-front",
+    ]
     assert await client.refused(subjects) == subjects
     await client.connection.close()
 
@@ -236,8 +255,12 @@ async def test_a_row_injected_under_another_name_by_who_may_do_anything_is_never
 async def test_the_inbox_of_a_user_is_told_by_its_name() -> None:
     names = ["operator", "shard-root", "shard-shard-1", "proxy-front", "cache-eu"]
     assert [inbox_of(name) for name in names] == [
-        "_INBOX_operator", "_INBOX_shard_root", "_INBOX_shard_shard-1", "_INBOX_proxy_front", "_INBOX_cache_eu",
-    ]  # fmt: skip
+        "_INBOX_operator",
+        "_INBOX_shard_root",
+        "_INBOX_shard_shard-1",
+        "_INBOX_proxy_front",
+        "_INBOX_cache_eu",
+    ]
     assert msgspec.json.encode(shard_permissions("a", ["b"])).count(b"atoll-state-b") == 4
 
 

@@ -11,11 +11,11 @@ from harness.api import Api, workspace_under
 from harness.shard import ShardProcess
 
 USERS = (
-    'nobody-token,nobody,u-nobody\n'
+    "nobody-token,nobody,u-nobody\n"
     'alice-token,alice,u-alice,"team-a"\n'
-    'helper-token,helper,u-helper\n'
+    "helper-token,helper,u-helper\n"
     'master-token,master,u-master,"system:masters"\n'
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="package")

@@ -13,13 +13,37 @@ from typing import Any, NamedTuple
 from harness.api import Api, workspace_under
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH",
-           "delete": "DELETE", "deletecollection": "DELETE"}  # fmt: skip
+METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
 #: What Kubernetes gives everybody with a name on paths that are no resources, inside a workspace that lets them in.
 DISCOVERY = ("/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi", "/version")
 PUBLIC = ("/healthz", "/livez", "/readyz")
-PATHS = ("/", "/api", "/api/v1", "/apis", "/apis/apps", "/version", "/openapi/v2", "/openapi/v3", "/healthz", "/readyz",
-         "/livez", "/metrics", "/logs", "/debug/pprof", "/nothing", "/openid/v1/jwks")  # fmt: skip
+PATHS = (
+    "/",
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/apis/apps",
+    "/version",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/healthz",
+    "/readyz",
+    "/livez",
+    "/metrics",
+    "/logs",
+    "/debug/pprof",
+    "/nothing",
+    "/openid/v1/jwks",
+)
 #: Written by the system alone, whatever a workspace's own roles say; each with the verbs that are left.
 SYSTEMS: dict[tuple[str, str], tuple[str, ...]] = {
     ("apis.kcp.io", "apibindings/status"): (),
@@ -30,11 +54,14 @@ SYSTEMS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 #: What everybody with a name may ask about himself.
 ABOUT_ONESELF = {
-    ("authorization.k8s.io", "selfsubjectaccessreviews"), ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
     ("authentication.k8s.io", "selfsubjectreviews"),
-}  # fmt: skip
-MEMBERS_RULES = ({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
-                 {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]})  # fmt: skip
+}
+MEMBERS_RULES = (
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+)
 CALLERS = ("anonymous", "stranger", "member", "admin", "robot", "forged", "borrowed")
 
 
@@ -78,18 +105,22 @@ class Town:
         self.cluster = str(found["metadata"]["annotations"]["kcp.io/cluster"])
         borrowed = {"Impersonate-User": "helper", "Impersonate-Group": "system:masters"}
         self.callers = {
-            "anonymous": Caller("", {}), "stranger": Caller("nobody-token", {}), "member": Caller("alice-token", {}),
-            "admin": Caller("helper-token", {}), "robot": Caller(robot, {}),
+            "anonymous": Caller("", {}),
+            "stranger": Caller("nobody-token", {}),
+            "member": Caller("alice-token", {}),
+            "admin": Caller("helper-token", {}),
+            "robot": Caller(robot, {}),
             "forged": Caller("nobody-token", {"X-Remote-User": "helper", "X-Remote-Group": "system:masters"}),
             "borrowed": Caller("helper-token", borrowed),
-        }  # fmt: skip
+        }
 
     def routes(self) -> Iterator[Route]:
         """Everything that discovery lists, and what it does not list."""
         groups = ["/api/v1"] + [
             f"/apis/{version['groupVersion']}"
-            for group in self.here.get("/apis").json["groups"] for version in group["versions"]
-        ]  # fmt: skip
+            for group in self.here.get("/apis").json["groups"]
+            for version in group["versions"]
+        ]
         for prefix in groups:
             group = prefix.split("/")[2] if prefix.startswith("/apis/") else ""
             for resource in self.here.get(prefix).json["resources"]:

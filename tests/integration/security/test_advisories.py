@@ -61,8 +61,12 @@ def test_whom_one_becomes_here_is_nobody_in_another_workspace(scene: Scene) -> N
     other.type("hers")
     allow(other.here, "use", "alice", apiGroups=["tenancy.kcp.io"], resources=["workspacetypes"], verbs=["use"])
     allow(scene.here, "make", "alice", apiGroups=["tenancy.kcp.io"], resources=["workspaces"], verbs=["create"])
-    body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"generateName": "w-"},
-            "spec": {"type": {"name": "hers", "path": other.here.cluster}}}  # fmt: skip
+    body = {
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": {"generateName": "w-"},
+        "spec": {"type": {"name": "hers", "path": other.here.cluster}},
+    }
     scene.alice.post(f"{TENANCY}/workspaces", body)
     answer = scene.helper.send("POST", f"{TENANCY}/workspaces", body, headers={"Impersonate-User": "alice"})
     assert answer.code == 403
@@ -92,9 +96,14 @@ def test_through_a_view_an_initializer_takes_itself_away_and_does_no_more(scene:
     view, path = scene.view(first, cluster), f"{CLUSTER}/status"
     whole = view.get(CLUSTER).json
     changes: list[Object] = [
-        {"phase": "Ready"}, {"phase": "Deleting"}, {"URL": "https://192.0.2.1"}, {"initializers": []},
-        {"initializers": [first]}, {"initializers": [first, second, "root:universal"]}, {"terminators": ["root:x1"]},
-    ]  # fmt: skip
+        {"phase": "Ready"},
+        {"phase": "Deleting"},
+        {"URL": "https://192.0.2.1"},
+        {"initializers": []},
+        {"initializers": [first]},
+        {"initializers": [first, second, "root:universal"]},
+        {"terminators": ["root:x1"]},
+    ]
     for status in changes:
         patch = [{"op": "add", "path": f"/status/{field}", "value": value} for field, value in status.items()]
         applied = {"apiVersion": whole["apiVersion"], "kind": whole["kind"], "metadata": {"name": "cluster"}}
@@ -121,8 +130,13 @@ def test_who_owns_a_workspace_does_not_say_what_it_is(scene: Scene) -> None:
     changes: list[Object] = [{"phase": "Ready"}, {"initializers": []}, {"URL": "https://192.0.2.1"}]
     for change in changes:
         assert owner.send("PATCH", f"{CLUSTER}/status", {"status": change}, kind=MERGE).code == 422, change
-    for key in ("kcp.io/path", "internal.tenancy.kcp.io/type", "authorization.kcp.io/required-groups",
-                "experimental.tenancy.kcp.io/owner", "internal.kcp.io/migrating"):  # fmt: skip
+    for key in (
+        "kcp.io/path",
+        "internal.tenancy.kcp.io/type",
+        "authorization.kcp.io/required-groups",
+        "experimental.tenancy.kcp.io/owner",
+        "internal.kcp.io/migrating",
+    ):
         annotated = {"metadata": {"annotations": {key: "root:x"}}}
         assert owner.send("PATCH", CLUSTER, annotated, kind=MERGE).code == 422, key
     master = {"username": "x", "groups": ["system:masters"]}
@@ -151,12 +165,20 @@ def test_who_made_a_workspace_is_not_written_anew_before_it_is_placed(scene: Sce
 # --- identity headers ---
 
 FORGED = (
-    b"X-Remote-User: master\r\nX-Remote-Group: system:masters", b"x-rEMOTE-uSER: master",
-    b"X_Remote_User: master", b"X-Remote_Group: system:masters", b"X%2DRemote-User: master",
-    b"X-Remote-User: nobody\r\nX-Remote-User: master", b"X-Remote-Extra-Authorization.kcp.io%2Fwarrant: {}",
-    b"Connection: x-remote-user\r\nX-Remote-User: master", b"X-Remote-User : master", b"X-Remote-User:\tmaster",
-    b"X-Other: a\r\n X-Remote-User: master", b"X-Remote-Group: system:masters", b"X-Remote-Uid: 1",
-)  # fmt: skip
+    b"X-Remote-User: master\r\nX-Remote-Group: system:masters",
+    b"x-rEMOTE-uSER: master",
+    b"X_Remote_User: master",
+    b"X-Remote_Group: system:masters",
+    b"X%2DRemote-User: master",
+    b"X-Remote-User: nobody\r\nX-Remote-User: master",
+    b"X-Remote-Extra-Authorization.kcp.io%2Fwarrant: {}",
+    b"Connection: x-remote-user\r\nX-Remote-User: master",
+    b"X-Remote-User : master",
+    b"X-Remote-User:\tmaster",
+    b"X-Other: a\r\n X-Remote-User: master",
+    b"X-Remote-Group: system:masters",
+    b"X-Remote-Uid: 1",
+)
 
 
 def sent(shard: ShardProcess, request: bytes) -> bytes:
@@ -174,9 +196,13 @@ def sent(shard: ShardProcess, request: bytes) -> bytes:
 
 def test_no_spelling_of_an_identity_header_is_taken_for_one(scene: Scene) -> None:
     shard, body = scene.root.shard, b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
-    paths = (b"/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews", b"/healthz", b"/version",
-             b"/services/initializingworkspaces/root:universal/clusters/*/apis",
-             b"/clusters/*/api/v1/secrets")  # fmt: skip
+    paths = (
+        b"/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        b"/healthz",
+        b"/version",
+        b"/services/initializingworkspaces/root:universal/clusters/*/apis",
+        b"/clusters/*/api/v1/secrets",
+    )
     for header in FORGED:
         for path in paths:
             for token in (b"", b"Authorization: Bearer nobody-token\r\n"):
@@ -195,8 +221,11 @@ def test_a_connection_remembers_nobody(scene: Scene) -> None:
     for _ in range(5):
         for name, token in tokens.items():
             shared.token = token
-            answer = shared.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-                                 {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})  # fmt: skip
+            answer = shared.send(
+                "POST",
+                "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+                {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+            )
             found = answer.json["status"]["userInfo"]["username"] if answer.code == 201 else ""
             assert found == ("" if name == "nobody" else name)
         shared.token = ""
@@ -214,9 +243,30 @@ def test_inside_a_workspace_nobody_reads_the_numbers_of_the_shard(scene: Scene) 
 
 
 NO_CLUSTERS = (
-    "root:", ":root", "root::x", "..", ".", "%2e%2e", "root%2f..", "*x", "**", "root:*", "root%00", "a" * 4096, "ROOT",
-    "%c3%b6", "%ff", "root%0a", "root ", "system:", "system:A", "-a", "a-", "_", "root:%2e",
-)  # fmt: skip
+    "root:",
+    ":root",
+    "root::x",
+    "..",
+    ".",
+    "%2e%2e",
+    "root%2f..",
+    "*x",
+    "**",
+    "root:*",
+    "root%00",
+    "a" * 4096,
+    "ROOT",
+    "%c3%b6",
+    "%ff",
+    "root%0a",
+    "root ",
+    "system:",
+    "system:A",
+    "-a",
+    "a-",
+    "_",
+    "root:%2e",
+)
 
 
 def test_no_text_in_a_url_becomes_a_cluster_that_is_none(scene: Scene) -> None:
@@ -279,73 +329,115 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name in {} e
 _PLUGIN = "import atoll.shard.admission.{0} as m\nm.{1} = lambda *a: {2}\n"
 _EFFECTIVE = "import atoll.machinery.apiserver.authorization.effective as effective\n"
 GUARDS: dict[str, tuple[Callable[[Scene], None], str]] = {
-    "groups and names of power": (test_who_administers_a_workspace_borrows_no_power_over_it, """
+    "groups and names of power": (
+        test_who_administers_a_workspace_borrows_no_power_over_it,
+        """
 import atoll.machinery.apiserver.authentication.impersonation as impersonation
 impersonation._keep_out = lambda want, requestor, cluster: None
-"""),
-    "the scope of who is borrowed": (test_whom_one_becomes_here_is_nobody_in_another_workspace, """
+""",
+    ),
+    "the scope of who is borrowed": (
+        test_whom_one_becomes_here_is_nobody_in_another_workspace,
+        """
 import atoll.machinery.apiserver.authentication.impersonation as impersonation
 plain = impersonation.Impersonator.act_as
 def act_as(self, *arguments):
     user = plain(self, *arguments)
     return impersonation.User(user.name, user.groups, user.uid, {})
 impersonation.Impersonator.act_as = act_as
-"""),
+""",
+    ),
     "maximal permission": (
-        test_what_a_provider_keeps_for_the_system_no_administrator_writes, _CHAIN.format({"04-maxpermissionpolicy"})),
+        test_what_a_provider_keeps_for_the_system_no_administrator_writes,
+        _CHAIN.format({"04-maxpermissionpolicy"}),
+    ),
     "statuses of the system": (
-        test_what_a_provider_keeps_for_the_system_no_administrator_writes, _CHAIN.format({"03-systemcrd"})),
-    "what views ask of a write": (test_through_a_view_an_initializer_takes_itself_away_and_does_no_more, """
+        test_what_a_provider_keeps_for_the_system_no_administrator_writes,
+        _CHAIN.format({"03-systemcrd"}),
+    ),
+    "what views ask of a write": (
+        test_through_a_view_an_initializer_takes_itself_away_and_does_no_more,
+        """
 import atoll.virtualworkspaces.lifecycle as lifecycle
 lifecycle.LifecycleView._check = lambda self, new, old, name: None
-"""),
-    "what admission asks of views": (test_through_a_view_an_initializer_takes_itself_away_and_does_no_more, """
+""",
+    ),
+    "what admission asks of views": (
+        test_through_a_view_an_initializer_takes_itself_away_and_does_no_more,
+        """
 import atoll.machinery.apiserver.admission.chain as chain
 chain.Admission.validate = lambda self, review: review.call.check(review.obj, review.old)
-"""),
+""",
+    ),
     "phase and URL": (
-        test_who_owns_a_workspace_does_not_say_what_it_is, _PLUGIN.format("logicalclusters", "_forward", [])),
+        test_who_owns_a_workspace_does_not_say_what_it_is,
+        _PLUGIN.format("logicalclusters", "_forward", []),
+    ),
     "initializers": (
-        test_who_owns_a_workspace_does_not_say_what_it_is, _PLUGIN.format("logicalclusters", "_through_views", [])),
+        test_who_owns_a_workspace_does_not_say_what_it_is,
+        _PLUGIN.format("logicalclusters", "_through_views", []),
+    ),
     "annotations": (
-        test_who_owns_a_workspace_does_not_say_what_it_is, _PLUGIN.format("logicalclusters", "_annotations", [])),
+        test_who_owns_a_workspace_does_not_say_what_it_is,
+        _PLUGIN.format("logicalclusters", "_annotations", []),
+    ),
     "the specification": (
-        test_who_owns_a_workspace_does_not_say_what_it_is, _PLUGIN.format("logicalclusters", "_immutable_spec", [])),
+        test_who_owns_a_workspace_does_not_say_what_it_is,
+        _PLUGIN.format("logicalclusters", "_immutable_spec", []),
+    ),
     "finalizers": (
-        test_who_owns_a_workspace_does_not_say_what_it_is, _PLUGIN.format("logicalclusters", "_finalizers", [])),
+        test_who_owns_a_workspace_does_not_say_what_it_is,
+        _PLUGIN.format("logicalclusters", "_finalizers", []),
+    ),
     "who made it": (
         test_who_made_a_workspace_is_not_written_anew_before_it_is_placed,
-        _PLUGIN.format("workspaces", "_keep_annotations", None)),
-    "identity headers": (test_no_spelling_of_an_identity_header_is_taken_for_one, """
+        _PLUGIN.format("workspaces", "_keep_annotations", None),
+    ),
+    "identity headers": (
+        test_no_spelling_of_an_identity_header_is_taken_for_one,
+        """
 import atoll.machinery.apiserver.authentication.headers as headers
 headers.RequestHeaders.sent = lambda self, all: []
-"""),
-    "whose a request is": (test_a_connection_remembers_nobody, """
+""",
+    ),
+    "whose a request is": (
+        test_a_connection_remembers_nobody,
+        """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
 plain, known = authenticator.Authenticator.identify, {}
 def identify(self, request, *more):
     return known.setdefault(request.peer.port, plain(self, request, *more))
 authenticator.Authenticator.identify = identify
-"""),
-    "the numbers of the shard": (test_inside_a_workspace_nobody_reads_the_numbers_of_the_shard, """
+""",
+    ),
+    "the numbers of the shard": (
+        test_inside_a_workspace_nobody_reads_the_numbers_of_the_shard,
+        """
 import atoll.machinery.apiserver.documents as documents
 plain = documents.Documents._metrics
 def _metrics(self, request, *more):
     request.info = documents.msgspec.structs.replace(request.info, workspace="")
     return plain(self, request, *more)
 documents.Documents._metrics = _metrics
-"""),
-    "names of clusters": (test_no_text_in_a_url_becomes_a_cluster_that_is_none, """
+""",
+    ),
+    "names of clusters": (
+        test_no_text_in_a_url_becomes_a_cluster_that_is_none,
+        """
 import atoll.machinery.apiserver.requestinfo as requestinfo
 import atoll.machinery.apiserver.pathindex as paths
 requestinfo.is_workspace_path = paths.is_cluster_name = lambda text: True
-"""),
+""",
+    ),
     "scopes": (
-        test_scopes_take_away_wherever_they_stand, f"{_EFFECTIVE}effective._scope_clusters = lambda user: None\n"),
+        test_scopes_take_away_wherever_they_stand,
+        f"{_EFFECTIVE}effective._scope_clusters = lambda user: None\n",
+    ),
     "the end of warrants": (
         test_warrants_end_somewhere_and_name_nobody_of_another_workspace,
-        f"{_EFFECTIVE}effective.MAX_WARRANT_DEPTH = 64\n"),
-}  # fmt: skip
+        f"{_EFFECTIVE}effective.MAX_WARRANT_DEPTH = 64\n",
+    ),
+}
 
 
 @pytest.mark.parametrize("guard", GUARDS)

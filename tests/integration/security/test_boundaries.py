@@ -179,40 +179,63 @@ def once(answer: Answer) -> None:
 # --- without the guards ---
 
 GUARDS: dict[str, tuple[Callable[[Scene], None], str]] = {
-    "required groups": (test_without_the_groups_a_workspace_requires_not_even_its_administrator_gets_in, """
+    "required groups": (
+        test_without_the_groups_a_workspace_requires_not_even_its_administrator_gets_in,
+        """
 import atoll.machinery.apiserver.authorization.chain as chain
 chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "01-requiredgroups" else (name, step)
                     for name, step in chain.STEPS)
-"""),
-    "stripping of lifecycle groups": (test_a_lifecycle_group_is_nobodys_to_bring_along, """
+""",
+    ),
+    "stripping of lifecycle groups": (
+        test_a_lifecycle_group_is_nobodys_to_bring_along,
+        """
 import atoll.machinery.apiserver.authentication.tokens as tokens
 tokens.without_lifecycle = lambda groups: groups
-"""),
-    "the end of open watches": (test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen, """
+""",
+    ),
+    "the end of open watches": (
+        test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen,
+        """
 import atoll.machinery.apiserver.openwatches as openwatches
 openwatches.OpenWatches._judge = lambda self, cluster: None
-"""),
-    "the end of wildcard watches": (test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen, """
+""",
+    ),
+    "the end of wildcard watches": (
+        test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen,
+        """
 import atoll.machinery.apiserver.openwatches as openwatches
 plain = openwatches.OpenWatches.add
 openwatches.OpenWatches.add = lambda self, cluster, *more: plain(self, cluster, *more) if cluster else None
-"""),
-    "the gate": (test_an_inactive_workspace_is_closed_to_views_and_masters_too, """
+""",
+    ),
+    "the gate": (
+        test_an_inactive_workspace_is_closed_to_views_and_masters_too,
+        """
 import atoll.machinery.apiserver.pipeline as pipeline
 pipeline.check_gate = lambda *arguments: None
-"""),
-    "admission of everybody": (poisoned, POISON + """
+""",
+    ),
+    "admission of everybody": (
+        poisoned,
+        POISON
+        + """
 Poison.validate = lambda self, review: review.call.warnings.append(f"admitted {next(count)}")
-"""),
-    "admission of what comes through a view": (poisoned, POISON + """
+""",
+    ),
+    "admission of what comes through a view": (
+        poisoned,
+        POISON
+        + """
 from atoll.machinery.apiserver.call import no_check
 whole = Admission.validate
 def validate(self, review):
     if review.call.check is no_check:
         whole(self, review)
 Admission.validate = validate
-"""),
-}  # fmt: skip
+""",
+    ),
+}
 
 
 @pytest.mark.parametrize("guard", GUARDS)

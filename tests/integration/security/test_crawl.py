@@ -14,8 +14,15 @@ def test_who_may_do_nothing_gets_nothing_on_any_path(root: Api, token: str) -> N
     assert len(paths) > 120, "the crawl found the API"
     somebody = Api(root.shard, user="", token=token)
     seen: dict[str, int] = {}
-    for prefix in ("", "/clusters/system:admin", "/clusters/system:shard", "/clusters/nowhere", "/clusters/*",
-                   "/clusters/root:nowhere", *(["/clusters/root"] if not token else [])):  # fmt: skip
+    for prefix in (
+        "",
+        "/clusters/system:admin",
+        "/clusters/system:shard",
+        "/clusters/nowhere",
+        "/clusters/*",
+        "/clusters/root:nowhere",
+        *(["/clusters/root"] if not token else []),
+    ):
         for path in paths:
             for url in (prefix + path, *([f"{prefix}{path}?watch=1"] if watchable(path) else [])):
                 answer = somebody.send("GET", url)
@@ -32,10 +39,16 @@ def test_who_may_do_nothing_changes_nothing(root: Api, method: str) -> None:
     somebody = Api(root.shard, user="", token="nobody-token")
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     for prefix in ("", "/clusters/root", "/clusters/system:admin", "/clusters/*", "/clusters/nowhere"):
-        for path in ("/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/configmaps/x", "/version",
-                     "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "/healthz", "/services/x",
-                     "/services/apiexport/root/tenancy.kcp.io/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces",
-                     "/services/apiexport/root/tenancy.kcp.io/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"):
+        for path in (
+            "/api/v1/namespaces/default/configmaps",
+            "/api/v1/namespaces/default/configmaps/x",
+            "/version",
+            "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster",
+            "/healthz",
+            "/services/x",
+            "/services/apiexport/root/tenancy.kcp.io/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces",
+            "/services/apiexport/root/tenancy.kcp.io/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces",
+        ):
             answer = somebody.send(method, prefix + path, body)
             assert answer.code in {403, 405}, (method, prefix + path, answer.body)
             assert answer.code == 403 or path == "/healthz", (method, prefix + path, answer.body)
@@ -52,10 +65,12 @@ def test_where_a_path_leads_nowhere_masters_do_nothing_either(root: Api, path: s
     master = Api(root.shard, path, user="shard-admin")
     configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     for method, url, body in (
-        ("GET", "/api/v1/configmaps", None), ("GET", "/api", None), ("GET", "/openapi/v3", None),
+        ("GET", "/api/v1/configmaps", None),
+        ("GET", "/api", None),
+        ("GET", "/openapi/v3", None),
         ("POST", "/api/v1/namespaces/default/configmaps", configmap),
         ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "x"}, "rules": []}),
-    ):  # fmt: skip
+    ):
         assert master.send(method, url, body, expect=403).json["reason"] == "Forbidden"
 
 
@@ -75,10 +90,23 @@ def test_an_unknown_workspace_and_a_forbidden_one_cannot_be_told_apart(api: Api,
     somebody = Api(root.shard, user="", token=token)
     unknown = {"root:unheard-of", "root:unheard-of:below", f"{api.cluster}:below", "0unheardof0", "unheard-of"}
     forbidden = {api.cluster, cluster}
-    for path in ("", "/", "/api", "/apis", "/api/v1/configmaps", "/api/v1/namespaces/default/secrets/x", "/version",
-                 "/openapi/v3", "/api/v1/pods", "/apis/nothing.example.com/v1/things", "/nothing", "/metrics",
-                 "/api/v1/configmaps?watch=1", "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster",
-                 *OPEN):  # fmt: skip
+    for path in (
+        "",
+        "/",
+        "/api",
+        "/apis",
+        "/api/v1/configmaps",
+        "/api/v1/namespaces/default/secrets/x",
+        "/version",
+        "/openapi/v3",
+        "/api/v1/pods",
+        "/apis/nothing.example.com/v1/things",
+        "/nothing",
+        "/metrics",
+        "/api/v1/configmaps?watch=1",
+        "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster",
+        *OPEN,
+    ):
         shapes = {name: shape(somebody.send("GET", f"/clusters/{name}{path}"), name) for name in unknown | forbidden}
         assert len({str(found) for found in shapes.values()}) == 1, (path, shapes)
         assert next(iter(shapes.values()))[0] == (200 if path in OPEN else 403)

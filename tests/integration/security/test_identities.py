@@ -23,9 +23,10 @@ LOGICAL_CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
 
 def bind(api: Api, role: str, *subjects: Object) -> None:
     body = {
-        "metadata": {"generateName": "given-"}, "subjects": list(subjects),
+        "metadata": {"generateName": "given-"},
+        "subjects": list(subjects),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-    }  # fmt: skip
+    }
     api.post(f"{RBAC}/clusterrolebindings", body)
 
 
@@ -37,10 +38,17 @@ def by_token(api: Api, token: str) -> Api:
     return Api(api.shard, api.cluster, token=token)
 
 
-@pytest.mark.parametrize("header", [
-    {"X-Remote-User": "kcp-admin"}, {"X-Remote-Group": "system:masters"}, {"X-Remote-Extra-Scopes": "x"},
-    {"X-Remote-User": "root", "X-Remote-Group": "system:masters"}, {"x-remote-uid": "1"}, {"X-REMOTE-USER": ""},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"X-Remote-User": "kcp-admin"},
+        {"X-Remote-Group": "system:masters"},
+        {"X-Remote-Extra-Scopes": "x"},
+        {"X-Remote-User": "root", "X-Remote-Group": "system:masters"},
+        {"x-remote-uid": "1"},
+        {"X-REMOTE-USER": ""},
+    ],
+)
 @pytest.mark.parametrize("token", ["", "nobody-token", "kcp-admin", "shard-admin"])
 def test_identity_headers_are_refused_from_everybody_without_a_trusted_proxy(
     root: Api, header: dict[str, str], token: str
@@ -69,27 +77,30 @@ def helped(api: Api) -> Api:
     return api
 
 
-@pytest.mark.parametrize(("headers", "code"), [
-    ({"Impersonate-User": "alice"}, 201),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "team-b"}, 201),
-    ({"Impersonate-User": "alice", "Impersonate-Uid": "7"}, 201),
-    ({"Impersonate-User": "alice", "Impersonate-Extra-Reason": "test"}, 201),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:authenticated"}, 201),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:masters"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:admin"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:logical-cluster-admin"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:external-logical-cluster-admin"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:tenancy:workspace-bootstrapper"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:initializer:root:universal"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "system:cluster:root"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Group": "apis.kcp.io:binding:x"}, 403),
-    ({"Impersonate-User": "system:kcp:serviceaccount:root:default:default"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Extra-Authentication.kcp.io%2fscopes": "cluster:root"}, 403),
-    ({"Impersonate-User": "alice", "Impersonate-Extra-Authorization.kcp.io%2Fwarrant": "{}"}, 403),
-    ({"Impersonate-Group": "team-b"}, 400),
-    ({"Impersonate-User": ""}, 400),
-    ({"Impersonate-User": "alice", "Impersonate-Nothing": "x"}, 400),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Impersonate-User": "alice"}, 201),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "team-b"}, 201),
+        ({"Impersonate-User": "alice", "Impersonate-Uid": "7"}, 201),
+        ({"Impersonate-User": "alice", "Impersonate-Extra-Reason": "test"}, 201),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:authenticated"}, 201),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:masters"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:admin"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:logical-cluster-admin"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:external-logical-cluster-admin"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:tenancy:workspace-bootstrapper"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:initializer:root:universal"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "system:cluster:root"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Group": "apis.kcp.io:binding:x"}, 403),
+        ({"Impersonate-User": "system:kcp:serviceaccount:root:default:default"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Extra-Authentication.kcp.io%2fscopes": "cluster:root"}, 403),
+        ({"Impersonate-User": "alice", "Impersonate-Extra-Authorization.kcp.io%2Fwarrant": "{}"}, 403),
+        ({"Impersonate-Group": "team-b"}, 400),
+        ({"Impersonate-User": ""}, 400),
+        ({"Impersonate-User": "alice", "Impersonate-Nothing": "x"}, 400),
+    ],
+)
 def test_an_administrator_of_a_workspace_impersonates_nobody_above_it(
     helped: Api, headers: dict[str, str], code: int
 ) -> None:
@@ -115,11 +126,16 @@ def test_who_may_not_impersonate_does_not(helped: Api) -> None:
     whoami(Api(helped.shard, helped.cluster, user=""), {"Impersonate-User": "alice"}, 403)
 
 
-@pytest.mark.parametrize(("headers", "resource"), [
-    ({}, ""), ({"Impersonate-Group": "team-b"}, "groups"), ({"Impersonate-Uid": "7"}, "uids"),
-    ({"Impersonate-Extra-Reason": "test"}, "userextras/reason"),
-    ({"Impersonate-User": "system:serviceaccount:default:default"}, "serviceaccounts"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("headers", "resource"),
+    [
+        ({}, ""),
+        ({"Impersonate-Group": "team-b"}, "groups"),
+        ({"Impersonate-Uid": "7"}, "uids"),
+        ({"Impersonate-Extra-Reason": "test"}, "userextras/reason"),
+        ({"Impersonate-User": "system:serviceaccount:default:default"}, "serviceaccounts"),
+    ],
+)
 def test_each_part_of_an_identity_needs_a_permission_of_its_own(
     api: Api, headers: dict[str, str], resource: str
 ) -> None:
@@ -187,8 +203,11 @@ def test_a_borrowed_identity_is_confined_to_the_cluster_it_was_borrowed_in(helpe
     found = whoami(by_token(helped, "helper-token"), {"Impersonate-User": "alice"}, 201)["status"]["userInfo"]
     assert found["extra"][scopes] == [f"cluster:{cluster}"]
     # Masters are bound by nothing, so whom they lend to is not either.
-    master = whoami(Api(root.shard, "root", "shard-admin"), {"Impersonate-User": "alice",
-                    "Impersonate-Group": "system:kcp:admin"}, 201)  # fmt: skip
+    master = whoami(
+        Api(root.shard, "root", "shard-admin"),
+        {"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:admin"},
+        201,
+    )
     assert scopes not in (master["status"]["userInfo"].get("extra") or {})
 
 
@@ -226,12 +245,19 @@ def with_algorithm(token: str, algorithm: str, signature: str) -> str:
     return f"{header}.{payload}.{signature}"
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda token: with_algorithm(token, "none", ""), lambda token: with_algorithm(token, "none", "AAAA"),
-    lambda token: with_algorithm(token, "HS256", "AAAA"), lambda token: with_algorithm(token, "RS256", "AAAA"),
-    lambda token: token[:-4] + "AAAA", lambda token: token.rpartition(".")[0] + ".",
-    lambda token: "eyJhbGciOiJub25lIn0." + token.split(".")[1] + ".", lambda token: token + ".x",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda token: with_algorithm(token, "none", ""),
+        lambda token: with_algorithm(token, "none", "AAAA"),
+        lambda token: with_algorithm(token, "HS256", "AAAA"),
+        lambda token: with_algorithm(token, "RS256", "AAAA"),
+        lambda token: token[:-4] + "AAAA",
+        lambda token: token.rpartition(".")[0] + ".",
+        lambda token: "eyJhbGciOiJub25lIn0." + token.split(".")[1] + ".",
+        lambda token: token + ".x",
+    ],
+)
 def test_a_token_that_was_tampered_with_is_no_token(api: Api, spoil: Any) -> None:
     token = account_token(api)
     by_token(api, token).get(CONFIGMAPS)
@@ -247,11 +273,21 @@ def test_only_masters_write_where_there_is_no_logical_cluster(api: Api, root: Ap
     for token in ("nobody-token", "alice-token", root.token, account_token(api)):
         somebody = Api(root.shard, cluster, token=token)
         for path, body in (
-            ("/api/v1/namespaces", {"metadata": {"name": name}}), (CONFIGMAPS, configmap(name)),
+            ("/api/v1/namespaces", {"metadata": {"name": name}}),
+            (CONFIGMAPS, configmap(name)),
             (f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": []}),
-            (f"{RBAC}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}}),
-        ):  # fmt: skip
+            (
+                f"{RBAC}/clusterrolebindings",
+                {
+                    "metadata": {"name": name},
+                    "roleRef": {
+                        "apiGroup": "rbac.authorization.k8s.io",
+                        "kind": "ClusterRole",
+                        "name": "cluster-admin",
+                    },
+                },
+            ),
+        ):
             assert somebody.send("POST", path, body).code in {401, 403}, (token[:8], path)
     master = Api(root.shard, cluster, token="master-token")
     assert master.post(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": []}).code == 201
@@ -265,13 +301,29 @@ def test_wildcards_are_for_masters_alone_and_for_reading(api: Api, root: Api) ->
     assert "seen-from-above" in names
     for token in ("", "nobody-token", "alice-token", root.token, account_token(api)):
         somebody = Api(root.shard, "*", user="", token=token)
-        for path in ("/api/v1/configmaps", CONFIGMAPS, "/api/v1/configmaps?watch=1", f"{CONFIGMAPS}/seen-from-above",
-                     "/api/v1/secrets", "/apis/core.kcp.io/v1alpha1/logicalclusters", "/version", "/metrics",
-                     "/openapi/v3", "/api", "/apis"):  # fmt: skip
+        for path in (
+            "/api/v1/configmaps",
+            CONFIGMAPS,
+            "/api/v1/configmaps?watch=1",
+            f"{CONFIGMAPS}/seen-from-above",
+            "/api/v1/secrets",
+            "/apis/core.kcp.io/v1alpha1/logicalclusters",
+            "/version",
+            "/metrics",
+            "/openapi/v3",
+            "/api",
+            "/apis",
+        ):
             assert somebody.get(path, expect=0).code in {401, 403}, (token[:8], path)
     one = f"{CONFIGMAPS}/x"
-    for method, path in (("POST", CONFIGMAPS), ("PUT", one), ("PATCH", one), ("DELETE", one), ("DELETE", CONFIGMAPS),
-                         ("GET", one)):  # fmt: skip
+    for method, path in (
+        ("POST", CONFIGMAPS),
+        ("PUT", one),
+        ("PATCH", one),
+        ("DELETE", one),
+        ("DELETE", CONFIGMAPS),
+        ("GET", one),
+    ):
         status = master.send(method, path, configmap("x") if method != "GET" else None, expect=405).json
         assert status["message"].endswith(" in the `*` logical cluster")
 

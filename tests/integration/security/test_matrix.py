@@ -23,15 +23,28 @@ _spec.loader.exec_module(matrix)
 
 USERS = "nobody-token,nobody,u-nobody\nalice-token,alice,u-alice\nhelper-token,helper,u-helper\n"
 #: Places where nobody of the matrix has anything to look for, whatever he may do in his workspace.
-CLOSED = ("", "/clusters/root", "/clusters/*", "/clusters/system:admin", "/clusters/system:shard",
-          "/clusters/unheard-of", "/clusters/root:unheard-of")  # fmt: skip
+CLOSED = (
+    "",
+    "/clusters/root",
+    "/clusters/*",
+    "/clusters/system:admin",
+    "/clusters/system:shard",
+    "/clusters/unheard-of",
+    "/clusters/root:unheard-of",
+)
 #: Not even the health of the process is told here.
-SEALED = ("/services/initializingworkspaces/root:universal/clusters/*",
-          "/services/terminatingworkspaces/root:universal/clusters/root", "/services/nothing",
-          "/services/apiexport/root/tenancy.kcp.io/clusters/*", "/services/apiexport/root/tenancy.kcp.io/clusters/root",
-          "/services/apiresourceschema/root/clusters/*", "/services/apiresourceschema/root/clusters/root",
-          "/services/apiresourceschema/root", "/services/replication/root/unheard-of/clusters/*",
-          "/clusters/root/services/initializingworkspaces/root:universal/clusters/*")  # fmt: skip
+SEALED = (
+    "/services/initializingworkspaces/root:universal/clusters/*",
+    "/services/terminatingworkspaces/root:universal/clusters/root",
+    "/services/nothing",
+    "/services/apiexport/root/tenancy.kcp.io/clusters/*",
+    "/services/apiexport/root/tenancy.kcp.io/clusters/root",
+    "/services/apiresourceschema/root/clusters/*",
+    "/services/apiresourceschema/root/clusters/root",
+    "/services/apiresourceschema/root",
+    "/services/replication/root/unheard-of/clusters/*",
+    "/clusters/root/services/initializingworkspaces/root:universal/clusters/*",
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +61,12 @@ def test_the_matrix_is_the_whole_api(town: matrix.Town) -> None:
 @pytest.mark.parametrize("form", ["path", "id", "encoded", "slashes"])
 def test_inside_the_workspace_everybody_gets_what_the_model_says(town: matrix.Town, form: str) -> None:
     path = town.here.cluster
-    prefix = {"path": f"/clusters/{path}", "id": f"/clusters/{town.cluster}", "slashes": f"/clusters//{path}/",
-              "encoded": f"/clusters/{path.replace(':', '%3A')}"}[form]  # fmt: skip
+    prefix = {
+        "path": f"/clusters/{path}",
+        "id": f"/clusters/{town.cluster}",
+        "slashes": f"/clusters//{path}/",
+        "encoded": f"/clusters/{path.replace(':', '%3A')}",
+    }[form]
     callers = matrix.CALLERS if form in {"path", "id"} else ("stranger", "member", "robot", "borrowed")
     assert list(matrix.mistakes(town, prefix, callers)) == []
 

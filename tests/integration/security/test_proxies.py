@@ -77,17 +77,27 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def fronted(tmp_path_factory: pytest.TempPathFactory, proxies: Authority, clients: Authority) -> Iterator[ShardProcess]:
     flags = (
-        "--requestheader-client-ca-file", str(proxies.file), "--requestheader-allowed-names", "front-proxy, other",
-        "--requestheader-username-headers", "X-Remote-User,X-Second-User", "--client-ca-file", str(clients.file),
-    )  # fmt: skip
+        "--requestheader-client-ca-file",
+        str(proxies.file),
+        "--requestheader-allowed-names",
+        "front-proxy, other",
+        "--requestheader-username-headers",
+        "X-Remote-User,X-Second-User",
+        "--client-ca-file",
+        str(clients.file),
+    )
     with ShardProcess(tmp_path_factory.mktemp("fronted"), *flags) as running:
         yield running
 
 
 def test_a_proxy_names_the_user_its_groups_and_more(fronted: ShardProcess, proxies: Authority) -> None:
     peer = Peer(fronted, proxies.client("front-proxy"))
-    headers = {"X-Remote-User": "kcp-admin", "X-Remote-Group": "system:kcp:admin", "X-Remote-Uid": "u-1",
-               "X-Remote-Extra-Example.com%2Fteam": "red"}  # fmt: skip
+    headers = {
+        "X-Remote-User": "kcp-admin",
+        "X-Remote-Group": "system:kcp:admin",
+        "X-Remote-Uid": "u-1",
+        "X-Remote-Extra-Example.com%2Fteam": "red",
+    }
     found = peer.user(headers)
     assert (found["username"], found["uid"]) == ("kcp-admin", "u-1")
     assert found["extra"] == {"example.com/team": ["red"]}
@@ -101,18 +111,28 @@ def test_the_second_header_names_the_user_where_the_first_is_silent(fronted: Sha
     assert peer.user({"X-Remote-User": "first", "X-Second-User": "second", **group})["username"] == "first"
 
 
-@pytest.mark.parametrize("headers", [
-    ALICE, {"X-Remote-Group": "system:masters"}, {"X-Second-User": "alice"}, {"X_Remote_User": "alice"},
-    {"X-Remote-Extra-A": "b"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ALICE,
+        {"X-Remote-Group": "system:masters"},
+        {"X-Second-User": "alice"},
+        {"X_Remote_User": "alice"},
+        {"X-Remote-Extra-A": "b"},
+    ],
+)
 def test_nobody_else_is_believed(
     fronted: ShardProcess, proxies: Authority, clients: Authority, headers: dict[str, str]
 ) -> None:
     admin = fronted.token("shard-admin")
     for certificate, token in (
-        (None, ""), (None, admin), (clients.client("front-proxy"), ""), (clients.client("front-proxy"), admin),
-        (proxies.client("stranger"), ""), (proxies.client("stranger"), admin),
-    ):  # fmt: skip
+        (None, ""),
+        (None, admin),
+        (clients.client("front-proxy"), ""),
+        (clients.client("front-proxy"), admin),
+        (proxies.client("stranger"), ""),
+        (proxies.client("stranger"), admin),
+    ):
         code, status = Peer(fronted, certificate).ask(headers, token)
         assert (code, status["reason"]) == (401, "Unauthorized")
 
@@ -121,8 +141,12 @@ def test_a_proxy_that_names_nobody_or_in_a_spelling_of_its_own_is_refused(
     fronted: ShardProcess, proxies: Authority
 ) -> None:
     peer = Peer(fronted, proxies.client("front-proxy"))
-    for headers in ({"X-Remote-Group": "devs"}, {"X-Remote-User": ""}, {**ALICE, "X_Remote_Group": "system:masters"},
-                    {**ALICE, "Connection": "x-remote-group"}):  # fmt: skip
+    for headers in (
+        {"X-Remote-Group": "devs"},
+        {"X-Remote-User": ""},
+        {**ALICE, "X_Remote_Group": "system:masters"},
+        {**ALICE, "Connection": "x-remote-group"},
+    ):
         assert peer.ask(headers)[0] == 401, headers
 
 

@@ -31,23 +31,31 @@ def place(site: Site, admin: Api, shard: str) -> Api:
 
 def role(name: str, *rules: Object) -> Object:
     return {
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
         "rules": list(rules),
-    }  # fmt: skip
+    }
 
 
 def given(name: str, of: str, user: str) -> Object:
     return {
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
         "roleRef": {"kind": "ClusterRole", "name": of, "apiGroup": "rbac.authorization.k8s.io"},
         "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
-    }  # fmt: skip
+    }
 
 
 def may_bind(provider: Api, user: str) -> None:
-    provider.post(ROLES, role("binder", {
-        "verbs": ["bind"], "apiGroups": ["apis.kcp.io"], "resources": ["apiexports"], "resourceNames": ["shapes"],
-    }))  # fmt: skip
+    provider.post(
+        ROLES,
+        role(
+            "binder",
+            {"verbs": ["bind"], "apiGroups": ["apis.kcp.io"], "resources": ["apiexports"], "resourceNames": ["shapes"]},
+        ),
+    )
     provider.post(ROLE_BINDINGS, given("binder", "binder", user))
 
 
@@ -122,9 +130,7 @@ def test_the_administrator_of_a_provider_may_bind_his_own_export_from_anywhere(
     bound(own, provider.cluster)
 
 
-def test_a_provider_limits_his_consumers_on_other_shards(
-    provider: Api, own: Api, user: str
-) -> None:
+def test_a_provider_limits_his_consumers_on_other_shards(provider: Api, own: Api, user: str) -> None:
     make_export(provider, "shapes", CIRCLES, maximalPermissionPolicy={"local": {}})
     may_bind(provider, user)
     bound(own, provider.cluster)
@@ -181,9 +187,7 @@ def test_an_export_that_is_to_stay_in_its_region_does(provider: Api, consumer: A
 
 
 def test_a_path_to_another_shard_says_so_and_a_name_says_nothing(site: Site, admin: Api, provider: Api) -> None:
-    made = next(
-        each for each in admin.get(WORKSPACES).json["items"] if each["spec"].get("cluster") == provider.cluster
-    )
+    made = next(each for each in admin.get(WORKSPACES).json["items"] if each["spec"].get("cluster") == provider.cluster)
     path = f"root:{made['metadata']['name']}"
     for shard in ("root", "shard-2"):
         process = site.shards[shard]
@@ -204,9 +208,10 @@ def test_default_bindings_of_a_type_reach_workspaces_on_every_shard(site: Site, 
     make_export(provider, "shapes", CIRCLES)
     name = f"shaped-{uuid.uuid4().hex[:6]}"
     spec: Object = {
-        "extend": {"with": [{"name": "universal", "path": "root"}]}, "defaultAPIBindingLifecycle": "Maintain",
+        "extend": {"with": [{"name": "universal", "path": "root"}]},
+        "defaultAPIBindingLifecycle": "Maintain",
         "defaultAPIBindings": [{"path": provider.cluster, "export": "shapes"}],
-    }  # fmt: skip
+    }
     meta = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": name}}
     eventually(lambda: is_code(admin, "POST", TYPES, 201, {**meta, "spec": spec}), "the type is let in", PATIENCE_S)
     for shard in ("root", "shard-2"):

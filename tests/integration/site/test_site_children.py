@@ -32,9 +32,7 @@ def there(site: Site, obj: dict[str, Any]) -> Api:
 
 
 def lies_nowhere(site: Site, *names: str) -> bool:
-    return all(
-        clusters(shard.api("*", "shard-admin")).keys().isdisjoint(names) for shard in site.shards.values()
-    )  # fmt: skip
+    return all(clusters(shard.api("*", "shard-admin")).keys().isdisjoint(names) for shard in site.shards.values())
 
 
 def test_phases_of_a_cluster_elsewhere_are_its_workspaces(site: Site, admin: Api, lived: str) -> None:
@@ -116,13 +114,24 @@ def test_a_name_is_free_again_after_its_workspace_is_gone(admin: Api) -> None:
 
 def order(uid: str, parent: str = "root", shard: str = "shard-1", name: str = "ordered") -> tuple[str, dict[str, Any]]:
     """A cluster's name, and the LogicalCluster that a parent's shard would post."""
-    owner = {"apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": name, "cluster": parent,
-             "uid": uid}  # fmt: skip
-    annotations = {"kcp.io/path": f"root:{name}", "core.kcp.io/shard": shard,
-                   "internal.tenancy.kcp.io/type": "root:universal"}  # fmt: skip
-    body = {"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster",
-            "metadata": {"name": "cluster", "annotations": annotations},
-            "spec": {"owner": owner, "initializers": ["root:universal", "system:apibindings"]}}  # fmt: skip
+    owner = {
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "resource": "workspaces",
+        "name": name,
+        "cluster": parent,
+        "uid": uid,
+    }
+    annotations = {
+        "kcp.io/path": f"root:{name}",
+        "core.kcp.io/shard": shard,
+        "internal.tenancy.kcp.io/type": "root:universal",
+    }
+    body = {
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "LogicalCluster",
+        "metadata": {"name": "cluster", "annotations": annotations},
+        "spec": {"owner": owner, "initializers": ["root:universal", "system:apibindings"]},
+    }
     return hashes.cluster_name_of(parent, uid, shard), body
 
 

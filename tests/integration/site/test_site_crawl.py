@@ -62,8 +62,15 @@ def crawl(somebody: Api, prefixes: Iterable[str], paths: list[str]) -> dict[str,
 
 def prefixes(who: str, others: str) -> list[str]:
     # `root` is open to everybody who has a name.
-    closed = ["", "/clusters/system:admin", "/clusters/system:shard", "/clusters/0nowhere0", "/clusters/*",
-              "/clusters/root:nowhere", f"/clusters/{others}"]  # fmt: skip
+    closed = [
+        "",
+        "/clusters/system:admin",
+        "/clusters/system:shard",
+        "/clusters/0nowhere0",
+        "/clusters/*",
+        "/clusters/root:nowhere",
+        f"/clusters/{others}",
+    ]
     return closed if who else [*closed, "/clusters/root"]
 
 

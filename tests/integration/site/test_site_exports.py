@@ -113,9 +113,10 @@ def test_a_provider_sees_consumers_on_three_shards_each_at_its_own_url(
     offered(provider, consumers)
     found = has(provider, *site.shards.values())
     managers = {
-        entry["manager"] for entry in found["metadata"]["managedFields"]
+        entry["manager"]
+        for entry in found["metadata"]["managedFields"]
         if entry["operation"] == "Apply" and entry.get("subresource") == "status"
-    }  # fmt: skip
+    }
     assert managers == set(site.shards)
     for shard, consumer in consumers.items():
         consumer.api.post(CIRCLES, circle(f"on-{shard}"))
@@ -227,20 +228,30 @@ def test_a_partition_says_which_shards_are_meant(
         master.patch(f"{SHARDS}/{shard}", {"metadata": {"labels": {f"side-{tag}": value}}})
     try:
         _bind_topology(provider.api)
-        provider.api.post(PARTITION_SETS, {
-            "apiVersion": "topology.kcp.io/v1alpha1", "kind": "PartitionSet", "metadata": {"name": "sides"},
-            "spec": {"dimensions": [f"side-{tag}"]},
-        })  # fmt: skip
+        provider.api.post(
+            PARTITION_SETS,
+            {
+                "apiVersion": "topology.kcp.io/v1alpha1",
+                "kind": "PartitionSet",
+                "metadata": {"name": "sides"},
+                "spec": {"dimensions": [f"side-{tag}"]},
+            },
+        )
         wait(provider.api, f"{PARTITION_SETS}/sides", lambda obj: (obj.get("status") or {}).get("count") == 2)
         made = provider.api.get(PARTITIONS).json["items"]
         by_side = {item["spec"]["selector"]["matchLabels"][f"side-{tag}"]: item["metadata"]["name"] for item in made}
         assert set(by_side) == {"north", "south"}
         offered(provider, consumers)
         for side, name in by_side.items():
-            provider.api.post(SLICES, {
-                "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "metadata": {"name": side},
-                "spec": {"export": {"name": "shapes"}, "partition": name},
-            })  # fmt: skip
+            provider.api.post(
+                SLICES,
+                {
+                    "apiVersion": "apis.kcp.io/v1alpha1",
+                    "kind": "APIExportEndpointSlice",
+                    "metadata": {"name": side},
+                    "spec": {"export": {"name": "shapes"}, "partition": name},
+                },
+            )
         has(provider, site.shards["root"], site.shards["shard-1"], name="north")
         has(provider, site.shards["shard-2"], name="south")
         # A shard that is labelled otherwise leaves one and comes to the other.
@@ -273,17 +284,25 @@ def test_a_type_names_the_views_of_every_shard_and_they_serve_it(
     home, initializer = typed
     expected = [
         {"url": f"{site.shards[shard].url}/services/{kind}workspaces/{initializer}", "type": kind}
-        for shard in sorted(site.shards) for kind in ("initializing", "terminating")
-    ]  # fmt: skip
+        for shard in sorted(site.shards)
+        for kind in ("initializing", "terminating")
+    ]
     wait(home.api, f"{TYPES}/slow", lambda obj: (obj.get("status") or {}).get("virtualWorkspaces") == expected)
     made: dict[str, str] = {}
     for shard in site.shards:
         name = f"slow-{shard}"
-        home.api.post(WORKSPACES, {
-            "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
-            "spec": {"type": {"name": "slow", "path": f"root:{home.name}"}, "location": {"selector": {
-                "matchLabels": on(shard)}}},
-        })  # fmt: skip
+        home.api.post(
+            WORKSPACES,
+            {
+                "apiVersion": "tenancy.kcp.io/v1alpha1",
+                "kind": "Workspace",
+                "metadata": {"name": name},
+                "spec": {
+                    "type": {"name": "slow", "path": f"root:{home.name}"},
+                    "location": {"selector": {"matchLabels": on(shard)}},
+                },
+            },
+        )
         found = ready(home.api, name, "Initializing")
         made[shard] = found["spec"]["cluster"]
     clusters = "/apis/core.kcp.io/v1alpha1/logicalclusters"
@@ -299,7 +318,6 @@ def test_a_type_names_the_views_of_every_shard_and_they_serve_it(
         there.prefix = f"/services/initializingworkspaces/{initializer}/clusters/{made[shard]}"
         there.patch(f"{clusters}/cluster/status", {"status": {"initializers": []}})
         ready(home.api, f"slow-{shard}")
-
 
 
 def test_cached_resources_are_read_on_every_shard_while_they_are_bound(

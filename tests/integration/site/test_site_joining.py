@@ -85,8 +85,10 @@ def test_shards_register_themselves_with_their_urls_and_their_name(site: Site, m
     assert set(found) == set(site.shards)
     for name, shard in site.shards.items():
         assert found[name]["spec"] == {
-            "baseURL": shard.url, "externalURL": site.proxy.url, "virtualWorkspaceURL": shard.url,
-        }  # fmt: skip
+            "baseURL": shard.url,
+            "externalURL": site.proxy.url,
+            "virtualWorkspaceURL": shard.url,
+        }
         assert found[name]["metadata"]["labels"]["name"] == name
 
 

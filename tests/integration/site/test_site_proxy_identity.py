@@ -80,12 +80,16 @@ def attempts(site: Site, cluster: str) -> list[dict[str, str]]:
     own = pki.make_client(pki.make_ca("mine"), "front-proxy")
     root = User("root", ("system:masters",))
     return [
-        POWER, {"x_remote_user": "root", "x_remote_group": "system:masters"}, {"X-Remote-Group": "system:masters"},
+        POWER,
+        {"x_remote_user": "root", "x_remote_group": "system:masters"},
+        {"X-Remote-Group": "system:masters"},
         {"X%2DRemote-User": "root", "X-Remote%2DGroup": "system:masters"},
         {**POWER, "X-Remote-Extra-Authorization.kcp.io%2Fwarrant": WARRANT},
-        {"X-Remote-Extra-Authorization.kcp.io%2Fwarrant": WARRANT}, {**POWER, "Connection": "X-Remote-User"},
-        assertion_of(site, own, root, cluster), {"Atoll_Assertion": "a.b.c", **POWER},
-    ]  # fmt: skip
+        {"X-Remote-Extra-Authorization.kcp.io%2Fwarrant": WARRANT},
+        {**POWER, "Connection": "X-Remote-User"},
+        assertion_of(site, own, root, cluster),
+        {"Atoll_Assertion": "a.b.c", **POWER},
+    ]
 
 
 def trial_of_headers(site: Site, made: str) -> None:
@@ -177,10 +181,14 @@ def test_an_assertion_counts_for_its_cluster_its_time_and_alone(site: Site, here
     late = assertion.LIFE_S + 2 * assertion.SKEW_S
     cut = {"Atoll-Assertion": good["Atoll-Assertion"][:-1]}
     for headers in (
-        assertion_of(site, pair, root, "root"), assertion_of(site, pair, root, ""), {**good, "X-Remote-User": "root"},
-        assertion_of(site, pair, root, cluster, lambda: time.time() - late), {**good, "Connection": "Atoll-Assertion"},
-        assertion_of(site, pair, root, cluster, lambda: time.time() + late), cut,
-    ):  # fmt: skip
+        assertion_of(site, pair, root, "root"),
+        assertion_of(site, pair, root, ""),
+        {**good, "X-Remote-User": "root"},
+        assertion_of(site, pair, root, cluster, lambda: time.time() - late),
+        {**good, "Connection": "Atoll-Assertion"},
+        assertion_of(site, pair, root, cluster, lambda: time.time() + late),
+        cut,
+    ):
         assert proxy.send("GET", CONFIGMAPS, headers=headers).code == 401, headers
     assert proxy.send("GET", CONFIGMAPS, headers=good).code == 200
 
@@ -201,8 +209,11 @@ def test_a_service_accounts_token_finds_its_workspace_and_ends_with_the_account(
     bot = site.proxy.with_token(token)
     with heard(site) as told:
         assert bot.get(CONFIGMAPS).code == 200
-    assert told == {"root": [], "shard-2": [],
-                    "shard-1": [("system:serviceaccount:default:bot", f"/clusters/{cluster}{CONFIGMAPS}")]}  # fmt: skip
+    assert told == {
+        "root": [],
+        "shard-2": [],
+        "shard-1": [("system:serviceaccount:default:bot", f"/clusters/{cluster}{CONFIGMAPS}")],
+    }
     assert site.proxy.with_token(token, "root:who").get(CONFIGMAPS).code == 200
     # Badly signed: refused before any shard hears of it.
     with heard(site) as told:

@@ -20,11 +20,17 @@ SHARDS = ("shard-1", "shard-2", "root")
 
 def manifest(name: str, shard: str) -> str:
     """A Workspace that has to lie on a shard."""
-    return json.dumps({
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
-        "spec": {"type": {"name": "universal", "path": "root"},
-                 "location": {"selector": {"matchLabels": {"name": shard}}}},
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "kind": "Workspace",
+            "metadata": {"name": name},
+            "spec": {
+                "type": {"name": "universal", "path": "root"},
+                "location": {"selector": {"matchLabels": {"name": shard}}},
+            },
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +45,23 @@ def paths(site: Site, kubectl: Kubectl) -> dict[str, str]:
     for shard in SHARDS:
         name = f"k-{shard}"
         kubectl.ok("--server", at(site, parent), "apply", "-f", "-", stdin=manifest(name, shard))
-        kubectl.ok("--server", at(site, parent), "wait", f"workspace/{name}", "--for=jsonpath={.status.phase}=Ready",
-                   "--timeout=60s")  # fmt: skip
-        lies = kubectl.ok("--server", at(site, parent), "get", "workspace", name, "-o",
-                          "jsonpath={.metadata.annotations.core\\.kcp\\.io/shard}")  # fmt: skip
+        kubectl.ok(
+            "--server",
+            at(site, parent),
+            "wait",
+            f"workspace/{name}",
+            "--for=jsonpath={.status.phase}=Ready",
+            "--timeout=60s",
+        )
+        lies = kubectl.ok(
+            "--server",
+            at(site, parent),
+            "get",
+            "workspace",
+            name,
+            "-o",
+            "jsonpath={.metadata.annotations.core\\.kcp\\.io/shard}",
+        )
         assert lies == shard
         parent = found[shard] = f"{parent}:{name}"
     return found

@@ -40,8 +40,12 @@ class Tree(NamedTuple):
 def make(parent: Api, name: str, shard: str) -> dict[str, object]:
     """A Ready workspace on a shard."""
     location = {"selector": {"matchLabels": {"name": shard}}}
-    body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
-            "spec": {"type": {"name": "universal", "path": "root"}, "location": location}}  # fmt: skip
+    body = {
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": {"name": name},
+        "spec": {"type": {"name": "universal", "path": "root"}, "location": location},
+    }
     parent.post(TENANCY, body)
 
     def ready() -> object:
@@ -70,8 +74,11 @@ def tree(site: Site) -> Tree:
 
 def test_the_tree_spans_three_shards(site: Site, tree: Tree) -> None:
     assert [tree.shards[path] for path in ("root", tree.org, tree.team, tree.app)] == [
-        "root", "shard-1", "shard-2", "root",
-    ]  # fmt: skip
+        "root",
+        "shard-1",
+        "shard-2",
+        "root",
+    ]
     for path, shard in tree.shards.items():
         for name, process in site.shards.items():
             found = process.api(tree.clusters[path], "shard-admin").send("GET", CLUSTER)
@@ -89,9 +96,10 @@ def test_known_paths_ask_no_shard_anything_and_go_where_they_lead(site: Site, tr
     assert told == expected, "one request each, at its own shard, and none besides"
 
 
-@pytest.mark.parametrize(("above", "shard", "more"), [
-    ("", "root", ""), ("routes", "shard-1", ""), ("routes", "shard-1", ":x:y"), ("routes:team", "shard-2", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("above", "shard", "more"),
+    [("", "root", ""), ("routes", "shard-1", ""), ("routes", "shard-1", ":x:y"), ("routes:team", "shard-2", "")],
+)
 def test_an_unknown_path_asks_the_shard_of_its_deepest_ancestor_once(
     site: Site, tree: Tree, above: str, shard: str, more: str
 ) -> None:
@@ -172,15 +180,31 @@ def shape(answer: Answer, *said: str) -> tuple[int, str, list[tuple[str, str]]]:
 
 HEALTH = ("/healthz", "/readyz", "/livez")
 PATHS = (
-    "", "/", "/api", "/apis", NAMESPACES, "/api/v1/namespaces/default/secrets/x", "/version", "/openapi/v3", "/nothing",
-    "/metrics", f"{NAMESPACES}?watch=1", CLUSTER, "/apis/nothing.example.com/v1/things", "/api/v1/configmaps:abc",
+    "",
+    "/",
+    "/api",
+    "/apis",
+    NAMESPACES,
+    "/api/v1/namespaces/default/secrets/x",
+    "/version",
+    "/openapi/v3",
+    "/nothing",
+    "/metrics",
+    f"{NAMESPACES}?watch=1",
+    CLUSTER,
+    "/apis/nothing.example.com/v1/things",
+    "/api/v1/configmaps:abc",
     *HEALTH,
-)  # fmt: skip
+)
 HEADERS: tuple[dict[str, str], ...] = (
-    {}, {"User-Agent": "curl/8"}, {"Accept": "text/html"}, {"Impersonate-User": "bob"},
-    {"Impersonate-User": "bob", "Impersonate-Group": "system:masters"}, {"Audit-Id": "mine"},
+    {},
+    {"User-Agent": "curl/8"},
+    {"Accept": "text/html"},
+    {"Impersonate-User": "bob"},
+    {"Impersonate-User": "bob", "Impersonate-Group": "system:masters"},
+    {"Audit-Id": "mine"},
     {"Accept-Encoding": "gzip"},
-)  # fmt: skip
+)
 
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

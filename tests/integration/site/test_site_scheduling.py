@@ -69,9 +69,10 @@ def test_a_workspace_below_one_elsewhere_goes_where_its_own_selector_says(site: 
 
 def test_a_workspace_stays_in_its_parents_region_unless_it_says_otherwise(site: Site, admin: Api, master: Api) -> None:
     with (
-        marked(master, "root", labels={"region": "eu"}), marked(master, "shard-2", labels={"region": "eu"}),
+        marked(master, "root", labels={"region": "eu"}),
+        marked(master, "shard-2", labels={"region": "eu"}),
         marked(master, "shard-1", labels={"region": "us"}),
-    ):  # fmt: skip
+    ):
         away = ready(admin, workspace(admin, selector={"region": "us"}))
         assert shard_of(away) == "shard-1"
         assert away["metadata"]["labels"]["region"] == "us"
@@ -125,8 +126,10 @@ def test_a_selector_that_is_not_valid_is_refused_at_once(admin: Api) -> None:
 def test_nobody_comes_with_a_choice_of_his_own(site: Site, admin: Api) -> None:
     body: dict[str, Any] = workspace(admin, selector=on("root"), send=False)
     body["metadata"]["annotations"] = {
-        "core.kcp.io/shard": "shard-1", "internal.tenancy.kcp.io/cluster": "stolen", "mine": "kept",
-    }  # fmt: skip
+        "core.kcp.io/shard": "shard-1",
+        "internal.tenancy.kcp.io/cluster": "stolen",
+        "mine": "kept",
+    }
     admin.post(WORKSPACES, body)
     made = ready(admin, body["metadata"]["name"])
     assert shard_of(made) == "root"

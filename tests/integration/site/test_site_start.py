@@ -56,14 +56,26 @@ class StartedSite:
 
     def start(self) -> None:
         command = [
-            sys.executable, "-m", "atoll.cli", "start", "--root-directory", str(self.root), "--secure-port", "0",
-            "--allow-any-filesystem", *self.flags,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "atoll.cli",
+            "start",
+            "--root-directory",
+            str(self.root),
+            "--secure-port",
+            "0",
+            "--allow-any-filesystem",
+            *self.flags,
+        ]
         with self.out.open("wb") as out, self.err.open("ab") as err:
             self._process = subprocess.Popen(
-                command, env={**environment(), "PYTHONPATH": str(_SERVICES)}, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=err, start_new_session=True,
-            )  # fmt: skip
+                command,
+                env={**environment(), "PYTHONPATH": str(_SERVICES)},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while "atoll serves" not in self.said:
             assert self._process.poll() is None, self.err.read_text()[-4000:]

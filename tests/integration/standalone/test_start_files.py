@@ -33,9 +33,19 @@ def test_everything_in_the_root_directory_is_its_owners_alone(tmp_path: Path) ->
     with ShardProcess(tmp_path, "--audit-log-path", str(tmp_path / "atoll" / "audit.log")) as shard:
         eventually((shard.root / "stream.json").exists, "stream.json")
         wanted = {
-            "admin.kubeconfig", ".admin-token-store", "apiserver.crt", "apiserver.key", "sa.key", "serving-ca.crt",
-            "serving-ca.key", "sealing-keys.json", "stream.json", "store", "nats", "audit.log",
-        }  # fmt: skip
+            "admin.kubeconfig",
+            ".admin-token-store",
+            "apiserver.crt",
+            "apiserver.key",
+            "sa.key",
+            "serving-ca.crt",
+            "serving-ca.key",
+            "sealing-keys.json",
+            "stream.json",
+            "store",
+            "nats",
+            "audit.log",
+        }
         assert wanted <= {path.name for path in shard.root.iterdir()}
         assert mode(shard.root) == 0o700
         files = [path for path in shard.root.iterdir() if path.is_file()]
@@ -58,12 +68,14 @@ def test_the_kubeconfig_has_the_contexts_and_users_of_kcp(tmp_path: Path) -> Non
             "root": f"{shard.url}/clusters/root",
             "base": shard.url,
             "system:admin": f"{shard.url}/clusters/system:admin",
-        }  # fmt: skip
+        }
         contexts = {name: (found["user"], found["cluster"]) for name, found in by_name(config, "context").items()}
         assert contexts == {
-            "root": ("kcp-admin", "root"), "base": ("kcp-admin", "base"),
-            "system:admin": ("shard-admin", "system:admin"), "shard-base": ("shard-admin", "base"),
-        }  # fmt: skip
+            "root": ("kcp-admin", "root"),
+            "base": ("kcp-admin", "base"),
+            "system:admin": ("shard-admin", "system:admin"),
+            "shard-base": ("shard-admin", "base"),
+        }
         assert (config["current-context"], set(by_name(config, "user"))) == ("root", {"kcp-admin", "shard-admin"})
         kubectl = Kubectl(tmp_path, shard.kubeconfig)
         who = kubectl.ok("auth", "whoami", "-o", "jsonpath={.status.userInfo}")

@@ -147,7 +147,14 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         for workers in ("0", "2"):
             result = atoll(
-                "start", "--root-directory", str(tmp_path / workers), "--allow-any-filesystem", "true",
-                "--secure-port", str(port), "--workers", workers,
-            )  # fmt: skip
+                "start",
+                "--root-directory",
+                str(tmp_path / workers),
+                "--allow-any-filesystem",
+                "true",
+                "--secure-port",
+                str(port),
+                "--workers",
+                workers,
+            )
             assert (result.code, "in use" in result.stderr, "Traceback" in result.stderr) == (1, True, False)

@@ -65,20 +65,23 @@ def test_a_setting_of_several_parts_is_a_repeated_flag_or_a_list_or_has_commas(t
     assert second["service-account-issuer"] == []
 
 
-@pytest.mark.parametrize(("flags", "environment", "said"), [
-    (("--secure-prot", "1"), {}, "--secure-prot"),
-    (("--feature-gates", "Wings=true"), {}, "unrecognized feature gate: Wings"),
-    (("--feature-gates", "CacheAPIs=maybe"), {}, "invalid value of CacheAPIs=maybe"),
-    (("--secure-port", "http"), {}, "secure_port"),
-    (("--secure-port", "70000"), {}, "secure-port 70000 is not between 0 and 65535"),
-    (("--workers", "-1"), {}, "workers -1 is not between"),
-    (("--bind-address", "here"), {}, "bind-address 'here' is not an IP address"),
-    (("--shard-name", "Root.1"), {}, "shard-name 'Root.1' is not a DNS label"),
-    (("--log-level", "loud"), {}, "log-level 'loud' is none of"),
-    (("--root-directory", ""), {}, "root-directory must not be empty"),
-    ((), {"ATOLL_SECURE_PROT": "1"}, "ATOLL_SECURE_PROT"),
-    (("--config", "/nowhere/atoll.yaml"), {}, "/nowhere/atoll.yaml cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "environment", "said"),
+    [
+        (("--secure-prot", "1"), {}, "--secure-prot"),
+        (("--feature-gates", "Wings=true"), {}, "unrecognized feature gate: Wings"),
+        (("--feature-gates", "CacheAPIs=maybe"), {}, "invalid value of CacheAPIs=maybe"),
+        (("--secure-port", "http"), {}, "secure_port"),
+        (("--secure-port", "70000"), {}, "secure-port 70000 is not between 0 and 65535"),
+        (("--workers", "-1"), {}, "workers -1 is not between"),
+        (("--bind-address", "here"), {}, "bind-address 'here' is not an IP address"),
+        (("--shard-name", "Root.1"), {}, "shard-name 'Root.1' is not a DNS label"),
+        (("--log-level", "loud"), {}, "log-level 'loud' is none of"),
+        (("--root-directory", ""), {}, "root-directory must not be empty"),
+        ((), {"ATOLL_SECURE_PROT": "1"}, "ATOLL_SECURE_PROT"),
+        (("--config", "/nowhere/atoll.yaml"), {}, "/nowhere/atoll.yaml cannot be read"),
+    ],
+)
 def test_what_is_not_known_or_makes_no_sense_is_refused(
     tmp_path: Path, flags: tuple[str, ...], environment: dict[str, str], said: str
 ) -> None:
@@ -99,9 +102,15 @@ def test_a_credentials_file_that_is_none_is_refused_without_quoting_it(tmp_path:
     (tmp_path / "given").write_text("hush-this-is-secret\n")
     for path in (tmp_path / "given", tmp_path / "absent"):
         result = atoll(
-            "start", "--root-directory", str(tmp_path / "atoll"), "--allow-any-filesystem", "--secure-port", "0",
-            setting, str(path),
-        )  # fmt: skip
+            "start",
+            "--root-directory",
+            str(tmp_path / "atoll"),
+            "--allow-any-filesystem",
+            "--secure-port",
+            "0",
+            setting,
+            str(path),
+        )
         assert (result.code, str(path) in result.stderr) == (1, True), result.stderr
         assert not any(word in result.stderr for word in ("hush", "Traceback"))
 
@@ -110,8 +119,9 @@ def test_the_token_file_says_who_comes_in_with_which_groups(tmp_path: Path) -> N
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('a-token,alice,u-1,"team-a, team-b"\n\nb-token,bob,u-2\n')
     with ShardProcess(tmp_path, "--token-auth-file", str(tokens), "--feature-gates", GATES) as shard:
-        Kubectl(tmp_path, shard.kubeconfig).ok("create", "clusterrolebinding", "all", "--clusterrole=cluster-admin",
-                                               "--user=alice", "--user=bob")  # fmt: skip
+        Kubectl(tmp_path, shard.kubeconfig).ok(
+            "create", "clusterrolebinding", "all", "--clusterrole=cluster-admin", "--user=alice", "--user=bob"
+        )
         alice, bob = whoami(shard, "a-token"), whoami(shard, "b-token")
         assert (alice["username"], alice["uid"]) == ("alice", "u-1")
         assert set(alice["groups"]) == {"team-a", "team-b", "system:authenticated"}

@@ -237,10 +237,7 @@ async def test_a_new_lineage_makes_it_reread(tmp_path: Path) -> None:
     log = ShardLog()
     projection = Projection(log)
     async with NatsServer(tmp_path) as nats:
-        async with (
-            publishing(log, nats),
-            Subscriber(nats.operator_access(), everything(from_start=True), projection),
-        ):
+        async with publishing(log, nats), Subscriber(nats.operator_access(), everything(from_start=True), projection):
             write(log, 50)
             await eventually(lambda: len(projection.events) == 50)
         restored = log.reopened(lineage="b2")

@@ -28,10 +28,19 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     ports = Ports("127.0.0.1")
     there, port = tmp_path / "nats", ports.hold(0)
     flags = (
-        "--shards", "root,eu-1", "--readers", "proxy-0", "--port", str(port),
-        "--tls-cert-file", str(tmp_path / "server.crt"), "--tls-private-key-file", str(tmp_path / "server.key"),
-        "--tls-ca-file", str(tmp_path / "ca.crt"),
-    )  # fmt: skip
+        "--shards",
+        "root,eu-1",
+        "--readers",
+        "proxy-0",
+        "--port",
+        str(port),
+        "--tls-cert-file",
+        str(tmp_path / "server.crt"),
+        "--tls-private-key-file",
+        str(tmp_path / "server.key"),
+        "--tls-ca-file",
+        str(tmp_path / "ca.crt"),
+    )
     assert configured(there, *flags) == 0
     server = await asyncio.create_subprocess_exec(str(find_binary()), "-c", str(there / "server.conf"))
     try:

@@ -214,8 +214,14 @@ async def test_a_shard_may_not_publish_in_the_name_of_another(server: NatsServer
         errors.append(str(error).lower())
 
     connection.client._error_cb = on_error
-    for subject in ("atoll.changes.other.-", "atoll.state.other.-", "$JS.API.STREAM.CREATE.atoll-changes-other",
-                    f"$JS.API.STREAM.DELETE.{CHANGES}", "atoll.x", "$JS.API.STREAM.LIST"):  # fmt: skip
+    for subject in (
+        "atoll.changes.other.-",
+        "atoll.state.other.-",
+        "$JS.API.STREAM.CREATE.atoll-changes-other",
+        f"$JS.API.STREAM.DELETE.{CHANGES}",
+        "atoll.x",
+        "$JS.API.STREAM.LIST",
+    ):
         await connection.publish(subject, b"{}")
     await connection.api(f"STREAM.INFO.{CHANGES}")
     await connection.close()

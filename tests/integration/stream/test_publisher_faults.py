@@ -130,9 +130,7 @@ async def test_a_purged_stream_is_not_starved_by_the_dedupe_window(tmp_path: Pat
     assert revisions(events) == [entry.revision for entry in log.entries]
 
 
-async def test_an_older_copy_of_the_store_gets_what_it_lacks_although_the_cursor_is_ahead(
-    tmp_path: Path,
-) -> None:
+async def test_an_older_copy_of_the_store_gets_what_it_lacks_although_the_cursor_is_ahead(tmp_path: Path) -> None:
     log = ShardLog()
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:

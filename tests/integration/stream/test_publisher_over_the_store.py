@@ -99,9 +99,11 @@ async def test_deletes_and_secrets_travel_as_they_are_stored(tmp_path: Path, sto
         await running.drained()
         events = [event for _, event in await read_stream(nats, "changes")]
     assert [(event.operation, event.sealed, event.intact) for event in events] == [
-        (Operation.ADDED, True, True), (Operation.MODIFIED, True, True),
-        (Operation.ADDED, False, True), (Operation.DELETED, False, True),
-    ]  # fmt: skip
+        (Operation.ADDED, True, True),
+        (Operation.MODIFIED, True, True),
+        (Operation.ADDED, False, True),
+        (Operation.DELETED, False, True),
+    ]
     assert events[3].payload == events[2].payload.replace(b"%d" % plain, b"%d" % events[3].revision)
     assert not files_with(tmp_path, b"canary")
 

@@ -105,9 +105,13 @@ async def test_address_and_credentials_survive_a_restart(tmp_path: Path) -> None
 async def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     source_root = str(Path(sys.modules[EmbeddedServer.__module__].__file__ or "").parents[3])
     parent = start_process(
-        sys.executable, "-c", PARENT, str(tmp_path / "nats"),
-        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source_root},
-    )  # fmt: skip
+        sys.executable,
+        "-c",
+        PARENT,
+        str(tmp_path / "nats"),
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": source_root},
+    )
     assert parent.stdout is not None
     pid = int(next(line for line in parent.stdout if line.startswith(b"pid ")).split()[1])
     assert alive(pid)
@@ -177,9 +181,10 @@ async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
 async def test_a_plain_client_reads_with_the_operators_file(tmp_path: Path) -> None:
     async with NatsServer(tmp_path) as server:
         connection = await server.connect()
-        await connection.api("STREAM.CREATE.atoll-changes-root", {
-            "name": "atoll-changes-root", "subjects": ["atoll.changes.root.>"], "storage": "file",
-        })  # fmt: skip
+        await connection.api(
+            "STREAM.CREATE.atoll-changes-root",
+            {"name": "atoll-changes-root", "subjects": ["atoll.changes.root.>"], "storage": "file"},
+        )
         await connection.client.jetstream().publish("atoll.changes.root.core.core.pods.c1", b"{}")
         await connection.close()
 

@@ -62,9 +62,7 @@ async def test_an_object_that_becomes_and_ceases_to_be_replicated_comes_and_goes
         log.put(ROLE, data="still not")
         await running.drained()
         assert (await objects(nats))[ROLE] == gone
-    assert (gone.operation, gone.revision, gone.payload, gone.intact) == (
-        Operation.DELETED, ceased.revision, b"", True,
-    )  # fmt: skip
+    assert (gone.operation, gone.revision, gone.payload, gone.intact) == (Operation.DELETED, ceased.revision, b"", True)
 
 
 async def test_a_deleted_object_leaves_a_tombstone_that_expires_by_itself(tmp_path: Path) -> None:
@@ -75,8 +73,7 @@ async def test_a_deleted_object_leaves_a_tombstone_that_expires_by_itself(tmp_pa
         await running.drained()
         connection = await nats.connect()
         answer = await connection.api(
-            f"STREAM.MSG.GET.{stream_name('state', 'root')}",
-            {"last_by_subj": state_subject("root", cluster("c1"))},
+            f"STREAM.MSG.GET.{stream_name('state', 'root')}", {"last_by_subj": state_subject("root", cluster("c1"))}
         )
         await connection.close()
     headers = parse_headers(base64.b64decode(answer["message"]["hdrs"]))
@@ -138,9 +135,15 @@ async def test_a_refill_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
             await running.drained()
         connection = await nats.connect()
         headers = {
-            "Atoll-Operation": "RESYNC", "Atoll-Shard-Uid": "6f1c", "Atoll-Lineage": "a1", "Atoll-Epoch": "1",
-            "Atoll-Revision": "1", "Atoll-Previous": "0", "Atoll-Crc32c": "0", "Atoll-Phase": "begin",
-        }  # fmt: skip
+            "Atoll-Operation": "RESYNC",
+            "Atoll-Shard-Uid": "6f1c",
+            "Atoll-Lineage": "a1",
+            "Atoll-Epoch": "1",
+            "Atoll-Revision": "1",
+            "Atoll-Previous": "0",
+            "Atoll-Crc32c": "0",
+            "Atoll-Phase": "begin",
+        }
         await connection.client.jetstream().publish("atoll.state.root.-", b"", headers=headers)
         await connection.api(f"STREAM.PURGE.{stream_name('state', 'root')}", {"keep": 1})
         await connection.close()

@@ -9,14 +9,7 @@ from functools import partial
 
 import pytest
 
-from atoll.machinery.wire.client import (
-    BadResponse,
-    ClientLimits,
-    ConnectionLost,
-    HttpClient,
-    Origin,
-    Unreachable,
-)
+from atoll.machinery.wire.client import BadResponse, ClientLimits, ConnectionLost, HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange
 from harness.rawhttp import until
 from harness.wireserver import Running, Serve, echo
@@ -157,9 +150,7 @@ async def test_a_get_is_not_sent_again_on_a_fresh_connection_or_after_a_byte(scr
     assert caught.value.begun
 
 
-async def test_a_connection_the_server_closed_is_not_used_though_the_loop_has_not_seen_it(
-    connect: Connect,
-) -> None:
+async def test_a_connection_the_server_closed_is_not_used_though_the_loop_has_not_seen_it(connect: Connect) -> None:
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)

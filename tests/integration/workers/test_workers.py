@@ -188,8 +188,17 @@ def test_the_socket_of_the_workers_lies_in_the_root_directory_or_where_there_is_
 
 def test_workers_of_two_shards_do_not_share_a_port(shard: ShardProcess, tmp_path: Path) -> None:
     port = str(urlsplit(shard.url).port)
-    result = atoll("start", "--root-directory", str(tmp_path / "atoll"), "--allow-any-filesystem", "true",
-                   "--secure-port", port, "--workers", "2")  # fmt: skip
+    result = atoll(
+        "start",
+        "--root-directory",
+        str(tmp_path / "atoll"),
+        "--allow-any-filesystem",
+        "true",
+        "--secure-port",
+        port,
+        "--workers",
+        "2",
+    )
     assert (result.code, "in use" in result.stderr) == (1, True), result.stderr
 
 

@@ -51,9 +51,10 @@ def test_every_kind_is_read_only_and_lies_under_the_one_identity() -> None:
         (ResourceType("core.kcp.io", "shards"), "shards.core.kcp.io"),
         (ResourceType("topology.kcp.io", "partitions"), "topology.kcp.io"),
         (ResourceType("cache.kcp.io", "clustercachedresources"), ""),
-        (API_EXPORTS, ""), (CLUSTER_ROLES, ""),
+        (API_EXPORTS, ""),
+        (CLUSTER_ROLES, ""),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_whose_identity_a_kind_counts_under(type: ResourceType, exporter: str) -> None:
     assert exporter_of(row_type(type)) == exporter

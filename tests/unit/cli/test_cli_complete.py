@@ -55,8 +55,21 @@ async def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIter
 async def test_nothing_typed_yet_may_become_anything(shell: Shell) -> None:
     words, directive = await shell.words("")
     assert set(words) == {
-        "..", ".", "-", "~", ":", "current", "use", "tree", "create", "create-context", "web", "web-2", "data", "root",
-    }  # fmt: skip
+        "..",
+        ".",
+        "-",
+        "~",
+        ":",
+        "current",
+        "use",
+        "tree",
+        "create",
+        "create-context",
+        "web",
+        "web-2",
+        "data",
+        "root",
+    }
     assert directive == complete.NO_SPACE | complete.NO_FILES
 
 
@@ -66,12 +79,25 @@ async def test_names_below_are_found_by_what_they_begin_with_and_told_with_their
     assert await shell.lines("use", "we") == ["web\ttype root:universal, Initializing", ":6"]
 
 
-@pytest.mark.parametrize(("word", "found"), [
-    ("web:", ["web:shop"]), ("web/s", ["web/shop"]), ("root:", ["root:a", "root:b"]), ("..:", ["..:a", "..:b"]),
-    ("../b", ["../b"]), ("/root/a/d", ["/root/a/data"]), (":root:a:w", [":root:a:web", ":root:a:web-2"]),
-    (":", [":", ":root"]), ("/r", ["/root"]), (":a", []),
-    ("web:x", []), ("Nothing:", []), ("..:..:..:", []), ("..", [".."]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("web:", ["web:shop"]),
+        ("web/s", ["web/shop"]),
+        ("root:", ["root:a", "root:b"]),
+        ("..:", ["..:a", "..:b"]),
+        ("../b", ["../b"]),
+        ("/root/a/d", ["/root/a/data"]),
+        (":root:a:w", [":root:a:web", ":root:a:web-2"]),
+        (":", [":", ":root"]),
+        ("/r", ["/root"]),
+        (":a", []),
+        ("web:x", []),
+        ("Nothing:", []),
+        ("..:..:..:", []),
+        ("..", [".."]),
+    ],
+)
 async def test_a_path_goes_on_where_it_leads(shell: Shell, word: str, found: list[str]) -> None:
     assert sorted((await shell.words(word))[0]) == found
 
@@ -103,8 +129,14 @@ async def test_types_are_offered_by_name_and_by_path_from_here_to_the_top(shell:
     shell.holds("root", "universal", "organization", of=TYPES)
     words, directive = await shell.words("create", "x", "--type", "")
     assert words == [
-        "organization", "root:a:team", "root:a:universal", "root:organization", "root:universal", "team", "universal",
-    ]  # fmt: skip
+        "organization",
+        "root:a:team",
+        "root:a:universal",
+        "root:organization",
+        "root:universal",
+        "team",
+        "universal",
+    ]
     assert directive == complete.NO_FILES
     lines = await shell.lines("create", "--type", "un")
     assert lines == ["universal\tof root:a", ":4"]

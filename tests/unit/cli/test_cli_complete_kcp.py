@@ -56,36 +56,55 @@ async def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIter
         yield shell
 
 
-@pytest.mark.parametrize(("words", "found"), [
-    (["cl"], ["claims"]), (["bind", ""], ["apiexport"]), (["claims", ""], ["get", "accept", "reject"]),
-    (["claims", "get", ""], ["apibinding"]), (["crd", "s"], ["snapshot"]), (["bind", "x", ""], []),
-    (["crd", "snapshot", "-o", "j"], ["json"]), (["claims", "accept", "mine", "--id"], ["--identity-hash"]),
-    (["ws", "u"], ["use"]), (["ws", "tree", "--w"], ["--workspace", "--wide"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["cl"], ["claims"]),
+        (["bind", ""], ["apiexport"]),
+        (["claims", ""], ["get", "accept", "reject"]),
+        (["claims", "get", ""], ["apibinding"]),
+        (["crd", "s"], ["snapshot"]),
+        (["bind", "x", ""], []),
+        (["crd", "snapshot", "-o", "j"], ["json"]),
+        (["claims", "accept", "mine", "--id"], ["--identity-hash"]),
+        (["ws", "u"], ["use"]),
+        (["ws", "tree", "--w"], ["--workspace", "--wide"]),
+    ],
+)
 async def test_commands_and_flags_are_offered(shell: Shell, words: list[str], found: list[str]) -> None:
     shell.holds(f"root:shop{WORKSPACES}")
     assert (await shell.words(*words))[0] == found
 
 
-@pytest.mark.parametrize(("word", "found", "directive"), [
-    ("ro", ["root:"], 6), ("root:", ["root:provider:", "root:shop:", "root:tenancy.kcp.io"], 6),
-    ("root:provider:", ["root:provider:boats", "root:provider:cars"], 6),
-    ("root/provider/b", ["root/provider/boats"], 6), ("..:provider:c", ["..:provider:cars"], 6),
-    ("root:nowhere:", [], 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "found", "directive"),
+    [
+        ("ro", ["root:"], 6),
+        ("root:", ["root:provider:", "root:shop:", "root:tenancy.kcp.io"], 6),
+        ("root:provider:", ["root:provider:boats", "root:provider:cars"], 6),
+        ("root/provider/b", ["root/provider/boats"], 6),
+        ("..:provider:c", ["..:provider:cars"], 6),
+        ("root:nowhere:", [], 4),
+    ],
+)
 async def test_the_way_to_an_export_is_offered(shell: Shell, word: str, found: list[str], directive: int) -> None:
     shell.holds(f"root:shop{WORKSPACES}")
     assert await shell.words("bind", "apiexport", word) == (found, directive)
 
 
-@pytest.mark.parametrize(("words", "found"), [
-    (["bind", "apiexport", "root:provider:boats", "--accept-permission-claim", "s"], ["secrets", "sails.sea.io"]),
-    (["bind", "apiexport", "root:provider:boats", ""], []), (["claims", "accept", ""], ["mine", "yours"]),
-    (["claims", "get", "apibinding", "y"], ["yours"]),
-    (["claims", "reject", "mine", "--resource", "sa"], ["sails.sea.io"]),
-    (["claims", "reject", "none", "--resource", "sa"], []), (["claims", "accept", "mine", ""], []),
-    (["claims", "accept", "-w", "..:p"], ["..:provider"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["bind", "apiexport", "root:provider:boats", "--accept-permission-claim", "s"], ["secrets", "sails.sea.io"]),
+        (["bind", "apiexport", "root:provider:boats", ""], []),
+        (["claims", "accept", ""], ["mine", "yours"]),
+        (["claims", "get", "apibinding", "y"], ["yours"]),
+        (["claims", "reject", "mine", "--resource", "sa"], ["sails.sea.io"]),
+        (["claims", "reject", "none", "--resource", "sa"], []),
+        (["claims", "accept", "mine", ""], []),
+        (["claims", "accept", "-w", "..:p"], ["..:provider"]),
+    ],
+)
 async def test_names_and_claims_are_asked_of_the_server(shell: Shell, words: list[str], found: list[str]) -> None:
     assert (await shell.words(*words))[0] == found
 

@@ -21,7 +21,7 @@ SLICES = f"{HERE}/apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
 VIEW = "/services/apiexport/abc/boats"
 SEEN = f"{VIEW}/clusters/*/apis/apis.kcp.io/v1alpha2/apibindings"
 CLAIM: Object = {"resource": "secrets", "verbs": ["get", "list"]}
-METRICS = "# HELP a b\natoll_stream_lag_events 3.0\natoll_stream_lag_seconds 0.25\nother{a=\"b\"} 1.0\n"
+METRICS = '# HELP a b\natoll_stream_lag_events 3.0\natoll_stream_lag_seconds 0.25\nother{a="b"} 1.0\n'
 
 
 class Terminal(PluginTerminal):
@@ -34,9 +34,13 @@ class Terminal(PluginTerminal):
         """Exports in this workspace, with one endpoint slice of boats; its URL is the canned server's."""
         url = f"https://127.0.0.1:{self.api.port}{VIEW}"
         ends = [{"url": each} for each in ([url] if urls is None else urls)]
-        found = [{"spec": {"export": {"path": "root:provider", "name": "boats"}}, "status": {"endpoints": ends}},
-                 {"spec": {"export": {"path": "root:other", "name": "boats"}},
-                  "status": {"endpoints": [{"url": "https://elsewhere"}]}}]  # fmt: skip
+        found = [
+            {"spec": {"export": {"path": "root:provider", "name": "boats"}}, "status": {"endpoints": ends}},
+            {
+                "spec": {"export": {"path": "root:other", "name": "boats"}},
+                "status": {"endpoints": [{"url": "https://elsewhere"}]},
+            },
+        ]
         self.api.on(f"GET {EXPORTS}", listed(*exports))
         self.api.on(f"GET {SLICES}", listed(*found))
 
@@ -49,8 +53,9 @@ def export(name: str = "boats", *claims: Object, **status: object) -> Object:
     resources = [{"name": "sails", "group": "sea.io", "schema": "v1.sails.sea.io", "storage": {"crd": {}}}]
     return {
         "metadata": {"name": name, "annotations": {"kcp.io/path": "root:provider", "kcp.io/cluster": "abc"}},
-        "spec": {"resources": resources, "permissionClaims": list(claims)}, "status": {"identityHash": "ff", **status},
-    }  # fmt: skip
+        "spec": {"resources": resources, "permissionClaims": list(claims)},
+        "status": {"identityHash": "ff", **status},
+    }
 
 
 def binding(path: str, phase: str = "Bound", state: str = "", *, applied: bool = True) -> Object:
@@ -60,8 +65,9 @@ def binding(path: str, phase: str = "Bound", state: str = "", *, applied: bool =
     labels = {"internal.apis.kcp.io/export": export_hash("abc", "boats")}
     return {
         "metadata": {"name": "b", "annotations": annotations, "labels": labels},
-        "spec": {"permissionClaims": answers}, "status": status,
-    }  # fmt: skip
+        "spec": {"permissionClaims": answers},
+        "status": status,
+    }
 
 
 def measured(text: str = METRICS) -> object:
@@ -82,24 +88,30 @@ async def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncI
 async def test_consumers_are_shown_with_their_answers_and_the_streams_lag(terminal: Terminal) -> None:
     terminal.holds(export("boats", CLAIM))
     seen = [
-        binding("root:b", state="Accepted"), binding("root:a", state="Rejected"), binding("root:c", "Binding"),
+        binding("root:b", state="Accepted"),
+        binding("root:a", state="Rejected"),
+        binding("root:c", "Binding"),
         binding("root:d", state="Accepted", applied=False),
-    ]  # fmt: skip
+    ]
     terminal.api.on(f"GET {SEEN}", listed(*seen))
-    assert await terminal.export("boats") == (0, (
-        "APIExport boats of root:provider\n"
-        "  identity   ff\n"
-        "  resource   sails.sea.io (v1.sails.sea.io)\n"
-        "  claim      secrets (get, list)\n"
-        f"  endpoint   https://127.0.0.1:{terminal.api.port}{VIEW}\n"
-        "  stream     3 events behind, the oldest 0.2 s old\n"
-        "\n"
-        "CONSUMER   BINDING   PHASE     CLAIMS\n"
-        "root:a     b         Bound     secrets rejected\n"
-        "root:b     b         Bound     secrets accepted\n"
-        "root:c     b         Binding   secrets open\n"
-        "root:d     b         Bound     secrets accepted (not applied)\n"
-    ), "")  # fmt: skip
+    assert await terminal.export("boats") == (
+        0,
+        (
+            "APIExport boats of root:provider\n"
+            "  identity   ff\n"
+            "  resource   sails.sea.io (v1.sails.sea.io)\n"
+            "  claim      secrets (get, list)\n"
+            f"  endpoint   https://127.0.0.1:{terminal.api.port}{VIEW}\n"
+            "  stream     3 events behind, the oldest 0.2 s old\n"
+            "\n"
+            "CONSUMER   BINDING   PHASE     CLAIMS\n"
+            "root:a     b         Bound     secrets rejected\n"
+            "root:b     b         Bound     secrets accepted\n"
+            "root:c     b         Binding   secrets open\n"
+            "root:d     b         Bound     secrets accepted (not applied)\n"
+        ),
+        "",
+    )
 
 
 async def test_an_export_nobody_bound_says_how_it_is_bound(terminal: Terminal) -> None:
@@ -144,8 +156,7 @@ async def test_all_exports_are_counted(terminal: Terminal) -> None:
     other["metadata"]["labels"] = {"internal.apis.kcp.io/export": export_hash("abc", "cars")}
     terminal.api.on(f"GET {SEEN}", listed(binding("root:a"), binding("root:b", "Binding"), other))
     assert (await terminal.export()).out == (
-        "NAME    RESOURCES   CLAIMS   CONSUMERS   BOUND\n"
-        "boats   1           1        2           1\n"
+        "NAME    RESOURCES   CLAIMS   CONSUMERS   BOUND\nboats   1           1        2           1\n"
     )
     assert "GET /metrics" not in terminal.api.paths()
     terminal.api.on(f"GET {SEEN}", Forbidden("not yours"))

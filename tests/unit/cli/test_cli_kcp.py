@@ -18,8 +18,13 @@ from harness.terminal import PluginTerminal, Ran
 APIS = "/apis/apis.kcp.io/v1alpha2"
 HERE, THERE = "/clusters/root:shop", "/clusters/root:provider"
 SECRETS: Object = {"resource": "secrets", "verbs": ["get"]}
-SAILS: Object = {"group": "sea.io", "resource": "sails", "identityHash": "abc", "verbs": ["*"],
-                 "defaultSelector": {"matchLabels": {"a": "b"}}}  # fmt: skip
+SAILS: Object = {
+    "group": "sea.io",
+    "resource": "sails",
+    "identityHash": "abc",
+    "verbs": ["*"],
+    "defaultSelector": {"matchLabels": {"a": "b"}},
+}
 CLAIMS = [SECRETS, SAILS]
 ALL: Object = {"matchAll": True}
 
@@ -51,10 +56,12 @@ async def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncI
 def binding(phase: str = "Bound", answers: list[Object] | None = None, **status: object) -> Object:
     return {
         "metadata": {"name": "boats", "resourceVersion": "5"},
-        "spec": {"reference": {"export": {"path": "root:provider", "name": "boats"}},
-                 **({"permissionClaims": answers} if answers else {})},
+        "spec": {
+            "reference": {"export": {"path": "root:provider", "name": "boats"}},
+            **({"permissionClaims": answers} if answers else {}),
+        },
         "status": {"phase": phase, "conditions": [{"type": "PermissionClaimsValid", "status": "True"}], **status},
-    }  # fmt: skip
+    }
 
 
 CREATED = 'APIBinding "boats" created. Waiting for it to be bound...\n'
@@ -69,9 +76,11 @@ async def test_binding_posts_one_object_and_waits_by_a_watch_on_it(terminal: Ter
     terminal.api.on(f"GET {HERE}{APIS}/apibindings", watching(event("MODIFIED", binding())))
     assert await terminal.kcp("bind", "apiexport", "root:provider:boats") == (0, CREATED + BOUND, "")
     assert terminal.sent() == {
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": "boats"},
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIBinding",
+        "metadata": {"name": "boats"},
         "spec": {"reference": {"export": {"path": "root:provider", "name": "boats"}}},
-    }  # fmt: skip
+    }
     query = terminal.api.asked[1].query
     assert (query["fieldSelector"], query["resourceVersion"]) == ("metadata.name=boats", "5")
     assert len(terminal.api.asked) == 2
@@ -98,9 +107,13 @@ async def test_claims_are_answered_in_the_object_that_is_created(terminal: Termi
     terminal.exports(*CLAIMS)
     terminal.bound()
     ran = await terminal.kcp(
-        "bind", "apiexport", "root:provider:boats", "--accept-permission-claim", "secrets.core",
+        "bind",
+        "apiexport",
+        "root:provider:boats",
+        "--accept-permission-claim",
+        "secrets.core",
         "--reject-permission-claim=sails.sea.io",
-    )  # fmt: skip
+    )
     assert ran.code == 0
     assert terminal.sent()["spec"]["permissionClaims"] == [
         {**SECRETS, "selector": ALL, "state": "Accepted"},
@@ -108,12 +121,15 @@ async def test_claims_are_answered_in_the_object_that_is_created(terminal: Termi
     ]
 
 
-@pytest.mark.parametrize(("flags", "states"), [
-    (["--accept-all-permission-claims"], ["Accepted", "Accepted"]),
-    (["--reject-all-permission-claims"], ["Rejected", "Rejected"]),
-    (["--accept-all-permission-claims", "--reject-permission-claim", "secrets"], ["Rejected", "Accepted"]),
-    (["--accept-permission-claim", "secrets,sails.sea.io"], ["Accepted", "Accepted"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "states"),
+    [
+        (["--accept-all-permission-claims"], ["Accepted", "Accepted"]),
+        (["--reject-all-permission-claims"], ["Rejected", "Rejected"]),
+        (["--accept-all-permission-claims", "--reject-permission-claim", "secrets"], ["Rejected", "Accepted"]),
+        (["--accept-permission-claim", "secrets,sails.sea.io"], ["Accepted", "Accepted"]),
+    ],
+)
 async def test_all_claims_may_be_answered_at_once(terminal: Terminal, flags: list[str], states: list[str]) -> None:
     terminal.exports(*CLAIMS)
     terminal.bound()
@@ -182,10 +198,13 @@ async def test_a_refusal_says_what_it_may_mean(terminal: Terminal) -> None:
     refusal = "unable to create APIBinding: no permission to bind to export root:provider:boats"
     terminal.api.on(f"POST {HERE}{APIS}/apibindings", Forbidden(refusal))
     ran = await terminal.kcp("bind", "apiexport", "root:provider:boats")
-    assert (ran.code, ran.err.splitlines()) == (1, [
-        f"Error: {refusal}",
-        "Either root:provider has no APIExport boats, or its owner has not allowed you the verb bind on it.",
-    ])  # fmt: skip
+    assert (ran.code, ran.err.splitlines()) == (
+        1,
+        [
+            f"Error: {refusal}",
+            "Either root:provider has no APIExport boats, or its owner has not allowed you the verb bind on it.",
+        ],
+    )
     terminal.api.on(f"POST {HERE}{APIS}/apibindings", AlreadyExists("there"))
     ran = await terminal.kcp("bind", "apiexport", "root:provider:boats")
     assert ran.err.startswith('Error: APIBinding "boats" exists already in workspace root:shop; choose another')
@@ -193,10 +212,11 @@ async def test_a_refusal_says_what_it_may_mean(terminal: Terminal) -> None:
 
 async def test_a_binding_that_does_not_become_bound_says_why(terminal: Terminal) -> None:
     conditions = [
-        {"type": "Ready", "status": "False"}, {"type": "APIExportValid", "status": "True"},
+        {"type": "Ready", "status": "False"},
+        {"type": "APIExportValid", "status": "True"},
         {"type": "InitialBindingCompleted", "status": "False", "message": "a conflict"},
         {"type": "BindingUpToDate", "status": "False", "message": "a conflict"},
-    ]  # fmt: skip
+    ]
     terminal.bound("Binding", conditions=conditions)
     terminal.api.on(f"GET {HERE}{APIS}/apibindings", watching())
     ran = await terminal.kcp("bind", "apiexport", "root:provider:boats", "--timeout", "200ms")
@@ -214,11 +234,19 @@ async def test_a_binding_deleted_meanwhile_is_not_waited_for(terminal: Terminal)
     assert ran.err == 'Error: apibinding "boats" was deleted while it was waited for\n'
 
 
-@pytest.mark.parametrize(("text", "found"), [
-    ("root:a:x", ("root:a", "x")), ("root/a/x", ("root:a", "x")), ("1x9p0q7w5e3r2t8y:x", ("1x9p0q7w5e3r2t8y", "x")),
-    (".:x", ("root:shop", "x")), ("..:a:x", ("root:a", "x")), (":root:a:x", ("root:a", "x")), (":x", ("root", "x")),
-    ("root:a.example.com", ("root", "a.example.com")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("root:a:x", ("root:a", "x")),
+        ("root/a/x", ("root:a", "x")),
+        ("1x9p0q7w5e3r2t8y:x", ("1x9p0q7w5e3r2t8y", "x")),
+        (".:x", ("root:shop", "x")),
+        ("..:a:x", ("root:a", "x")),
+        (":root:a:x", ("root:a", "x")),
+        (":x", ("root", "x")),
+        ("root:a.example.com", ("root", "a.example.com")),
+    ],
+)
 def test_an_export_is_named_by_its_workspace_and_name(text: str, found: tuple[str, str]) -> None:
     assert reference("root:shop", text) == found
 
@@ -234,21 +262,28 @@ def test_an_export_without_its_workspace_is_refused(text: str) -> None:
 
 async def test_claims_are_shown_with_what_was_answered(terminal: Terminal) -> None:
     answers = [
-        {**SECRETS, "selector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]},
-         "state": "Accepted"},
+        {
+            **SECRETS,
+            "selector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]},
+            "state": "Accepted",
+        },
         {**SAILS, "resource": "masts", "selector": ALL, "state": "Rejected"},
-    ]  # fmt: skip
+    ]
     shown = binding(answers=answers, exportPermissionClaims=CLAIMS, appliedPermissionClaims=[SECRETS])
     terminal.api.on(f"GET {HERE}{APIS}/apibindings/boats", shown)
     listed: Object = {"metadata": {}, "items": [shown]}
     terminal.api.on(f"GET {HERE}{APIS}/apibindings", listed)
     one = await terminal.kcp("claims", "get", "apibinding", "boats")
-    assert one == (0, (
-        "NAME    CLAIM          VERBS   SELECTOR     STATE                    IDENTITY\n"
-        "boats   secrets        get     a In (x,y)   Accepted\n"
-        "boats   masts.sea.io   *       all          Rejected (not claimed)   abc\n"
-        "boats   sails.sea.io   *       a=b          Open                     abc\n"
-    ), "")  # fmt: skip
+    assert one == (
+        0,
+        (
+            "NAME    CLAIM          VERBS   SELECTOR     STATE                    IDENTITY\n"
+            "boats   secrets        get     a In (x,y)   Accepted\n"
+            "boats   masts.sea.io   *       all          Rejected (not claimed)   abc\n"
+            "boats   sails.sea.io   *       a=b          Open                     abc\n"
+        ),
+        "",
+    )
     assert await terminal.kcp("claims", "get", "apibindings") == one
 
 
@@ -258,8 +293,9 @@ async def test_a_claim_that_is_accepted_and_not_applied_is_told_apart(terminal: 
     terminal.api.on(f"GET {HERE}{APIS}/apibindings/boats", shown)
     out = (await terminal.kcp("claims", "get", "apibinding", "boats")).out.splitlines()
     assert out == [
-        "NAME    CLAIM     VERBS   SELECTOR   STATE", "boats   secrets   get     all        Accepted (not applied)",
-    ]  # fmt: skip
+        "NAME    CLAIM     VERBS   SELECTOR   STATE",
+        "boats   secrets   get     all        Accepted (not applied)",
+    ]
 
 
 async def test_nothing_to_show(terminal: Terminal) -> None:
@@ -275,10 +311,15 @@ async def test_nothing_to_show(terminal: Terminal) -> None:
     assert missing.err == 'Error: no APIBinding "cars" in workspace root:shop; there are boats\n'
 
 
-@pytest.mark.parametrize(("flags", "states"), [
-    ([], {"secrets": "Accepted", "sails": "Accepted"}), (["--resource", "secrets"], {"secrets": "Accepted"}),
-    (["--resource=sails.sea.io"], {"sails": "Accepted"}), (["--identity-hash", "abc"], {"sails": "Accepted"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "states"),
+    [
+        ([], {"secrets": "Accepted", "sails": "Accepted"}),
+        (["--resource", "secrets"], {"secrets": "Accepted"}),
+        (["--resource=sails.sea.io"], {"sails": "Accepted"}),
+        (["--identity-hash", "abc"], {"sails": "Accepted"}),
+    ],
+)
 async def test_accepting_writes_the_whole_binding_with_the_answers(
     terminal: Terminal, flags: list[str], states: dict[str, str]
 ) -> None:
@@ -303,7 +344,7 @@ async def test_rejecting_keeps_the_selector_that_was_chosen_and_the_other_answer
     answers = [
         {**SECRETS, "selector": chosen, "state": "Accepted"},
         {"group": "old.io", "resource": "olds", "selector": ALL, "state": "Rejected", "verbs": ["*"]},
-    ]  # fmt: skip
+    ]
     read = binding(answers=answers, exportPermissionClaims=CLAIMS)
     terminal.api.on(f"GET {HERE}{APIS}/apibindings/boats", read)
     told = binding(answers=[{**SECRETS, "state": "Rejected"}], exportPermissionClaims=CLAIMS)
@@ -364,10 +405,20 @@ async def test_ws_is_the_other_plug_in(terminal: Terminal) -> None:
         assert (await terminal.kcp(name, "current", "--short")).out == "root:shop\n"
 
 
-@pytest.mark.parametrize("arguments", [
-    ["unheard"], ["claims", "unheard"], ["claims", "get"], ["claims", "get", "pods"], ["claims", "accept"],
-    ["bind"], ["bind", "apiexport"], ["bind", "api", "root:x"], ["bind", "apiexport", "root:x", "--timeout", "soon"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["unheard"],
+        ["claims", "unheard"],
+        ["claims", "get"],
+        ["claims", "get", "pods"],
+        ["claims", "accept"],
+        ["bind"],
+        ["bind", "apiexport"],
+        ["bind", "api", "root:x"],
+        ["bind", "apiexport", "root:x", "--timeout", "soon"],
+    ],
+)
 def test_what_is_not_understood_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code = kcp.dispatch(arguments)

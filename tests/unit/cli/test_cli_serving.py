@@ -70,13 +70,24 @@ def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> Non
     bad = tmp_path / "bad"
     bad.write_text("{}")
     common = (
-        "shard", "--root-directory", str(tmp_path / "x"), "--nats-url", "nats://127.0.0.1:1", "--secure-port", "0",
-        "--allow-any-filesystem", "--shard-name", "eu", "--root-shard-kubeconfig-file",
-    )  # fmt: skip
+        "shard",
+        "--root-directory",
+        str(tmp_path / "x"),
+        "--nats-url",
+        "nats://127.0.0.1:1",
+        "--secure-port",
+        "0",
+        "--allow-any-filesystem",
+        "--shard-name",
+        "eu",
+        "--root-shard-kubeconfig-file",
+    )
     for flags, said in (
         ((str(tmp_path / "none"),), "none cannot be read"),
-        ((str(bad), "--tls-cert-file", str(bad), "--tls-private-key-file", str(bad)),
-         "cannot be read as a PEM certificate and its key"),
-    ):  # fmt: skip
+        (
+            (str(bad), "--tls-cert-file", str(bad), "--tls-private-key-file", str(bad)),
+            "cannot be read as a PEM certificate and its key",
+        ),
+    ):
         result = processes.atoll(*common, *flags)
         assert (result.code, said in result.stderr) == (1, True), result.stderr

@@ -41,9 +41,17 @@ class Ran(NamedTuple):
 async def run(command: str, root: Path, *flags: str) -> Ran:
     """A command in a process of its own, as it sets up logging for the whole of it."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "atoll.cli", command, "--root-directory", str(root), *flags,
-        cwd=Path(main.__file__).parents[2], stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "atoll.cli",
+        command,
+        "--root-directory",
+        str(root),
+        *flags,
+        cwd=Path(main.__file__).parents[2],
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     out, err = await process.communicate()
     return Ran(process.returncode or 0, out.decode(), err.decode())
 

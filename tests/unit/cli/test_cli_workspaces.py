@@ -157,8 +157,9 @@ def test_a_tree_tells_of_phases_that_are_not_the_usual_one() -> None:
     assert drawn(Node("root", nodes), full=False) == ".\n└── root\n    ├── a\n    └── b (Initializing)"
     wide = drawn(Node("root", nodes), full=False, wide=True).splitlines()
     assert wide[2:] == [
-        "    ├── a  type=root:team  phase=Ready  cluster=abc", "    └── b  type=root:team  phase=Initializing",
-    ]  # fmt: skip
+        "    ├── a  type=root:team  phase=Ready  cluster=abc",
+        "    └── b  type=root:team  phase=Initializing",
+    ]
 
 
 def test_a_tree_is_drawn_with_names_or_whole_paths() -> None:

@@ -100,7 +100,7 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
 
     def create(asked: Asked) -> tuple[int, Object] | None:
         if done:
-            return refusal(AlreadyExists("logicalclusters \"cluster\" already exists"))
+            return refusal(AlreadyExists('logicalclusters "cluster" already exists'))
         done.append(made(asked))
         return None
 

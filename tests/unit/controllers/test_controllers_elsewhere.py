@@ -145,9 +145,7 @@ async def test_without_the_export_a_binding_stays_bound(both: tuple[Cell, Neighb
 
 
 @pytest.mark.parametrize("last", ["the workspace here", "the workspace there"])
-async def test_a_path_leads_on_when_the_last_workspace_of_it_is_there(
-    both: tuple[Cell, Neighbour], last: str
-) -> None:
+async def test_a_path_leads_on_when_the_last_workspace_of_it_is_there(both: tuple[Cell, Neighbour], last: str) -> None:
     here, there = both
     await here.cluster(ROOT)
     await there.cell.cluster("4team")
@@ -172,7 +170,7 @@ async def test_a_path_leads_on_when_the_last_workspace_of_it_is_there(
 
 
 async def test_a_binding_that_comes_bound_is_looked_at_as_nothing_elsewhere_can_be_guarded(
-    both: tuple[Cell, Neighbour]
+    both: tuple[Cell, Neighbour],
 ) -> None:
     here, there = both
     await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
@@ -186,9 +184,11 @@ async def test_a_binding_that_comes_bound_is_looked_at_as_nothing_elsewhere_can_
     spec = there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
     made = await there.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("circles", GROUP), "tomorrow"))
     await there.cell.change(
-        API_EXPORTS, PROVIDER, "one",
+        API_EXPORTS,
+        PROVIDER,
+        "one",
         spec={**spec, "resources": [{"name": "circles", "group": GROUP, "schema": made["metadata"]["name"]}]},
-    )  # fmt: skip
+    )
     await there.flow()
     await here.settle()
     bound["metadata"].pop("resourceVersion")
@@ -199,7 +199,7 @@ async def test_a_binding_that_comes_bound_is_looked_at_as_nothing_elsewhere_can_
 
 
 async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_not_known(
-    both: tuple[Cell, Neighbour]
+    both: tuple[Cell, Neighbour],
 ) -> None:
     here, there = both
     await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
@@ -298,11 +298,16 @@ async def test_a_slice_for_an_export_elsewhere_goes_no_further_than_it(narrow: t
     there.region = there.region_here = "eu"
     await level(there, None)
     label = hashes.export_hash(PROVIDER, "one")
-    await here.put(API_EXPORT_ENDPOINT_SLICES, CONSUMER, {
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice",
-        "metadata": {"name": "mine", "labels": {endpointslices.EXPORT_LABEL: label}},
-        "spec": {"export": {"path": PROVIDER, "name": "one"}},
-    })  # fmt: skip
+    await here.put(
+        API_EXPORT_ENDPOINT_SLICES,
+        CONSUMER,
+        {
+            "apiVersion": "apis.kcp.io/v1alpha1",
+            "kind": "APIExportEndpointSlice",
+            "metadata": {"name": "mine", "labels": {endpointslices.EXPORT_LABEL: label}},
+            "spec": {"export": {"path": PROVIDER, "name": "one"}},
+        },
+    )
     for value in (levels.REGION, None):
         await level(there, value)
         await here.settle()

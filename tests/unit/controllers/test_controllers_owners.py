@@ -42,10 +42,12 @@ async def cluster(shard: InsideShard, phase: str = "Ready", **status: Any) -> No
     """A logical cluster here, whose Workspace is far away."""
     annotations = {shapes.PATH: "root:far:w", shapes.SHARD: "root", shapes.LOCKS: "{}"}
     body: Object = {
-        "apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster",
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "LogicalCluster",
         "metadata": {"name": "cluster", "annotations": annotations, "finalizers": [shapes.DELETION_FINALIZER]},
-        "spec": {"owner": OWNER}, "status": {"phase": phase, **status},
-    }  # fmt: skip
+        "spec": {"owner": OWNER},
+        "status": {"phase": phase, **status},
+    }
     await shard.loopback.create(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), body, whole=True)
 
 
@@ -56,9 +58,12 @@ def found(shard: InsideShard) -> Object | None:
 def workspace(uid: str = UID, phase: str = "Ready", revision: str = "7", **metadata: Any) -> Object:
     meta = {"name": "w", "uid": uid, "resourceVersion": revision, "finalizers": [shapes.OWNER_FINALIZER], **metadata}
     return {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": meta, "spec": {"cluster": CLUSTER},
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": meta,
+        "spec": {"cluster": CLUSTER},
         "status": {"phase": phase},
-    }  # fmt: skip
+    }
 
 
 def key(shard: InsideShard) -> ObjectKey:
@@ -204,8 +209,9 @@ async def test_a_cluster_goes_after_its_workspace_was_let_go(shard: InsideShard,
 
     far.answers |= {
         "GET": lambda asked: (200, states[0]) if states else refusal(NotFound("gone")),
-        "DELETE": delete, "PATCH": patch,
-    }  # fmt: skip
+        "DELETE": delete,
+        "PATCH": patch,
+    }
     target = shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster")
     await shard.loopback.delete(target, DeleteOptions())
     await comes(lambda: found(shard) is None)

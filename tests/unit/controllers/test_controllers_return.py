@@ -205,4 +205,3 @@ async def test_objects_that_cannot_be_labelled_cost_no_writes_while_nothing_chan
     before = here.found(API_BINDINGS, HERE, "one")["metadata"]["resourceVersion"]
     assert await claims.reconcile(Binding(HERE, "one"))
     assert here.found(API_BINDINGS, HERE, "one")["metadata"]["resourceVersion"] == before
-

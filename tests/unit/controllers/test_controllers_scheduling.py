@@ -29,8 +29,10 @@ async def shard(tmp_path: Path) -> AsyncIterator[InsideShard]:
         for each in (SQUARES, CIRCLES):
             await made.loopback.create(made.target(API_RESOURCE_SCHEMAS, ROOT, "", each["metadata"]["name"]), each)
         await made.loopback.create(made.target(API_EXPORTS, ROOT, "", "shapes"), export("shapes", SQUARES))
-        spec = {"extend": {"with": [{"name": "universal", "path": "root"}]},
-                "defaultAPIBindings": [{"path": "root", "export": "shapes"}]}  # fmt: skip
+        spec = {
+            "extend": {"with": [{"name": "universal", "path": "root"}]},
+            "defaultAPIBindings": [{"path": "root", "export": "shapes"}],
+        }
         kind = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType"}
         target = made.target(made.app.identities.workspace_types, ROOT, "", "shaped")
         await made.loopback.create(target, {**kind, "metadata": {"name": "shaped"}, "spec": spec})

@@ -53,10 +53,12 @@ def urls(here: Cell) -> list[str]:
 async def with_a_slice(directory: Path) -> AsyncIterator[Cell]:
     """A provider with an export and a slice, on the shard `here`, which is not root's."""
     async with cell(directory) as here:
-        here.controllers.extend([
-            EndpointSliceController(here.loopback, here.facts, "here"),
-            EndpointUrlController(here.loopback, here.facts, "here"),
-        ])  # fmt: skip
+        here.controllers.extend(
+            [
+                EndpointSliceController(here.loopback, here.facts, "here"),
+                EndpointUrlController(here.loopback, here.facts, "here"),
+            ]
+        )
         await here.cluster("provider")
         await here.cluster("consumer")
         await here.put(API_EXPORTS, "provider", export("shapes"))

@@ -38,10 +38,20 @@ async def test_the_map_has_ids_and_shards_and_follows_them(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "name",
     [
-        "x-remote-user", "X-Remote-Group", "X-REMOTE-EXTRA-Scopes", "x_remote_user", "X-Remote_User", "x.remote.uid",
-        "X%2DRemote-User", "Atoll-Assertion", "atoll_assertion", "X-Forwarded-For", "Forwarded", "x_forwarded_host",
+        "x-remote-user",
+        "X-Remote-Group",
+        "X-REMOTE-EXTRA-Scopes",
+        "x_remote_user",
+        "X-Remote_User",
+        "x.remote.uid",
+        "X%2DRemote-User",
+        "Atoll-Assertion",
+        "atoll_assertion",
+        "X-Forwarded-For",
+        "Forwarded",
+        "x_forwarded_host",
     ],
-)  # fmt: skip
+)
 def test_the_example_takes_out_what_says_who_asks(name: str) -> None:
     rules = re.findall(r"http-request del-header (\S+) -m (reg|sub)", EXAMPLE.read_text())
     assert rules
@@ -57,11 +67,17 @@ def test_the_example_leaves_the_rest(name: str) -> None:
 @pytest.mark.parametrize(
     ("path", "straight"),
     [
-        ("/clusters/1org/api", True), ("/clusters/root", True), ("/clusters/root:org/api", False),
-        ("/clusters/*/api", False), ("//clusters/1org", False), ("/clusters/1org%2f/x", False),
-        ("/clusters/system:admin/api", False), ("/services/apiexport/1org", False), ("/", False),
+        ("/clusters/1org/api", True),
+        ("/clusters/root", True),
+        ("/clusters/root:org/api", False),
+        ("/clusters/*/api", False),
+        ("//clusters/1org", False),
+        ("/clusters/1org%2f/x", False),
+        ("/clusters/system:admin/api", False),
+        ("/services/apiexport/1org", False),
+        ("/", False),
     ],
-)  # fmt: skip
+)
 def test_the_example_sends_only_plain_ids_straight_to_their_shard(path: str, straight: bool) -> None:
     found = re.search(r"acl plain path_reg (\S+)", EXAMPLE.read_text())
     assert found is not None

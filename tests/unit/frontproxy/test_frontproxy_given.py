@@ -32,10 +32,15 @@ def config(files: Path, *, shown: str = "", flags: str = "", mapped: str = "othe
         lines += [f"  backend_server_ca: {files}/{mapped}.crt", f"  proxy_client_cert: {files}/{shown}.crt"]
         lines.append(f"  proxy_client_key: {files}/{shown}.key")
     (files / "mapping.yaml").write_text("\n".join(lines) + "\n")
-    named = {
-        "proxy_client_cert_file": f"{files}/{flags}.crt", "proxy_client_key_file": f"{files}/{flags}.key",
-        "root_ca_file": f"{files}/ca.crt",
-    } if flags else {}  # fmt: skip
+    named = (
+        {
+            "proxy_client_cert_file": f"{files}/{flags}.crt",
+            "proxy_client_key_file": f"{files}/{flags}.key",
+            "root_ca_file": f"{files}/ca.crt",
+        }
+        if flags
+        else {}
+    )
     directory, mapping = str(files / "proxy"), str(files / "mapping.yaml")
     return FrontProxyConfig(root_directory=directory, mapping_file=mapping, **named)
 

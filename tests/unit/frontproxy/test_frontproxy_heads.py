@@ -67,9 +67,15 @@ def test_targets_are_bytes_as_they_came_and_headers_text() -> None:
 
 def test_an_answer_keeps_what_is_not_of_the_hop() -> None:
     headers = [
-        (b"Content-Length", b"5"), (b"Connection", b"X-Own, content-length"), (b"X-Own", b"1"), (b"Keep-Alive", b"5"),
-        (b"Warning", b"a"), (b"Warning", b"b"), (b"Transfer-Encoding", b"chunked"), (b"Upgrade", b"h2c"),
-    ]  # fmt: skip
+        (b"Content-Length", b"5"),
+        (b"Connection", b"X-Own, content-length"),
+        (b"X-Own", b"1"),
+        (b"Keep-Alive", b"5"),
+        (b"Warning", b"a"),
+        (b"Warning", b"b"),
+        (b"Transfer-Encoding", b"chunked"),
+        (b"Upgrade", b"h2c"),
+    ]
     assert heads.answer_head(b"HTTP/1.1 200 Fine", headers, b"Connection: close\r\n") == (
         b"HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nWarning: a\r\nWarning: b\r\nTransfer-Encoding: chunked\r\n"
         b"Connection: close\r\n\r\n"
@@ -83,11 +89,17 @@ def test_an_answer_keeps_what_is_not_of_the_hop() -> None:
 @pytest.mark.parametrize(
     ("target", "rest"),
     [
-        (b"/clusters/root:a/api/v1?x=/clusters/b/c", b"/api/v1?x=/clusters/b/c"), (b"/clusters/a", b""),
-        (b"/clusters/a/", b"/"), (b"/clusters/a?x", b"?x"), (b"/clusters/a//b/", b"//b/"), (b"//clusters//a//b", b"/b"),
-        (b"/%63lusters/a/b%2Fc", b"/b%2Fc"), (b"/clusters//a/b", b"/b"), (b"//clusters/a", b""),
+        (b"/clusters/root:a/api/v1?x=/clusters/b/c", b"/api/v1?x=/clusters/b/c"),
+        (b"/clusters/a", b""),
+        (b"/clusters/a/", b"/"),
+        (b"/clusters/a?x", b"?x"),
+        (b"/clusters/a//b/", b"//b/"),
+        (b"//clusters//a//b", b"/b"),
+        (b"/%63lusters/a/b%2Fc", b"/b%2Fc"),
+        (b"/clusters//a/b", b"/b"),
+        (b"//clusters/a", b""),
     ],
-)  # fmt: skip
+)
 def test_what_is_behind_a_workspace_stays_as_it_was(target: bytes, rest: bytes) -> None:
     assert targets.behind_workspace(target) == rest
 
@@ -95,10 +107,15 @@ def test_what_is_behind_a_workspace_stays_as_it_was(target: bytes, rest: bytes) 
 @pytest.mark.parametrize(
     ("path", "index"),
     [
-        ("services/apiexport/c/e/clusters/x/api", 5), ("services/x/clusters/*", 3), ("services/clusters", 0), ("a", 0),
-        ("clusters/x", 0), ("services/apiexport/root/clusters/clusters/x", 5), ("services/y/clusters", 0),
+        ("services/apiexport/c/e/clusters/x/api", 5),
+        ("services/x/clusters/*", 3),
+        ("services/clusters", 0),
+        ("a", 0),
+        ("clusters/x", 0),
+        ("services/apiexport/root/clusters/clusters/x", 5),
+        ("services/y/clusters", 0),
     ],
-)  # fmt: skip
+)
 def test_where_a_workspace_is_named_behind_a_service(path: str, index: int) -> None:
     assert targets.workspace_at(path.split("/")) == index
 

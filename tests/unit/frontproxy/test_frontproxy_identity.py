@@ -59,8 +59,9 @@ class Scene:
             "requestheader_client_ca_file": self.write("before.crt", self.before.certificate),
             "token_auth_file": self.write("tokens.csv", TOKENS),
             "service_account_key_file": (self.write("sa.key", public_pem(self.keys)),),
-            "mapping_file": "unused", **changed,
-        }  # fmt: skip
+            "mapping_file": "unused",
+            **changed,
+        }
         config = FrontProxyConfig(**settings)
         return assemble(config, pair or self.pair, lambda view: None, self.egress)
 
@@ -89,11 +90,19 @@ class Scene:
     def account_token(self, *, expires_in_s: int = 600, key: Any = None, issuer: str = ISSUER) -> str:
         now = int(time.time())
         claims = {
-            "iss": issuer, "sub": "system:serviceaccount:default:bot", "aud": [ISSUER], "iat": now, "nbf": now,
-            "exp": now + expires_in_s, "jti": "1", "kubernetes.io": {
-                "clusterName": "1here", "namespace": "default", "serviceaccount": {"name": "bot", "uid": "u-bot"},
+            "iss": issuer,
+            "sub": "system:serviceaccount:default:bot",
+            "aud": [ISSUER],
+            "iat": now,
+            "nbf": now,
+            "exp": now + expires_in_s,
+            "jti": "1",
+            "kubernetes.io": {
+                "clusterName": "1here",
+                "namespace": "default",
+                "serviceaccount": {"name": "bot", "uid": "u-bot"},
             },
-        }  # fmt: skip
+        }
         return jwt.sign(msgspec.json.encode(claims), key or self.keys.signing, self.keys.signing_id)
 
 
@@ -135,9 +144,10 @@ def test_who_shows_nothing_goes_on_as_nobody(scene: Scene) -> None:
     assert scene.sent_on({"accept": ["a", "b"]}) == ([("accept", "a"), ("accept", "b")], None)
 
 
-@pytest.mark.parametrize("value", [
-    ["Bearer unknown"], ["Bearer a.b.c"], ["Basic YTpi"], ["Bearer "], ["Bearer alice-token", "Bearer alice-token"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [["Bearer unknown"], ["Bearer a.b.c"], ["Basic YTpi"], ["Bearer "], ["Bearer alice-token", "Bearer alice-token"]],
+)
 def test_a_credential_that_is_nobodys_here_goes_on_as_it_came(scene: Scene, value: list[str]) -> None:
     """The shard refuses it, or knows whose it is."""
     rest, user = scene.sent_on({"authorization": value})
@@ -170,10 +180,24 @@ def test_certificates_of_others_are_refused(scene: Scene) -> None:
 
 
 SPELLINGS = (
-    "x-remote-user", "x-remote-group", "x-remote-uid", "x-remote-extra-authorization.kcp.io%2fwarrant", "x_remote_user",
-    "x%2dremote-user", "x%252dremote-user", "x.remote.user", "atoll-assertion", "atoll_assertion", "atoll%2dassertion",
-    "atoll-assertion-more", "x-real-user", "x_real_user", "forwarded", "x-forwarded-for", "x_forwarded_for",
-)  # fmt: skip
+    "x-remote-user",
+    "x-remote-group",
+    "x-remote-uid",
+    "x-remote-extra-authorization.kcp.io%2fwarrant",
+    "x_remote_user",
+    "x%2dremote-user",
+    "x%252dremote-user",
+    "x.remote.user",
+    "atoll-assertion",
+    "atoll_assertion",
+    "atoll%2dassertion",
+    "atoll-assertion-more",
+    "x-real-user",
+    "x_real_user",
+    "forwarded",
+    "x-forwarded-for",
+    "x_forwarded_for",
+)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -199,9 +223,12 @@ def test_what_connection_lists_ends_here_and_what_is_ours_does_not(scene: Scene)
 
 
 def test_a_proxy_before_this_one_is_believed_and_its_groups_are_dropped_all_the_same(scene: Scene) -> None:
-    said = {"x-remote-user": ["dave"], "x-remote-group": ["devs", "system:masters"],
-            "x-remote-extra-authorization.kcp.io%2fwarrant": ['{"user":"x","groups":["system:masters"]}'],
-            "x-remote-extra-authentication.kcp.io%2fscopes": ["cluster:a"]}  # fmt: skip
+    said = {
+        "x-remote-user": ["dave"],
+        "x-remote-group": ["devs", "system:masters"],
+        "x-remote-extra-authorization.kcp.io%2fwarrant": ['{"user":"x","groups":["system:masters"]}'],
+        "x-remote-extra-authentication.kcp.io%2fscopes": ["cluster:a"],
+    }
     rest, user = scene.sent_on(said, pki.make_client(scene.before, "balancer"))
     assert rest == []
     assert user == User("dave", ("devs", "system:authenticated"), "", {"authentication.kcp.io/scopes": ("cluster:a",)})
@@ -213,18 +240,27 @@ def test_to_what_is_no_shard_of_ours_it_is_said_in_headers_without_the_uid(scene
     names = Names("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-")
     request = scene.ask(bearer("alice-token"))
     found = scene.identity.remote_headers(request, scene.who(request.headers), names)  # type: ignore[arg-type]
-    assert found == [("X-Remote-User", "alice"), *(("X-Remote-Group", g) for g in (
-        "devs", "system:kcp:admin", "system:authenticated"))]  # fmt: skip
+    assert found == [
+        ("X-Remote-User", "alice"),
+        *(("X-Remote-Group", g) for g in ("devs", "system:kcp:admin", "system:authenticated")),
+    ]
     for odd in (" padded", "line\nbreak", "tab\t"):
         with pytest.raises(Unauthorized):
             scene.identity.remote_headers(request, Caller(User("x", (odd,)), vouched=True), names)
 
 
-@pytest.mark.parametrize(("drop", "pass_on", "groups", "left"), [
-    ((), (), ("a", "b"), ("a", "b")), (("a",), (), ("a", "ab", "b"), ("ab", "b")), ((), ("a",), ("a", "b"), ("a",)),
-    (("a*",), (), ("a", "ab", "b"), ("b",)), (("ab",), ("a*",), ("a", "ab", "abc"), ("a", "abc")),
-    (("*",), ("a",), ("a",), ()), (("a*c",), (), ("abc", "a*c"), ("abc",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("drop", "pass_on", "groups", "left"),
+    [
+        ((), (), ("a", "b"), ("a", "b")),
+        (("a",), (), ("a", "ab", "b"), ("ab", "b")),
+        ((), ("a",), ("a", "b"), ("a",)),
+        (("a*",), (), ("a", "ab", "b"), ("b",)),
+        (("ab",), ("a*",), ("a", "ab", "abc"), ("a", "abc")),
+        (("*",), ("a",), ("a",), ()),
+        (("a*c",), (), ("abc", "a*c"), ("abc",)),
+    ],
+)
 def test_groups_are_dropped_by_name_or_beginning_and_dropping_wins(
     drop: Sequence[str], pass_on: Sequence[str], groups: Sequence[str], left: Sequence[str]
 ) -> None:
@@ -243,8 +279,11 @@ def test_a_certificate_of_its_own_that_users_could_have_is_refused(scene: Scene)
         scene.made(pki.make_client(scene.users, "front-proxy"))
     with pytest.raises(CredentialsRefused, match="cannot be used"):
         scene.made(Pair(scene.pair.certificate, b"no key"))
-    for changed in ({"client_ca_file": scene.write("bad", "x")}, {"token_auth_file": scene.write("bad.csv", "a,b\n")},
-                    {"service_account_key_file": (scene.write("bad.key", "x"),)}):  # fmt: skip
+    for changed in (
+        {"client_ca_file": scene.write("bad", "x")},
+        {"token_auth_file": scene.write("bad.csv", "a,b\n")},
+        {"service_account_key_file": (scene.write("bad.key", "x"),)},
+    ):
         with pytest.raises(CredentialsRefused):
             scene.made(**changed)
 
@@ -258,9 +297,10 @@ class TestClosedDoor:
     def test_it_speaks_of_the_question_and_of_who_asks(self, scene: Scene) -> None:
         found = self.refusal(scene, "/clusters/root:none/api/v1/secrets", bearer("alice-token"))
         assert (found.code, found.message) == (
-            403, 'secrets is forbidden: User "alice" cannot list resource "secrets" in API group "" at the cluster '
+            403,
+            'secrets is forbidden: User "alice" cannot list resource "secrets" in API group "" at the cluster '
             "scope: workspace access not permitted",
-        )  # fmt: skip
+        )
         found = self.refusal(scene, "/clusters/*/api")
         assert found.message == (
             'forbidden: User "system:anonymous" cannot get path "/api": workspace access not permitted'
@@ -272,19 +312,24 @@ class TestClosedDoor:
 
     def test_nobody_borrows_a_name_there(self, scene: Scene) -> None:
         for code, more in (
-            (403, {"impersonate-user": ["bob"]}), (400, {"impersonate-uid": ["1"]}),
+            (403, {"impersonate-user": ["bob"]}),
+            (400, {"impersonate-uid": ["1"]}),
             (403, {"impersonate-group": ["system:masters"], "impersonate-user": ["bob"]}),
-        ):  # fmt: skip
+        ):
             assert self.refusal(scene, "/clusters/none/api", bearer("alice-token") | more).code == code
 
 
 async def test_keys_of_a_configured_issuer_that_cannot_be_had_leave_its_tokens_to_the_shard(scene: Scene) -> None:
     configuration = {
-        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [{
-            "issuer": {"url": "https://127.0.0.1:1", "audiences": ["atoll"]},
-            "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
-        }],
-    }  # fmt: skip
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthenticationConfiguration",
+        "jwt": [
+            {
+                "issuer": {"url": "https://127.0.0.1:1", "audiences": ["atoll"]},
+                "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
+            }
+        ],
+    }
     file = scene.write("authentication.json", msgspec.json.encode(configuration))
     scene.identity = scene.made(authentication_config=file)
     claims = {"iss": "https://127.0.0.1:1", "aud": "atoll", "sub": "x", "exp": int(time.time()) + 600}

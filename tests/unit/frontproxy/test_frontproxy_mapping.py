@@ -49,18 +49,32 @@ def test_a_file_is_read_with_its_names_and_what_it_leaves_out(files: Path) -> No
 @pytest.mark.parametrize(
     ("path", "chosen", "held"),
     [
-        ("clusters/root/api", "/clusters/", ""), ("clusters", "/clusters/", ""), ("services", "/services/", ""),
-        ("services/a/b", "/services/", ""), ("services/own", "/services/own/", ""),
-        ("services/own/x", "/services/own/", ""), ("services/ownership", "/services/", ""),
-        ("services/vw/root:a/api", "/services/vw/{cluster}/", "root:a"), ("services/vw", "/services/", ""),
-        ("services/vw/fixed/x", "/services/vw/fixed/", ""), ("exact", "/exact", ""), ("exact/x", "/", ""),
-        ("", "/", ""), ("api/v1", "/", ""),
+        ("clusters/root/api", "/clusters/", ""),
+        ("clusters", "/clusters/", ""),
+        ("services", "/services/", ""),
+        ("services/a/b", "/services/", ""),
+        ("services/own", "/services/own/", ""),
+        ("services/own/x", "/services/own/", ""),
+        ("services/ownership", "/services/", ""),
+        ("services/vw/root:a/api", "/services/vw/{cluster}/", "root:a"),
+        ("services/vw", "/services/", ""),
+        ("services/vw/fixed/x", "/services/vw/fixed/", ""),
+        ("exact", "/exact", ""),
+        ("exact/x", "/", ""),
+        ("", "/", ""),
+        ("api/v1", "/", ""),
     ],
-)  # fmt: skip
+)
 def test_the_longest_and_most_particular_prefix_wins(path: str, chosen: str, held: str) -> None:
     paths = [
-        "/", "/services/", "/clusters/", "/services/vw/{cluster}/", "/exact", "/services/own/", "/services/vw/fixed/",
-    ]  # fmt: skip
+        "/",
+        "/services/",
+        "/clusters/",
+        "/services/vw/{cluster}/",
+        "/exact",
+        "/services/own/",
+        "/services/vw/fixed/",
+    ]
     for ordered in (paths, paths[::-1]):
         mapping, found = Table([Mapping(path) for path in ordered]).choose([part for part in path.split("/") if part])
         assert (mapping.path if mapping else None, found) == (chosen, held)
@@ -78,15 +92,25 @@ def test_without_a_file_clusters_go_to_shards_and_the_rest_to_root() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ("", 1, "list of mappings"), ("a: b\n", 1, "list of mappings"), ("- path: /\n  nonsense: [", 2, ""),
-        (entry("/") + "- just text\n", 4, "fields path, backend"), (entry("/") + entry("/"), 4, "mapped twice"),
-        (entry("/", colour="red"), 4, "unknown field 'colour'"), ("- backend: https://a\n", 1, "path is missing"),
-        (entry("/") + "  path: /x\n", 4, "there twice"), (entry("services/"), 1, "begins with /"),
-        (entry("/a//b/"), 1, "whole segments"), (entry("/a/../b/"), 1, "whole segments"),
-        (entry("/a/{x}y/"), 1, "placeholder"), (entry("/a/{x}/{x}/"), 1, "placeholder"),
-        (entry("/", backend="http://b:80"), 2, "https URL"), (entry("/", backend="https://"), 2, "https URL"),
-        (entry("/", backend="https://u:p@b"), 2, "https URL"), (entry("/", backend="https://b:99999"), 2, "https URL"),
-        (entry("/", backend="https://b?x=y"), 2, "https URL"), ("- path: /\n", 1, "https URL"),
+        ("", 1, "list of mappings"),
+        ("a: b\n", 1, "list of mappings"),
+        ("- path: /\n  nonsense: [", 2, ""),
+        (entry("/") + "- just text\n", 4, "fields path, backend"),
+        (entry("/") + entry("/"), 4, "mapped twice"),
+        (entry("/", colour="red"), 4, "unknown field 'colour'"),
+        ("- backend: https://a\n", 1, "path is missing"),
+        (entry("/") + "  path: /x\n", 4, "there twice"),
+        (entry("services/"), 1, "begins with /"),
+        (entry("/a//b/"), 1, "whole segments"),
+        (entry("/a/../b/"), 1, "whole segments"),
+        (entry("/a/{x}y/"), 1, "placeholder"),
+        (entry("/a/{x}/{x}/"), 1, "placeholder"),
+        (entry("/", backend="http://b:80"), 2, "https URL"),
+        (entry("/", backend="https://"), 2, "https URL"),
+        (entry("/", backend="https://u:p@b"), 2, "https URL"),
+        (entry("/", backend="https://b:99999"), 2, "https URL"),
+        (entry("/", backend="https://b?x=y"), 2, "https URL"),
+        ("- path: /\n", 1, "https URL"),
         ("- path: /\n  backend: https://b\n", 1, "backend_server_ca is missing"),
         (entry("/", backend_server_ca="DIR/none.crt"), 3, "No such file"),
         (entry("/", backend_server_ca="DIR/proxy.key"), 3, "cannot be used"),
@@ -95,7 +119,7 @@ def test_without_a_file_clusters_go_to_shards_and_the_rest_to_root() -> None:
         (entry("/", user_header='"X User"'), 4, "no name of a header"),
         (entry("/", group_header="[a]"), 4, "not a text"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told_with_its_line(files: Path, text: str, line: int, said: str) -> None:
     path = written(files, text)
     with pytest.raises(MappingError) as refused:

@@ -99,9 +99,7 @@ async def test_what_is_not_there_costs_one_question_at_the_shard_of_its_deepest_
     assert len(site.shards.asked) == 1, "it is remembered, for everybody"
 
 
-async def test_what_was_not_there_is_asked_for_again_after_a_while(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_not_there_is_asked_for_again_after_a_while(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(misses, "ABSENT_S", 0.0)
     assert await site.find("root:org:new") is None
     site.shards.answers[target("1org", "new")] = workspace("1new", "west")
@@ -127,10 +125,22 @@ async def test_behind_what_was_asked_for_the_way_goes_on_by_what_is_known(site: 
     assert len(site.shards.asked) == 1
 
 
-@pytest.mark.parametrize("answer", [
-    workspace("", "west"), workspace("1new", ""), workspace("1new", "nowhere"), workspace("1new", "west", "Scheduling"),
-    b"{}", b"[]", b"no json", b"", encode_json({"spec": {"cluster": 1}}), Unreachable("down"), TimeoutError(),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        workspace("", "west"),
+        workspace("1new", ""),
+        workspace("1new", "nowhere"),
+        workspace("1new", "west", "Scheduling"),
+        b"{}",
+        b"[]",
+        b"no json",
+        b"",
+        encode_json({"spec": {"cluster": 1}}),
+        Unreachable("down"),
+        TimeoutError(),
+    ],
+)
 async def test_what_does_not_say_where_it_is_is_not_there(site: Site, answer: bytes | Exception) -> None:
     site.shards.answers[target("1org", "new")] = answer
     assert await site.find("root:org:new") is None

@@ -75,14 +75,30 @@ async def test_a_home_that_arrived_is_where_it_lies(site: Site) -> None:
     assert site.find("user:bob:y") == below("west", home, "y")
 
 
-@pytest.mark.parametrize(("path", "place"), [
-    ("root:none", below("root", "root", "none")), ("root:none:more", below("root", "root", "none:more")),
-    ("root:org:none", below("east", "1org", "none")), ("root:org:team:none", below("west", "1team", "none")),
-    ("root:org:none:team", below("east", "1org", "none:team")), ("1team:none", below("west", "1team", "none")),
-    ("none", Unknown()), ("none:org", Unknown()), ("*", Unknown()), ("", Unknown()), ("root:*", Unknown()),
-    ("root::org", Unknown()), ("Root", Unknown()), ("system:admin", Unknown()), ("system:shard", Unknown()),
-    ("../root", Unknown()), ("root\0", Unknown()), ("ro ot", Unknown()), ("user", Unknown()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("root:none", below("root", "root", "none")),
+        ("root:none:more", below("root", "root", "none:more")),
+        ("root:org:none", below("east", "1org", "none")),
+        ("root:org:team:none", below("west", "1team", "none")),
+        ("root:org:none:team", below("east", "1org", "none:team")),
+        ("1team:none", below("west", "1team", "none")),
+        ("none", Unknown()),
+        ("none:org", Unknown()),
+        ("*", Unknown()),
+        ("", Unknown()),
+        ("root:*", Unknown()),
+        ("root::org", Unknown()),
+        ("Root", Unknown()),
+        ("system:admin", Unknown()),
+        ("system:shard", Unknown()),
+        ("../root", Unknown()),
+        ("root\0", Unknown()),
+        ("ro ot", Unknown()),
+        ("user", Unknown()),
+    ],
+)
 def test_what_leads_nowhere_says_how_far_it_leads(site: Site, path: str, place: Unknown) -> None:
     assert site.find(path) == place
 

@@ -27,9 +27,7 @@ class _SlowIssuer:
     def __init__(self) -> None:
         self.asked, self.comes = 0, asyncio.Event()
 
-    def user_of(
-        self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str
-    ) -> User | None:
+    def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str) -> User | None:
         raise Unsettled(self._settle)
 
     async def _settle(self) -> None:

@@ -19,8 +19,12 @@ def test_a_ratio_above_one_keeps_the_budget_whichever_way_is_better() -> None:
 def test_a_row_without_a_budget_has_no_ratio() -> None:
     assert Row("told", 5, "ms").ratio == 0
     assert report.table([Section("s", "q", 1, [Row("told", 5, "ms")])]).splitlines()[1].split() == [
-        "told", "5", "ms", "-", "-",
-    ]  # fmt: skip
+        "told",
+        "5",
+        "ms",
+        "-",
+        "-",
+    ]
 
 
 def test_a_failed_scenario_stands_in_the_table() -> None:

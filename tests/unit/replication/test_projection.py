@@ -168,8 +168,9 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
     await written.take("west", [arrival(export, revision=9)])
     await written.take("east", [Arrival(export, b"", 3, 1)])
     assert [(each.operation.name, b'"spec":2' in each.value) for each in told.entries] == [
-        ("MODIFIED", True), ("DELETED", True),
-    ]  # fmt: skip
+        ("MODIFIED", True),
+        ("DELETED", True),
+    ]
 
 
 async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(store: LmdbStore) -> None:

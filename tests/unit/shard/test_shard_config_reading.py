@@ -11,17 +11,22 @@ from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options
 
 
-@pytest.mark.parametrize(("settings", "word"), [
-    ({"list_window": 0}, "list-window"), ({"list_window": 301, "log_retention": 300}, "list-window"),
-    ({"conversion_cel_transformation_timeout": ""}, "conversion-cel-transformation-timeout"),
-    ({"conversion_cel_transformation_timeout": "0s"}, "conversion-cel-transformation-timeout"),
-    ({"conversion_cel_transformation_timeout": "1h"}, "conversion-cel-transformation-timeout"),
-    ({"conversion_cel_transformation_timeout": "31s"}, "conversion-cel-transformation-timeout"),
-    ({"log_retention": 0}, "list-window"), ({"requestheader_username_headers": ""}, "requestheader-username-headers"),
-    ({"requestheader_username_headers": " , "}, "requestheader-username-headers"),
-    ({"requestheader_group_headers": "X-Remote Group"}, "requestheader-group-headers"),
-    ({"requestheader_extra_headers_prefix": "X:"}, "requestheader-extra-headers-prefix"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"list_window": 0}, "list-window"),
+        ({"list_window": 301, "log_retention": 300}, "list-window"),
+        ({"conversion_cel_transformation_timeout": ""}, "conversion-cel-transformation-timeout"),
+        ({"conversion_cel_transformation_timeout": "0s"}, "conversion-cel-transformation-timeout"),
+        ({"conversion_cel_transformation_timeout": "1h"}, "conversion-cel-transformation-timeout"),
+        ({"conversion_cel_transformation_timeout": "31s"}, "conversion-cel-transformation-timeout"),
+        ({"log_retention": 0}, "list-window"),
+        ({"requestheader_username_headers": ""}, "requestheader-username-headers"),
+        ({"requestheader_username_headers": " , "}, "requestheader-username-headers"),
+        ({"requestheader_group_headers": "X-Remote Group"}, "requestheader-group-headers"),
+        ({"requestheader_extra_headers_prefix": "X:"}, "requestheader-extra-headers-prefix"),
+    ],
+)
 def test_settings_that_mean_nothing_are_refused_by_name(settings: dict[str, object], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         ShardConfig(**settings)  # type: ignore[arg-type]

@@ -50,9 +50,12 @@ class Joining:
     def __init__(self, directory: Path, root: CannedApi) -> None:
         kubeconfig = root.kubeconfig(directory, "")
         self.config = ShardConfig(
-            root_directory=str(directory / "eu"), shard_name="eu", root_shard_kubeconfig_file=str(kubeconfig),
-            nats_url="nats://127.0.0.1:1", allow_any_filesystem=True,
-        )  # fmt: skip
+            root_directory=str(directory / "eu"),
+            shard_name="eu",
+            root_shard_kubeconfig_file=str(kubeconfig),
+            nats_url="nats://127.0.0.1:1",
+            allow_any_filesystem=True,
+        )
         self.store = prepare(self.config)
         self.said: list[str] = []
 
@@ -101,8 +104,9 @@ async def test_an_answer_that_lacks_something_is_waited_for(joining: Joining, ro
     root.on(f"GET {IDENTITIES}", cache(some), cache(identities(), ""), cache(identities()))
     await joining.wait()
     assert [text.partition(":")[0] for text in joining.said] == [
-        "the root shard has no identity yet for cache.kcp.io", "the root shard is of an older release",
-    ]  # fmt: skip
+        "the root shard has no identity yet for cache.kcp.io",
+        "the root shard is of an older release",
+    ]
 
 
 async def test_a_name_that_another_store_has_is_waited_for(joining: Joining, root: CannedApi) -> None:

@@ -91,10 +91,12 @@ def test_certificates_say_who_is_what(made: Made) -> None:
     pki = made.here.pki
     clients, proxies = ((pki / f"{name}.crt").read_bytes() for name in ("client-ca", "requestheader-ca"))
     groups = {
-        "kcp-admin": "system:kcp:admin", "shard-admin": "system:masters", "shard-shard-1": "system:masters",
+        "kcp-admin": "system:kcp:admin",
+        "shard-admin": "system:masters",
+        "shard-shard-1": "system:masters",
         "logical-cluster-admin": "system:kcp:logical-cluster-admin",
         "external-logical-cluster-admin": "system:kcp:external-logical-cluster-admin",
-    }  # fmt: skip
+    }
     for user, group in groups.items():
         der = pem_to_der((pki / f"{user}.crt").read_bytes())
         found = client_identity(der)

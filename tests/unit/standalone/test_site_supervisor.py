@@ -34,9 +34,14 @@ def sleeping(tmp_path: Path) -> Keeper:
         " contexts: [{name: a, context: {cluster: a}}], current-context: a}"
     )
     arguments = (
-        "shard", f"--root-directory={tmp_path / 'eu'}", "--secure-port=0", "--shard-name=eu", "--nats-url=nats://x",
-        f"--root-shard-kubeconfig-file={kubeconfig}", "--allow-any-filesystem",
-    )  # fmt: skip
+        "shard",
+        f"--root-directory={tmp_path / 'eu'}",
+        "--secure-port=0",
+        "--shard-name=eu",
+        "--nats-url=nats://x",
+        f"--root-shard-kubeconfig-file={kubeconfig}",
+        "--allow-any-filesystem",
+    )
     return Keeper(Member("eu", arguments, "https://127.0.0.1:1"))
 
 

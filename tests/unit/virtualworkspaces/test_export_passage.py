@@ -71,8 +71,16 @@ class Site:
             assert catalog is not None
             kind = catalog.find(info.group, info.version, info.resource)
             assert kind is not None
-            call = Call(info=info, user=request.user, cluster=request.cluster, kind=kind, body=http.body,
-                        door=request.door, shown=request.shown, now="2026-01-01T00:00:00Z")  # fmt: skip
+            call = Call(
+                info=info,
+                user=request.user,
+                cluster=request.cluster,
+                kind=kind,
+                body=http.body,
+                door=request.door,
+                shown=request.shown,
+                now="2026-01-01T00:00:00Z",
+            )
             return call, core.planner(call)(call, snapshot)
 
     async def answer(self, state: str, **selector: Any) -> None:
@@ -169,7 +177,11 @@ def test_a_caller_goes_on_as_himself_with_a_warrant_for_this_workspace_alone() -
     caller = User("worker", ("team",), "u", {"authentication.kcp.io/scopes": ("cluster:home",)})
     there = acting(caller, "shop")
     assert (there.name, there.groups, there.extra[ORIGINAL_NAME], there.extra[ORIGINAL_GROUPS]) == (
-        "worker", ("team",), ("worker",), ("team",))  # fmt: skip
+        "worker",
+        ("team",),
+        ("worker",),
+        ("team",),
+    )
     assert "system:kcp:admin" in effective(there, "shop").groups
     for elsewhere in ("home", "root", "another"):
         assert "system:kcp:admin" not in effective(there, elsewhere).groups

@@ -21,14 +21,7 @@ from atoll.machinery.apiserver.wide import wide
 from atoll.machinery.kcp import defaultbindings, shapes
 from atoll.machinery.kcp.defaultbindings import INITIALIZED, RECONCILED, Required
 from atoll.machinery.kcp.lifecycle import advance
-from atoll.machinery.kcp.types import (
-    BINDINGS_INITIALIZER,
-    Lookup,
-    Resolution,
-    TypeRefused,
-    resolve_present,
-    with_bases,
-)
+from atoll.machinery.kcp.types import BINDINGS_INITIALIZER, Lookup, Resolution, TypeRefused, resolve_present, with_bases
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.conditions import TRUE, Condition

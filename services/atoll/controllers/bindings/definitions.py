@@ -28,9 +28,7 @@ from atoll.machinery.storage.contract import Stands
 MAX_KNOWN = 8192
 
 #: Bound CRDs are the system's own, from schemas that were judged when they came, and go without waiting for instances.
-BOUND_CRDS = replace(
-    CUSTOMRESOURCEDEFINITIONS, judge=None, begin_deletion=lambda obj: None, held=lambda obj: False
-)
+BOUND_CRDS = replace(CUSTOMRESOURCEDEFINITIONS, judge=None, begin_deletion=lambda obj: None, held=lambda obj: False)
 
 
 class SchemaLost(Exception):
@@ -150,11 +148,16 @@ def _read(crd: Object) -> BoundCrd:
     metadata, spec = crd["metadata"], crd["spec"]
     annotations = metadata.get("annotations") or {}
     return BoundCrd(
-        uid=metadata["name"], group=spec["group"], names=names_of(spec["names"]),
-        cluster=annotations.get(boundcrds.SCHEMA_CLUSTER, ""), schema=annotations.get(boundcrds.SCHEMA_NAME, ""),
-        exports=tuple(boundcrds.exports_of(crd)), created=metadata["creationTimestamp"],
-        collected=boundcrds.COLLECTED in annotations, policed=tuple(boundcrds.policed_of(crd)),
-    )  # fmt: skip
+        uid=metadata["name"],
+        group=spec["group"],
+        names=names_of(spec["names"]),
+        cluster=annotations.get(boundcrds.SCHEMA_CLUSTER, ""),
+        schema=annotations.get(boundcrds.SCHEMA_NAME, ""),
+        exports=tuple(boundcrds.exports_of(crd)),
+        created=metadata["creationTimestamp"],
+        collected=boundcrds.COLLECTED in annotations,
+        policed=tuple(boundcrds.policed_of(crd)),
+    )
 
 
 def _schema(view: View, needed: Needed) -> Object | None:

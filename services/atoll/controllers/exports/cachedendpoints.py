@@ -28,12 +28,7 @@ from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
-from atoll.machinery.meta.types import (
-    API_BINDINGS,
-    API_EXPORTS,
-    CACHED_RESOURCE_ENDPOINT_SLICES,
-    CACHED_RESOURCES,
-)
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES
 from atoll.machinery.storage.contract import LogEntry, Operation
 
 
@@ -136,9 +131,7 @@ class CachedEndpoints:
             return None
         return None
 
-    def _applications(
-        self, view: View, cluster: str, obj: Object, *, is_here: bool
-    ) -> list[tuple[str, list[str]]]:
+    def _applications(self, view: View, cluster: str, obj: Object, *, is_here: bool) -> list[tuple[str, list[str]]]:
         """What is to be applied under which name: this shard's own, and nothing for those that are no more."""
         if not self._known.are_known(view):
             # A shard that root has not told of yet does not know what it is, and takes nothing away.

@@ -24,14 +24,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
-from atoll.machinery.storage.contract import (
-    GateUnchanged,
-    LogEntry,
-    Operation,
-    Scope,
-    Snapshot,
-    Stands,
-)
+from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Snapshot, Stands
 from atoll.machinery.storage.pages import each_record
 
 #: Workspaces whose offers are remembered, so that other objects cost a look-up.

@@ -257,16 +257,19 @@ _LOCK = Lock(c=True)
 _NO_NAMES: Object = {"plural": "", "kind": ""}
 #: Names in the order they are judged, and among which names of other kinds.
 _FIELDS = (
-    ("plural", "resources"), ("singular", "resources"), ("shortNames", "resources"), ("kind", "kinds"),
+    ("plural", "resources"),
+    ("singular", "resources"),
+    ("shortNames", "resources"),
+    ("kind", "kinds"),
     ("listKind", "kinds"),
-)  # fmt: skip
-_IN_PROGRESS = Condition(
-    "Terminating", "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"
 )
+_IN_PROGRESS = Condition("Terminating", "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 _APPROVAL_REASONS = {
-    "approved": ("True", "ApprovedAnnotation"), "unapproved": ("False", "UnapprovedAnnotation"),
-    "missing": ("False", "MissingAnnotation"), "invalid": ("False", "InvalidAnnotation"),
-}  # fmt: skip
+    "approved": ("True", "ApprovedAnnotation"),
+    "unapproved": ("False", "UnapprovedAnnotation"),
+    "missing": ("False", "MissingAnnotation"),
+    "invalid": ("False", "InvalidAnnotation"),
+}
 
 
 def _known(crd: Object) -> _Known:

@@ -110,15 +110,31 @@ def _conditions(remaining: Remaining) -> list[Condition]:
     )
     some, finalizers = not remaining.is_empty, bool(remaining.finalizers)
     return [
-        Condition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered",
-                  "All resources successfully discovered"),
-        Condition("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions",
-                  "All legacy kube types successfully parsed"),
-        Condition("NamespaceDeletionContentFailure", "False", "ContentDeleted",
-                  "All content successfully deleted, may be waiting on finalization"),
-        Condition("NamespaceContentRemaining", str(some), "SomeResourcesRemain" if some else "ContentRemoved",
-                  left if some else "All content successfully removed"),
-        Condition("NamespaceFinalizersRemaining", str(finalizers),
-                  "SomeFinalizersRemain" if finalizers else "ContentHasNoFinalizers",
-                  held if finalizers else "All content-preserving finalizers finished"),
-    ]  # fmt: skip
+        Condition(
+            "NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"
+        ),
+        Condition(
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        Condition(
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        Condition(
+            "NamespaceContentRemaining",
+            str(some),
+            "SomeResourcesRemain" if some else "ContentRemoved",
+            left if some else "All content successfully removed",
+        ),
+        Condition(
+            "NamespaceFinalizersRemaining",
+            str(finalizers),
+            "SomeFinalizersRemain" if finalizers else "ContentHasNoFinalizers",
+            held if finalizers else "All content-preserving finalizers finished",
+        ),
+    ]

@@ -32,9 +32,9 @@ from atoll.machinery.storage.pages import each_record, each_revision
 
 MAX_EXPORTS = 4096
 #: What the system notes something on.
-NOTED = frozenset({
-    CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, API_RESOURCE_SCHEMAS, API_CONVERSIONS, API_EXPORT_ENDPOINT_SLICES,
-})  # fmt: skip
+NOTED = frozenset(
+    {CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, API_RESOURCE_SCHEMAS, API_CONVERSIONS, API_EXPORT_ENDPOINT_SLICES}
+)
 _POLICY = replicated.POLICY_PREFIX.encode()
 _NARROWING = {APIS_GROUP}
 

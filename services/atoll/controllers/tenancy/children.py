@@ -46,9 +46,13 @@ class Children:
     """Looks after Workspaces whose clusters lie elsewhere. `clock` gives steady seconds."""
 
     def __init__(
-        self, writes: Writes, building: Building, placement: Placement, elsewhere: Elsewhere,
+        self,
+        writes: Writes,
+        building: Building,
+        placement: Placement,
+        elsewhere: Elsewhere,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._writes, self._building, self._placement, self._elsewhere = writes, building, placement, elsewhere
         self._clock, self._missed = clock, LruCache[str, float](MAX_MISSED)
 
@@ -107,9 +111,7 @@ class Children:
             raise
         await self._settle(parent, obj, made, plan.shard, choice)
 
-    async def _settle(
-        self, parent: str, obj: Object, made: Object, shard: workspace.Shard, choice: Choice
-    ) -> None:
+    async def _settle(self, parent: str, obj: Object, made: Object, shard: workspace.Shard, choice: Choice) -> None:
         """Phase two: the Workspace as its cluster's shard answered, and the way there."""
         batch = self._writes.loopback.batch()
         settled = workspace.settle(obj, made, shard, times.now())

@@ -41,12 +41,7 @@ MAX_AT_ONCE = 200
 MAX_IN_PASSING = 30
 CONTENT_DELETED = "WorkspaceContentDeleted"
 #: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
-_LAST = (
-    (NAMESPACES,),
-    (CRDS,),
-    (API_BINDINGS,),
-    (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES),
-)
+_LAST = ((NAMESPACES,), (CRDS,), (API_BINDINGS,), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES))
 _LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
 _UNBOUND = DeleteOptions(served_finalizers=frozenset({shapes.BINDING_FINALIZER}))
 _EMPTIED = DeleteOptions(served_finalizers=frozenset({shapes.DELETION_FINALIZER}))
@@ -60,9 +55,7 @@ class LogicalClusterDeletion:
     #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
     max_delay_s = 10.0
 
-    def __init__(
-        self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: Owners | None = None
-    ) -> None:
+    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: Owners | None = None) -> None:
         self._loopback, self._kind, self._workspaces, self._owners = loopback, kind, workspaces, owners
 
     def watches(self, type: ResourceType) -> bool:

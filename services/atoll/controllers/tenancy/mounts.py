@@ -74,9 +74,7 @@ class MountController:
             return None
         return None
 
-    def _referred(
-        self, view: View, kinds: Iterable[Kind], cluster: str, reference: mounts.Reference
-    ) -> Object | None:
+    def _referred(self, view: View, kinds: Iterable[Kind], cluster: str, reference: mounts.Reference) -> Object | None:
         for kind in kinds:
             if (kind.api_version, kind.kind) == (reference.api_version, reference.kind):
                 namespace = reference.namespace if kind.namespaced else ""

@@ -26,9 +26,14 @@ class Placement:
     """Chooses shards. `own` is the name of the shard that asks; `reaches` says whether it can call others."""
 
     def __init__(
-        self, facts: Facts, own: str, *, reaches: bool,
-        chance: random.Random | None = None, clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        facts: Facts,
+        own: str,
+        *,
+        reaches: bool,
+        chance: random.Random | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._type, self.own, self._reaches = facts.identities.shard_objects, own, reaches
         self._chance, self._clock = chance or random.Random(), clock
         self._known: tuple[int, tuple[Candidate, ...]] = (-1, ())

@@ -183,9 +183,15 @@ def _object(info: RequestInfo, http: HttpRequest) -> ObjectRef | None:
         return None
     sent = _sent_metadata(http) if info.verb in _OBJECT_VERBS else _NOTHING
     return ObjectRef(
-        info.resource, (info.namespace or sent.namespace)[:_LONG], (info.name or sent.name)[:_LONG], sent.uid[:_LONG],
-        info.group, info.version, sent.resource_version[:_LONG], info.subresource,
-    )  # fmt: skip
+        info.resource,
+        (info.namespace or sent.namespace)[:_LONG],
+        (info.name or sent.name)[:_LONG],
+        sent.uid[:_LONG],
+        info.group,
+        info.version,
+        sent.resource_version[:_LONG],
+        info.subresource,
+    )
 
 
 def _sent_metadata(http: HttpRequest) -> _Metadata:

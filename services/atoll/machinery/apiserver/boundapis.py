@@ -66,11 +66,15 @@ def _bound(binding: Object) -> Iterator[Bound]:
     for item in status.get("boundResources") or ():
         schema = item["schema"]
         yield Bound(
-            group=item.get("group") or "", resource=item["resource"], uid=schema["UID"],
-            identity=schema["identityHash"], cluster=status.get("apiExportClusterName") or "",
+            group=item.get("group") or "",
+            resource=item["resource"],
+            uid=schema["UID"],
+            identity=schema["identityHash"],
+            cluster=status.get("apiExportClusterName") or "",
             export=binding["spec"]["reference"]["export"]["name"],
-            deleting=bool(binding["metadata"].get("deletionTimestamp")), virtual=not item.get("storageVersions"),
-        )  # fmt: skip
+            deleting=bool(binding["metadata"].get("deletionTimestamp")),
+            virtual=not item.get("storageVersions"),
+        )
 
 
 class _BoundCrd(msgspec.Struct, frozen=True):

@@ -23,9 +23,11 @@ class Catalog:
     """
 
     def __init__(
-        self, kinds: Iterable[Kind], terminating: Collection[tuple[str, str]] = (),
+        self,
+        kinds: Iterable[Kind],
+        terminating: Collection[tuple[str, str]] = (),
         unavailable: Collection[tuple[str, str]] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.terminating, self.unavailable = frozenset(terminating), frozenset(unavailable)
         self.kinds: dict[tuple[str, str, str], Kind] = {}
         owners: dict[tuple[str, str], str] = {}

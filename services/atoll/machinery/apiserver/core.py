@@ -114,9 +114,7 @@ class Core(msgspec.Struct, frozen=True):
         with self.store.snapshot() as snapshot:
             return slow.resume(verdict, snapshot)
 
-    async def _converted(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: Known
-    ) -> Plan:
+    async def _converted(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: Known) -> Plan:
         """A plan for a kind that a webhook converts: planned again for each object it lacks, then completed."""
         call = msgspec.structs.replace(call, kind=known.kind)
         try:
@@ -129,9 +127,7 @@ class Core(msgspec.Struct, frozen=True):
             text = "Timeout: request did not complete within requested timeout - context deadline exceeded"
             raise Timeout(text) from error
 
-    async def _fetched(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: Known
-    ) -> Plan:
+    async def _fetched(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: Known) -> Plan:
         while True:
             try:
                 return await self._planned(call, plan, recheck)
@@ -147,8 +143,4 @@ class Core(msgspec.Struct, frozen=True):
             raise Timeout("Timeout: request did not complete within requested timeout - outcome unknown") from error
 
 
-_PLANS: dict[str, Callable[[Writing], Plan]] = {
-    "create": plan_create,
-    "update": plan_update,
-    "patch": plan_patch,
-}
+_PLANS: dict[str, Callable[[Writing], Plan]] = {"create": plan_create, "update": plan_update, "patch": plan_patch}

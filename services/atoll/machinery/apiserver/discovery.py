@@ -119,9 +119,12 @@ def _verbs(catalog: Catalog, kind: Kind) -> list[str]:
 
 def _resources(kind: Kind, verbs: list[str]) -> list[Object]:
     entry: Object = {
-        "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
         "verbs": verbs,
-    }  # fmt: skip
+    }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
@@ -141,9 +144,12 @@ def _subresource(kind: Kind, name: str) -> Object:
     sub = kind.subresource(name)
     assert sub is not None
     entry: Object = {
-        "name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced, "kind": sub.kind,
+        "name": f"{kind.plural}/{name}",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+        "kind": sub.kind,
         "verbs": list(sub.verbs),
-    }  # fmt: skip
+    }
     if (sub.group, sub.version) != (kind.group, kind.version):
         entry["group"], entry["version"] = sub.group, sub.version
     return entry

@@ -32,9 +32,15 @@ HEALTH = ("healthz", "livez", "readyz")
 MAX_BYTES = 32 * 1024 * 1024
 #: What there is beside resources and health.
 _PATHS = (
-    "/.well-known/openid-configuration", "/api", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks",
+    "/.well-known/openid-configuration",
+    "/api",
+    "/apis",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
     "/version",
-)  # fmt: skip
+)
 #: Documents that tell of kinds.
 _OF_KINDS = ("api", "apis", "openapi")
 _CACHED_FOR_AN_HOUR = (("cache-control", "public, max-age=3600"),)
@@ -81,10 +87,15 @@ class Documents:
             self._openapi.serve(request, self._catalog(request, snapshot), segments)
             return
         answers: dict[str, Callable[[Request, Snapshot, list[str]], Reply]] = {
-            "": self._root, "api": self._api, "apis": self._apis,
-            "version": self._version, "metrics": self._metrics, "openid": self._jwks, ".well-known": self._issuer,
+            "": self._root,
+            "api": self._api,
+            "apis": self._apis,
+            "version": self._version,
+            "metrics": self._metrics,
+            "openid": self._jwks,
+            ".well-known": self._issuer,
             **dict.fromkeys(HEALTH, self._health),
-        }  # fmt: skip
+        }
         answer = answers.get(segments[0])
         if answer is None:
             raise errors.not_served()

@@ -72,13 +72,30 @@ def make_call(target: Target, verb: str, obj: Object | None, manager: str, *, wh
     """A Call of the loopback identity."""
     kind = target.kind
     info = RequestInfo(
-        "LOOPBACK", target.cluster, "", verb, _EMPTY, is_resource=True, group=kind.group, version=kind.version,
-        resource=kind.plural, namespace=target.namespace, name=target.name, subresource=target.subresource,
-    )  # fmt: skip
+        "LOOPBACK",
+        target.cluster,
+        "",
+        verb,
+        _EMPTY,
+        is_resource=True,
+        group=kind.group,
+        version=kind.version,
+        resource=kind.plural,
+        namespace=target.namespace,
+        name=target.name,
+        subresource=target.subresource,
+    )
     return Call(
-        info=info, user=LOOPBACK_USER, cluster=target.cluster, kind=kind, obj=obj, user_agent=manager,
-        now=times.now(), whole=whole, warnings=[],
-    )  # fmt: skip
+        info=info,
+        user=LOOPBACK_USER,
+        cluster=target.cluster,
+        kind=kind,
+        obj=obj,
+        user_agent=manager,
+        now=times.now(),
+        whole=whole,
+        warnings=[],
+    )
 
 
 class Loopback:
@@ -161,8 +178,7 @@ class Loopback:
         call = make_call(msgspec.structs.replace(target, kind=kind), "delete", None, self.manager)
         try:
             await self.core.commit(
-                call,
-                lambda call, view: plan_delete(self.core.writing(call, view, self._options), target.name, options),
+                call, lambda call, view: plan_delete(self.core.writing(call, view, self._options), target.name, options)
             )
         except NotFound:
             return

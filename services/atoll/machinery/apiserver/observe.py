@@ -29,9 +29,12 @@ class RequestMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter("apiserver_request_total", "Requests answered.", _LABELS, registry=registry)
         self._durations = Histogram(
-            "apiserver_request_duration_seconds", "Time from the request to its answer.", _LABELS[:5],
-            buckets=_BUCKETS, registry=registry,
-        )  # fmt: skip
+            "apiserver_request_duration_seconds",
+            "Time from the request to its answer.",
+            _LABELS[:5],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
         self.streams = Gauge("apiserver_longrunning_requests", "Open streams.", registry=registry)
         self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
 
@@ -80,16 +83,28 @@ class Observing:
         self._metrics.count(labels if known else (info.verb, "", "", "", ""), request.code, duration_s)
         write = log.info if info.verb not in _READS or request.code >= 500 or duration_s > SLOW_S else log.debug
         write(
-            "request", verb=info.verb, cluster=request.cluster, path=info.path, user=request.user.name,
-            code=request.code, duration_ms=round(duration_s * 1000, 2), audit_id=request.audit_id,
-        )  # fmt: skip
+            "request",
+            verb=info.verb,
+            cluster=request.cluster,
+            path=info.path,
+            user=request.user.name,
+            code=request.code,
+            duration_ms=round(duration_s * 1000, 2),
+            audit_id=request.audit_id,
+        )
 
 
 def _audited(request: Request) -> Audited:
     workspace = request.info.workspace
     return Audited(
-        audit_id=request.audit_id, http=request.http, info=request.info, user=request.user,
-        received_s=time.time() - (time.monotonic() - request.started), cluster=request.cluster,
-        path=workspace if ":" in workspace else "", impersonator=request.impersonator, through=request.through,
+        audit_id=request.audit_id,
+        http=request.http,
+        info=request.info,
+        user=request.user,
+        received_s=time.time() - (time.monotonic() - request.started),
+        cluster=request.cluster,
+        path=workspace if ":" in workspace else "",
+        impersonator=request.impersonator,
+        through=request.through,
         decision=request.decision,
-    )  # fmt: skip
+    )

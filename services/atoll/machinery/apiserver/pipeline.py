@@ -125,9 +125,14 @@ class Pipeline:
     """The list of steps. Collaborators arrive here; none of them knows the others."""
 
     def __init__(
-        self, store: Store, resolver: Resolver, authentication: Authentication, authorization: Authorization,
-        observer: Observer, doors: Doors,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        resolver: Resolver,
+        authentication: Authentication,
+        authorization: Authorization,
+        observer: Observer,
+        doors: Doors,
+    ) -> None:
         self._store, self._resolver = store, resolver
         self._authentication, self._authorization = authentication, authorization
         self._observer, self._doors = observer, doors

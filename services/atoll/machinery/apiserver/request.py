@@ -170,11 +170,7 @@ class Request(msgspec.Struct):
         self.observer.done(self, time.monotonic() - self.started)
 
     def _headers(self, content_type: str) -> list[tuple[str, str]]:
-        found = [
-            ("audit-id", self.audit_id),
-            ("cache-control", "no-cache, private"),
-            ("content-type", content_type),
-        ]
+        found = [("audit-id", self.audit_id), ("cache-control", "no-cache, private"), ("content-type", content_type)]
         if self.warnings:
             found.extend(("warning", text) for text in warning_headers(self.warnings))
         return found

@@ -125,11 +125,20 @@ def _resource_info(
     name = rest[1] if len(rest) > 1 else ""
     # With the old /watch/ prefix a name selects one object of a collection.
     return RequestInfo(
-        method, workspace, path, _collection_verb(verb, name, query), query,
-        is_resource=True, group=group, version=version, resource=resource,
-        identity=identity if colon else None, namespace=namespace, name=name,
+        method,
+        workspace,
+        path,
+        _collection_verb(verb, name, query),
+        query,
+        is_resource=True,
+        group=group,
+        version=version,
+        resource=resource,
+        identity=identity if colon else None,
+        namespace=namespace,
+        name=name,
         subresource="/".join(rest[2:]),
-    )  # fmt: skip
+    )
 
 
 def _take_namespace(rest: list[str]) -> tuple[str, list[str]]:

@@ -61,9 +61,11 @@ class Resources:
     (group, plural, name) to what is not an ordinary get."""
 
     def __init__(
-        self, core: Core, specials: Mapping[tuple[str, str, str], Special],
+        self,
+        core: Core,
+        specials: Mapping[tuple[str, str, str], Special],
         named: Mapping[tuple[str, str, str], Special],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._core, self._specials, self._named = core, specials, named
         self._mutating = 0
         #: What serves kinds of which nothing is stored here; None: they are empty.
@@ -151,12 +153,23 @@ class Resources:
                 return request.judge(view, verb).allowed
 
         return Call(
-            info=info, user=request.user, cluster=request.cluster, kind=kind,
-            form=choose(http.header("accept"), transforms="get" in kind.verbs), body=http.body,
-            content_type=http.header("content-type"), user_agent=http.header("user-agent"),
-            now=times.now(), warnings=request.warnings, may=may, deep=is_deep(http, request.user),
-            check=request.check, door=request.door, shown=request.shown, rows=request.rows,
-        )  # fmt: skip
+            info=info,
+            user=request.user,
+            cluster=request.cluster,
+            kind=kind,
+            form=choose(http.header("accept"), transforms="get" in kind.verbs),
+            body=http.body,
+            content_type=http.header("content-type"),
+            user_agent=http.header("user-agent"),
+            now=times.now(),
+            warnings=request.warnings,
+            may=may,
+            deep=is_deep(http, request.user),
+            check=request.check,
+            door=request.door,
+            shown=request.shown,
+            rows=request.rows,
+        )
 
     def _check_place(self, request: Request, kind: Kind) -> None:
         """Namespaced kinds are written inside a namespace, cluster-scoped ones outside of any."""
@@ -230,9 +243,11 @@ class Resources:
             gone = await asyncio.gather(*(self._delete_one(call, item, options) for item in some))
             deleted.extend(each for each in gone if each is not None)
         body = b'{"apiVersion":%b,"items":[%b],"kind":%b,"metadata":%b}\n' % (
-            encode_json(call.kind.api_version), b",".join(deleted), encode_json(call.kind.list_kind_name),
+            encode_json(call.kind.api_version),
+            b",".join(deleted),
+            encode_json(call.kind.list_kind_name),
             encode_json(selected.metadata()),
-        )  # fmt: skip
+        )
         request.reply(Reply(200, body))
 
     async def _delete_one(self, call: Call, item: tuple[str, str, bytes], options: DeleteOptions) -> bytes | None:
@@ -246,6 +261,7 @@ class Resources:
         except NotFound:
             return None
         return present.in_version(call.kind, value)
+
 
 async def _take(items: AsyncIterator[V], count: int) -> list[V]:
     """The next items, at most `count`; none at the end."""
@@ -261,4 +277,3 @@ def _single(call: Call, namespace: str, name: str) -> Call:
     """The delete of one item of a collection."""
     info = replace(call.info, verb="delete", namespace=namespace, name=name)
     return replace(call, info=info)
-

@@ -201,11 +201,18 @@ def _attributes(spec: _AccessSpec, user: User, cluster: str) -> Attributes:
         return Attributes(user=user, verb=path.verb, cluster=cluster, path=path.path or "/")
     asked = spec.resource_attributes or _Resource()
     return Attributes(
-        user=user, verb=asked.verb, cluster=cluster, group=asked.group, version=asked.version,
-        resource=asked.resource, subresource=asked.subresource, namespace=asked.namespace, name=asked.name,
+        user=user,
+        verb=asked.verb,
+        cluster=cluster,
+        group=asked.group,
+        version=asked.version,
+        resource=asked.resource,
+        subresource=asked.subresource,
+        namespace=asked.namespace,
+        name=asked.name,
         field_selector=asked.field_selector.raw_selector if asked.field_selector else "",
         label_selector=asked.label_selector.raw_selector if asked.label_selector else "",
-    )  # fmt: skip
+    )
 
 
 def _check_metadata(call: Call, obj: Object) -> None:
@@ -216,11 +223,7 @@ def _check_metadata(call: Call, obj: Object) -> None:
 
 
 def _resource_rule(rule: Rule) -> Object:
-    found: Object = {
-        "verbs": list(rule.verbs),
-        "apiGroups": list(rule.groups),
-        "resources": list(rule.resources),
-    }
+    found: Object = {"verbs": list(rule.verbs), "apiGroups": list(rule.groups), "resources": list(rule.resources)}
     if rule.names:
         found["resourceNames"] = list(rule.names)
     return found

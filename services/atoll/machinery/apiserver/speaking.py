@@ -53,9 +53,10 @@ def spoken_for(user: User, keeps: Container[str] = ()) -> list[tuple[str, str]]:
         raise Unauthorized
     # The groups of service accounts mean those of each cluster; by its global name an account is in none of them.
     groups = [
-        group for group in user.groups
+        group
+        for group in user.groups
         if group == AUTHENTICATED or (name == user.name and (group in keeps or not is_privileged(group)))
-    ]  # fmt: skip
+    ]
     found = [("X-Remote-User", name), *(("X-Remote-Group", group) for group in groups)]
     for key, values in user.extra.items():
         if RESERVED_EXTRA not in key:

@@ -84,11 +84,7 @@ def table(kind: Kind, objects: Sequence[Object], metadata: Object, include: str,
 
 def partial(obj: Object, version: str) -> Object:
     """PartialObjectMetadata of an object."""
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": obj["metadata"],
-    }
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
 
 
 def partial_list(objects: Sequence[Object], metadata: Object, version: str) -> Object:

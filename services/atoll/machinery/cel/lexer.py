@@ -43,7 +43,7 @@ _TOKEN: Final = re.compile(
     |(?P<IDENTIFIER>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<ESC_IDENTIFIER>`[A-Za-z0-9_./\- ]+`)
     |(?P<SYMBOL>==|!=|<=|>=|&&|\|\||[<>\[\]{{}}().,\-!?:+*/%])
-    """.replace("\n    ", ""),
+    """.replace("\n    ", "")
 )
 _UNFINISHED: Final = re.compile(rf"""(?:"(?:{_ESCAPE}|[^\\"\n\r])*|'(?:{_ESCAPE}|[^\\'\n\r])*)""")
 _KEYWORDS: Final = frozenset({"in", "true", "false", "null"})

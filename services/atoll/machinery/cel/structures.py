@@ -16,10 +16,19 @@ from atoll.machinery.cel.types import Kind, Type
 #: Functions that ask whether values are equal, and the one that hides what it is given.
 _COMPARING: Final = frozenset(
     {
-        "_==_", "_!=_", "@in", "indexOf", "lastIndexOf", "distinct", "includes", "sets.contains", "sets.equivalent",
-        "sets.intersects", "dyn",
+        "_==_",
+        "_!=_",
+        "@in",
+        "indexOf",
+        "lastIndexOf",
+        "distinct",
+        "includes",
+        "sets.contains",
+        "sets.equivalent",
+        "sets.intersects",
+        "dyn",
     }
-)  # fmt: skip
+)
 
 
 def compares_structures(checked: Checked) -> bool:

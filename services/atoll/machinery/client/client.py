@@ -44,9 +44,15 @@ class Client:
     """
 
     def __init__(
-        self, target: Target, cluster: str = "", *, http: HttpClient | None = None, manager: str = USER_AGENT,
-        retries: int = RETRIES, limits: ClientLimits | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        target: Target,
+        cluster: str = "",
+        *,
+        http: HttpClient | None = None,
+        manager: str = USER_AGENT,
+        retries: int = RETRIES,
+        limits: ClientLimits | None = None,
+    ) -> None:
         self.target, self._manager, self._retries = target, manager, retries
         origin = Origin(target.host, target.port, target.tls, target.server_name)
         self._http = http or HttpClient(origin, limits or ClientLimits())
@@ -89,9 +95,13 @@ class Client:
     # --- one request
 
     async def raw(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b"",
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
         content_type: str = JSON,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Send a request to a path below the cluster; the body of a good answer."""
         target = self._target(path, query)
         headers = self._headers((("content-type", content_type),) if body else ())
@@ -106,9 +116,13 @@ class Client:
         raise _error(response.status, response.body)
 
     async def request(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Object | None = None,
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
         content_type: str = JSON,
-    ) -> Object:  # fmt: skip
+    ) -> Object:
         """As `raw`, with JSON both ways."""
         data = encode_json(body) if body is not None else b""
         answer = await self.raw(method, path, query, data, content_type)

@@ -93,9 +93,13 @@ def make_target(cluster: Entry, user: Entry | None) -> Target:
         raise KubeconfigError(f"proxy-url of cluster {cluster.name!r} is not supported")
     tls = _tls(cluster, user) if parts.scheme == "https" else None
     return Target(
-        parts.hostname or "", parts.port or (443 if tls is not None else 80), parts.path.rstrip("/"), tls,
-        _headers(user) if user is not None else (), str(cluster.value.get("tls-server-name") or ""),
-    )  # fmt: skip
+        parts.hostname or "",
+        parts.port or (443 if tls is not None else 80),
+        parts.path.rstrip("/"),
+        tls,
+        _headers(user) if user is not None else (),
+        str(cluster.value.get("tls-server-name") or ""),
+    )
 
 
 class _Url(NamedTuple):

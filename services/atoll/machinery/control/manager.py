@@ -253,9 +253,7 @@ class Manager:
         for controller in self._watching(entry.key.type):
             self._ask(controller.name, controller.keys, entry, entry.revision)
 
-    def _ask(
-        self, name: str, keys: Callable[[LogEntry], Iterable[Hashable]], entry: LogEntry, revision: int
-    ) -> None:
+    def _ask(self, name: str, keys: Callable[[LogEntry], Iterable[Hashable]], entry: LogEntry, revision: int) -> None:
         try:
             for key in keys(entry):
                 self._queues[name].add(key, revision, self._settle_s[name])

@@ -50,9 +50,12 @@ async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe:
             failed = True
             delay_s = queue.failed(key)
             log.warning(
-                "reconcile failed", controller=name, key=str(key), again_s=round(delay_s, 3),
+                "reconcile failed",
+                controller=name,
+                key=str(key),
+                again_s=round(delay_s, 3),
                 error=f"{type(error).__name__}: {error}",
-            )  # fmt: skip
+            )
         except BaseException:
             queue.done(key, 0.0)
             raise

@@ -64,9 +64,12 @@ def new_secret(reference: SecretReference) -> Object:
     """A Secret with a fresh identity."""
     key = base64.b64encode(hashes.new_identity_key().encode()).decode()
     return {
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {IDENTITY_KEY: key},
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "data": {IDENTITY_KEY: key},
         "metadata": {"name": reference.name, "namespace": reference.namespace},
-    }  # fmt: skip
+    }
 
 
 def identity_of(secret: Object | None, reference: SecretReference) -> str:
@@ -121,10 +124,11 @@ def default_slice(export: Object) -> Object | None:
     owner = {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport", "name": name, "uid": metadata["uid"]}
     path = annotations.get(PATH) or annotations.get(CLUSTER, "")
     return {
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice",
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIExportEndpointSlice",
         "metadata": {"name": name, "ownerReferences": [owner]},
         "spec": {"export": {"path": path, "name": name}},
-    }  # fmt: skip
+    }
 
 
 class BoundExport(NamedTuple):

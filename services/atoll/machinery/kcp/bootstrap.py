@@ -157,9 +157,13 @@ def _identity_cache(stamp: Stamp, options: Options) -> Manifest:
 def registration(options: Options) -> Registration:
     """What the shard says of itself in `root`."""
     return Registration(
-        options.shard, options.base_url, options.external_url, options.virtual_workspace_url,
-        options.installation if options.root_installation else "", options.shard_labels,
-    )  # fmt: skip
+        options.shard,
+        options.base_url,
+        options.external_url,
+        options.virtual_workspace_url,
+        options.installation if options.root_installation else "",
+        options.shard_labels,
+    )
 
 
 def _shard(stamp: Stamp, options: Options) -> Manifest:

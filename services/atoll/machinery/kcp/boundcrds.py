@@ -33,9 +33,15 @@ POLICED = "internal.atoll.dev/policed"
 COLLECTED = "internal.atoll.dev/collected"
 
 _COPIED = (
-    "name", "served", "storage", "deprecated", "deprecationWarning", "subresources", "additionalPrinterColumns",
+    "name",
+    "served",
+    "storage",
+    "deprecated",
+    "deprecationWarning",
+    "subresources",
+    "additionalPrinterColumns",
     "selectableFields",
-)  # fmt: skip
+)
 
 
 class Needed(msgspec.Struct, frozen=True):

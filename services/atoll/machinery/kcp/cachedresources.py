@@ -24,8 +24,10 @@ FINALIZER = "cache.kcp.io/clustercachedresource"
 INITIALIZING, READY, DELETING = "Initializing", "Ready", "Deleting"
 RESOURCE_VALID, STARTED, IDENTITY_VALID = "ResourceValid", "ReplicationStarted", apiexports.IDENTITY_VALID
 NO_RESOURCES, NOT_CLUSTER_SCOPED, INVALID_REFERENCE = (
-    "NoResources", "ResourceNotClusterScoped", "ClusterCachedResourceInvalidReference",
-)  # fmt: skip
+    "NoResources",
+    "ResourceNotClusterScoped",
+    "ClusterCachedResourceInvalidReference",
+)
 NOT_FOUND = "ClusterCachedResourceNotFound"
 SLICE_API_VERSION, SLICE_KIND = "cache.kcp.io/v1alpha1", "ClusterCachedResourceEndpointSlice"
 _NOTHING = LabelSelector(matches_nothing=True)

@@ -7,14 +7,7 @@ its cluster is never older than what was last said of it (`CLUSTER_REVISION`).
 from __future__ import annotations
 
 from atoll.machinery.kcp import workspace
-from atoll.machinery.kcp.shapes import (
-    CLUSTER_REVISION,
-    OWNER_FINALIZER,
-    PHASE,
-    SCHEDULED_CLUSTER,
-    SHARD,
-    SHARD_HASH,
-)
+from atoll.machinery.kcp.shapes import CLUSTER_REVISION, OWNER_FINALIZER, PHASE, SCHEDULED_CLUSTER, SHARD, SHARD_HASH
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
@@ -106,6 +99,8 @@ def _in_phase(obj: Object, phase: str, condition: Condition, now: str) -> Object
         **obj,
         "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), PHASE: phase}},
         "status": {
-            **status, "phase": phase, "conditions": set_condition(status.get("conditions") or [], condition, now)
+            **status,
+            "phase": phase,
+            "conditions": set_condition(status.get("conditions") or [], condition, now),
         },
-    }  # fmt: skip
+    }

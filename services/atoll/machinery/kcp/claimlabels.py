@@ -94,7 +94,9 @@ def labelling(bindings: Iterable[Object]) -> Labelling:
                 ofs[pair] = (*ofs.get(pair, ()), claims.selector_of(claim))
     if not rules:
         return NO_CLAIMS
-    return Labelling({
-        type: tuple(Rule(*pair, selectors) for pair, selectors in sorted(ofs.items(), key=lambda item: item[0]))
-        for type, ofs in rules.items()
-    })
+    return Labelling(
+        {
+            type: tuple(Rule(*pair, selectors) for pair, selectors in sorted(ofs.items(), key=lambda item: item[0]))
+            for type, ofs in rules.items()
+        }
+    )

@@ -23,19 +23,34 @@ _WITHHELD = ".withheld"
 _APIS, _EVENTS_GROUP, _EVENTS = "apis.kcp.io", "events.k8s.io", "events"
 
 #: Built-in kinds that can be claimed: without an identity, as nobody exports them.
-CLAIMABLE: frozenset[tuple[str, str]] = frozenset({
-    *(("", name) for name in ("configmaps", _EVENTS, "namespaces", "resourcequotas", "secrets", "serviceaccounts")),
-    *(("rbac.authorization.k8s.io", name)
-      for name in ("clusterrolebindings", "clusterroles", "rolebindings", "roles")),
-    *(("admissionregistration.k8s.io", name) for name in (
-        "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
-        "validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
-    )),
-    ("certificates.k8s.io", "certificatesigningrequests"), ("coordination.k8s.io", "leases"),
-    (_EVENTS_GROUP, _EVENTS), ("apiextensions.k8s.io", "customresourcedefinitions"), ("core.kcp.io", "logicalclusters"),
-    ("authorization.k8s.io", "subjectaccessreviews"), ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-})  # fmt: skip
+CLAIMABLE: frozenset[tuple[str, str]] = frozenset(
+    {
+        *(("", name) for name in ("configmaps", _EVENTS, "namespaces", "resourcequotas", "secrets", "serviceaccounts")),
+        *(
+            ("rbac.authorization.k8s.io", name)
+            for name in ("clusterrolebindings", "clusterroles", "rolebindings", "roles")
+        ),
+        *(
+            ("admissionregistration.k8s.io", name)
+            for name in (
+                "mutatingadmissionpolicies",
+                "mutatingadmissionpolicybindings",
+                "mutatingwebhookconfigurations",
+                "validatingadmissionpolicies",
+                "validatingadmissionpolicybindings",
+                "validatingwebhookconfigurations",
+            )
+        ),
+        ("certificates.k8s.io", "certificatesigningrequests"),
+        ("coordination.k8s.io", "leases"),
+        (_EVENTS_GROUP, _EVENTS),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("core.kcp.io", "logicalclusters"),
+        ("authorization.k8s.io", "subjectaccessreviews"),
+        ("authorization.k8s.io", "localsubjectaccessreviews"),
+        ("authentication.k8s.io", "tokenreviews"),
+    }
+)
 #: Those of them that are answered and never stored, so that no object carries a label.
 REVIEWS = frozenset((group, name) for group, name in CLAIMABLE if name.endswith("reviews"))
 
@@ -148,9 +163,7 @@ def effective(export: Object, binding: Object) -> dict[ClaimKey, Claim]:
     Ask for it with `ClaimKey(group, resource, identity).covered`. A claim on a kind that the export itself offers
     counts for nothing: the offered kind is served in its place.
     """
-    offered = {
-        (each.get("group") or "", each["name"]) for each in (export.get("spec") or {}).get("resources") or ()
-    }
+    offered = {(each.get("group") or "", each["name"]) for each in (export.get("spec") or {}).get("resources") or ()}
     claims = granted(exported(export), accepted(binding))
     return {key: claim for key, claim in claims.items() if (key.group, key.resource) not in offered}
 

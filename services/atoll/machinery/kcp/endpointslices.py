@@ -17,12 +17,7 @@ from atoll.machinery.kcp.shapes import CLUSTER
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.selectors import (
-    LabelSelector,
-    SelectorError,
-    compile_label_selector,
-    parse_label_selector,
-)
+from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector, parse_label_selector
 
 EXPORT_VALID, PARTITION_VALID = "APIExportValid", "PartitionValid"
 EXPORT_NOT_FOUND, INVALID_PARTITION = "APIExportNotFound", "PartitionInvalidReference"

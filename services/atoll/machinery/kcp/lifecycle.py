@@ -55,13 +55,23 @@ class Lifecycle(msgspec.Struct, frozen=True):
 
 
 INITIALIZATION = Lifecycle(
-    service="initializingworkspaces", verb="initialize", phase=INITIALIZING, field="initializers", actor="initializer",
-    group_prefix="system:kcp:initializer:", label=hashes.initializer_label,
-)  # fmt: skip
+    service="initializingworkspaces",
+    verb="initialize",
+    phase=INITIALIZING,
+    field="initializers",
+    actor="initializer",
+    group_prefix="system:kcp:initializer:",
+    label=hashes.initializer_label,
+)
 TERMINATION = Lifecycle(
-    service="terminatingworkspaces", verb="terminate", phase=TERMINATING, field="terminators", actor="terminator",
-    group_prefix="system:kcp:terminator:", label=hashes.terminator_label,
-)  # fmt: skip
+    service="terminatingworkspaces",
+    verb="terminate",
+    phase=TERMINATING,
+    field="terminators",
+    actor="terminator",
+    group_prefix="system:kcp:terminator:",
+    label=hashes.terminator_label,
+)
 _LABEL_PREFIXES = ("initializer.internal.kcp.io/", "terminator.internal.kcp.io/")
 
 

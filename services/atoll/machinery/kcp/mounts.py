@@ -42,9 +42,11 @@ def settle(workspace: Object, mounted: Object | None, now: str) -> Object:
     labels = {**(workspace["metadata"].get("labels") or {}), PHASE: phase}
     conditions = set_condition(status.get("conditions") or [], condition, now)
     return {
-        **workspace, "metadata": {**workspace["metadata"], "labels": labels}, "spec": spec,
+        **workspace,
+        "metadata": {**workspace["metadata"], "labels": labels},
+        "spec": spec,
         "status": {**status, "phase": phase, "conditions": conditions},
-    }  # fmt: skip
+    }
 
 
 def _judged(mounted: Object | None) -> tuple[Condition, str]:

@@ -17,8 +17,7 @@ ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 NAME_LABEL = "kubernetes.io/metadata.name"
 DESCRIPTION = "kubernetes.io/description"
 _ROOT_CA_TEXT = (
-    "Certificates that prove the API server to clients in this namespace; kept by the system, edits are "
-    "reverted."
+    "Certificates that prove the API server to clients in this namespace; kept by the system, edits are reverted."
 )
 
 

@@ -70,14 +70,19 @@ def _settled(owned: Sequence[Object], wanted: list[Object]) -> tuple[list[Object
 def _partition(obj: Object, selector: Object) -> Object:
     metadata = obj["metadata"]
     owner = {
-        "apiVersion": API_VERSION, "kind": "PartitionSet", "name": metadata["name"], "uid": metadata["uid"],
-        "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
+        "apiVersion": API_VERSION,
+        "kind": "PartitionSet",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     return {
-        "apiVersion": API_VERSION, "kind": "Partition",
+        "apiVersion": API_VERSION,
+        "kind": "Partition",
         "metadata": {"generateName": _generate_name(obj, selector["matchLabels"]), "ownerReferences": [owner]},
         "spec": {"selector": selector},
-    }  # fmt: skip
+    }
 
 
 def _generate_name(obj: Object, labels: Mapping[str, str]) -> str:

@@ -74,9 +74,7 @@ def _binding(stamp: Stamp, name: str, binding: Object, annotations: Mapping[str,
     return {
         "apiVersion": _API_VERSION,
         "kind": "ClusterRoleBinding",
-        "metadata": stamp.metadata(
-            "clusterrolebindings", name, annotations=_replicated(binding, annotations)
-        ),
+        "metadata": stamp.metadata("clusterrolebindings", name, annotations=_replicated(binding, annotations)),
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": binding["role"]},
         "subjects": subjects,
     }

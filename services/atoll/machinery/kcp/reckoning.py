@@ -15,16 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from atoll.machinery.kcp.ownership import (
-    ROOT_SHARD,
-    Claim,
-    Rows,
-    Seat,
-    Standing,
-    claim_of,
-    is_claimable,
-    standing_of,
-)
+from atoll.machinery.kcp.ownership import ROOT_SHARD, Claim, Rows, Seat, Standing, claim_of, is_claimable, standing_of
 from atoll.machinery.meta.names import ROOT
 
 #: Workspaces of one cluster that are looked at in one step, and steps at once.

@@ -43,7 +43,6 @@ TENANCY_GROUP, CORE_GROUP, APIS_GROUP = "tenancy.kcp.io", "core.kcp.io", "apis.k
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
-
 class Manifest(NamedTuple):
     """One object to write. Where it exists already, it is left alone unless `reconciled`."""
 

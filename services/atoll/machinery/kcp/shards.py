@@ -32,8 +32,10 @@ HEARTBEAT = "Heartbeat"
 #: Keys of status.capacity: bytes the store can hold, and what it does hold.
 STORAGE = "storage"
 USED_WORKSPACES, USED_OBJECTS, USED_STORAGE = (
-    "used.atoll.dev/workspaces", "used.atoll.dev/objects", "used.atoll.dev/storage",
-)  # fmt: skip
+    "used.atoll.dev/workspaces",
+    "used.atoll.dev/objects",
+    "used.atoll.dev/storage",
+)
 #: A load that differs by less is not worth a write before the next heartbeat is due.
 _NEWS = 0.1
 
@@ -56,9 +58,10 @@ class Registration(msgspec.Struct, frozen=True):
     @property
     def spec(self) -> Object:
         return {
-            "baseURL": self.base_url, "externalURL": self.external_url,
+            "baseURL": self.base_url,
+            "externalURL": self.external_url,
             "virtualWorkspaceURL": self.virtual_workspace_url,
-        }  # fmt: skip
+        }
 
     @property
     def all_labels(self) -> dict[str, str]:
@@ -91,11 +94,9 @@ def new_shard(said: Registration) -> Object:
     return {
         "apiVersion": "core.kcp.io/v1alpha1",
         "kind": "Shard",
-        "metadata": {
-            "name": said.name, "labels": said.all_labels, "annotations": said.notes,
-        },
+        "metadata": {"name": said.name, "labels": said.all_labels, "annotations": said.notes},
         "spec": said.spec,
-    }  # fmt: skip
+    }
 
 
 def registered(stored: Object, said: Registration) -> Object | None:
@@ -107,11 +108,12 @@ def registered(stored: Object, said: Registration) -> Object | None:
     result = {
         **stored,
         "metadata": {
-            **metadata, "labels": _labels(metadata.get("labels") or {}, _last(annotations), said),
+            **metadata,
+            "labels": _labels(metadata.get("labels") or {}, _last(annotations), said),
             "annotations": {**others, **said.notes},
         },
         "spec": {**(stored.get("spec") or {}), **said.spec},
-    }  # fmt: skip
+    }
     return None if result == stored else result
 
 
@@ -149,9 +151,11 @@ def status_of(stored: Object, load: Load) -> Object:
     status = stored.get("status") or {}
     capacity = {
         **(status.get("capacity") or {}),
-        STORAGE: str(load.capacity_bytes), USED_WORKSPACES: str(load.workspaces), USED_OBJECTS: str(load.objects),
+        STORAGE: str(load.capacity_bytes),
+        USED_WORKSPACES: str(load.workspaces),
+        USED_OBJECTS: str(load.objects),
         USED_STORAGE: str(load.storage_bytes),
-    }  # fmt: skip
+    }
     beat = {"type": HEARTBEAT, "status": TRUE, "lastTransitionTime": format_time(int(load.heartbeat_s))}
     conditions = ordered([*remove(status.get("conditions") or [], HEARTBEAT), beat])
     return {**status, "capacity": capacity, "conditions": conditions}
@@ -164,18 +168,23 @@ def load_of(shard: Object) -> Load:
     beat = find(status.get("conditions") or [], HEARTBEAT)
     at_s = parse_time(str(beat.get("lastTransitionTime", ""))) if beat is not None else None
     return Load(
-        _number(capacity.get(USED_WORKSPACES)), _number(capacity.get(USED_OBJECTS)),
-        _number(capacity.get(USED_STORAGE)), _number(capacity.get(STORAGE)), at_s or 0.0,
-    )  # fmt: skip
+        _number(capacity.get(USED_WORKSPACES)),
+        _number(capacity.get(USED_OBJECTS)),
+        _number(capacity.get(USED_STORAGE)),
+        _number(capacity.get(STORAGE)),
+        at_s or 0.0,
+    )
 
 
 def digest(shard: Object) -> bytes:
     """What a Shard says beside its status; equal for objects that say the same."""
     metadata = shard["metadata"]
     said = (
-        metadata.get("labels") or {}, metadata.get("annotations") or {}, metadata.get("deletionTimestamp", ""),
+        metadata.get("labels") or {},
+        metadata.get("annotations") or {},
+        metadata.get("deletionTimestamp", ""),
         shard.get("spec") or {},
-    )  # fmt: skip
+    )
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
 
 

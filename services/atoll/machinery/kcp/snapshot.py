@@ -18,9 +18,15 @@ APPROVED = "api-approved.kubernetes.io"
 _PREFIX = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 #: What a version keeps as it is, beside its schema.
 _OF_VERSION = (
-    "name", "served", "storage", "deprecated", "deprecationWarning", "subresources", "additionalPrinterColumns",
+    "name",
+    "served",
+    "storage",
+    "deprecated",
+    "deprecationWarning",
+    "subresources",
+    "additionalPrinterColumns",
     "selectableFields",
-)  # fmt: skip
+)
 
 
 class NotExportable(Exception):
@@ -45,10 +51,11 @@ def resource_schema(crd: Object, prefix: str) -> Object:
     names = _names(_mapping(spec.get("names")))
     group = str(spec.get("group") or "")
     schema: Object = {
-        "apiVersion": API_VERSION, "kind": KIND,
+        "apiVersion": API_VERSION,
+        "kind": KIND,
         "metadata": {"name": f"{prefix}.{names.get('plural', '')}.{group or 'core'}"},
         "spec": {"group": group, "names": names, "scope": spec.get("scope") or ""},
-    }  # fmt: skip
+    }
     approved = _mapping(metadata.get("annotations")).get(APPROVED)
     if approved is not None:
         schema["metadata"]["annotations"] = {APPROVED: approved}

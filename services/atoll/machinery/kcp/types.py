@@ -242,9 +242,7 @@ def _default_child(parent: Object, lookup: Lookup) -> TypeReference:
     parent_type = _parent_type(parent, lookup)
     child = parent_type.spec.default_child_workspace_type
     if child is None:
-        raise TypeRefused(
-            f"spec.defaultChildWorkspaceType of workspace type {parent_type.qualified} must be set"
-        )
+        raise TypeRefused(f"spec.defaultChildWorkspaceType of workspace type {parent_type.qualified} must be set")
     return child
 
 
@@ -264,9 +262,7 @@ def _with_bases(found: WorkspaceType, lookup: Lookup) -> list[WorkspaceType]:
     return [*aliases, found]
 
 
-def _bases(
-    found: WorkspaceType, lookup: Lookup, seen: set[str], trail: tuple[str, ...]
-) -> Iterator[WorkspaceType]:
+def _bases(found: WorkspaceType, lookup: Lookup, seen: set[str], trail: tuple[str, ...]) -> Iterator[WorkspaceType]:
     """Depth first: each base, then what it extends. `trail` are the types on the way here."""
     for reference in found.spec.extend.bases:
         name = str(TypeReference(reference.name, reference.path or found.path))

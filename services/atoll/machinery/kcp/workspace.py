@@ -16,13 +16,7 @@ import msgspec
 from atoll.machinery.kcp import shapes
 from atoll.machinery.kcp.bindings import Export
 from atoll.machinery.kcp.defaultbindings import INITIALIZED, RECONCILED, no_export, required, verdict
-from atoll.machinery.kcp.logicalcluster import (
-    READY,
-    Facts,
-    Life,
-    initialized,
-    logical_cluster,
-)
+from atoll.machinery.kcp.logicalcluster import READY, Facts, Life, initialized, logical_cluster
 from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
 from atoll.machinery.kcp.newbindings import Bindings, Wanted, bind
 from atoll.machinery.kcp.shapes import Manifest, Stamp

@@ -111,9 +111,7 @@ def _kinds(
 class _Definition:
     """A definition while its kinds are made; both forms differ only in where a version holds its schema."""
 
-    def __init__(
-        self, spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool, mark: str
-    ) -> None:
+    def __init__(self, spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool, mark: str) -> None:
         self.names = mapping(spec, "names")
         self.group = text(spec, "group")
         self.namespaced = spec.get("scope") == "Namespaced"
@@ -200,9 +198,7 @@ class _Definition:
         if self.converter is None:
             return None
         kind = text(self.names, "kind")
-        return Conversion(
-            self.converter, self.mark, kind, self._api_version(storage), self._revised, self._finish
-        )
+        return Conversion(self.converter, self.mark, kind, self._api_version(storage), self._revised, self._finish)
 
     def _api_version(self, version: str) -> str:
         return f"{self.group}/{version}" if self.group else version

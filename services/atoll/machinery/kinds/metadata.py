@@ -9,16 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from atoll.machinery.kinds.checks import (
-    immutable,
-    invalid_values,
-    items,
-    mapping,
-    number,
-    objects,
-    strings,
-    text,
-)
+from atoll.machinery.kinds.checks import immutable, invalid_values, items, mapping, number, objects, strings, text
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object, encode_json
@@ -32,9 +23,7 @@ _MANAGER_SIZE, _SUBRESOURCE_SIZE = 128, 256
 _STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN, FOREGROUND})
 #: Groups whose kinds take finalizers without a domain, as custom resources do.
 _LENIENT_GROUPS = frozenset({"admissionregistration.k8s.io", "apiextensions.k8s.io"})
-_IMMUTABLE = (
-    "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
-)  # fmt: skip
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def validate_metadata(obj: Object, kind: Kind) -> list[FieldError]:

@@ -113,8 +113,13 @@ def _filter(test: Callable[[Any], bool]) -> Step:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 
 
 def _compared(left: Path | Any, name: str, right: Path | Any) -> Callable[[Any], bool]:

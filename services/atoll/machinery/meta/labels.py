@@ -33,28 +33,46 @@ def _shape(text: str, pattern: str, *examples: str) -> str:
 
 _LABEL_TEXT = _shape(
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
-    "and end with an alphanumeric character", _LABEL, "my-name", "123-abc",
-)  # fmt: skip
+    "and end with an alphanumeric character",
+    _LABEL,
+    "my-name",
+    "123-abc",
+)
 _SUBDOMAIN_TEXT = _shape(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-    "start and end with an alphanumeric character", _SUBDOMAIN, "example.com",
-)  # fmt: skip
+    "start and end with an alphanumeric character",
+    _SUBDOMAIN,
+    "example.com",
+)
 _DNS_1035_TEXT = _shape(
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    "character, and end with an alphanumeric character", _DNS_1035, "my-name", "abc-123",
-)  # fmt: skip
+    "character, and end with an alphanumeric character",
+    _DNS_1035,
+    "my-name",
+    "abc-123",
+)
 _KEY_TEXT = _shape(
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character", _KEY_NAME, "MyName", "my.name", "123-abc",
-)  # fmt: skip
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+    _KEY_NAME,
+    "MyName",
+    "my.name",
+    "123-abc",
+)
 _VALUE_TEXT = _shape(
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character", _VALUE, "MyValue", "my_value", "12345",
-)  # fmt: skip
+    "start and end with an alphanumeric character",
+    _VALUE,
+    "MyValue",
+    "my_value",
+    "12345",
+)
 _CONFIG_KEY_TEXT = _shape(
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
-    _CONFIG_KEY, "key.name", "KEY_NAME", "key-name",
-)  # fmt: skip
+    _CONFIG_KEY,
+    "key.name",
+    "KEY_NAME",
+    "key-name",
+)
 
 
 def _is_long(text: str, size: int) -> bool:

@@ -70,9 +70,7 @@ def new_requirement(key: str, operator: str, values: Collection[str] = ()) -> Re
 
 def too_large(what: str) -> SelectorError:
     """The refusal of a selector beyond the bounds; `what` is `label` or `field`."""
-    return SelectorError(
-        f"{what} selector is too large: limit is {MAX_TERMS} terms and {MAX_TEXT_SIZE} bytes"
-    )
+    return SelectorError(f"{what} selector is too large: limit is {MAX_TERMS} terms and {MAX_TEXT_SIZE} bytes")
 
 
 def _count_problems(operator: str, values: Collection[str]) -> Iterable[str]:

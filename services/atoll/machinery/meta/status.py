@@ -169,11 +169,26 @@ class InsufficientStorage(ApiError):
 _BY_REASON: dict[str, type[ApiError]] = {
     cls.reason: cls
     for cls in (
-        BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, AlreadyExists, Conflict,
-        Expired, RequestEntityTooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError,
-        ServerTimeout, ServiceUnavailable, Timeout, InsufficientStorage,
+        BadRequest,
+        Unauthorized,
+        Forbidden,
+        NotFound,
+        MethodNotAllowed,
+        NotAcceptable,
+        AlreadyExists,
+        Conflict,
+        Expired,
+        RequestEntityTooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        TooManyRequests,
+        InternalError,
+        ServerTimeout,
+        ServiceUnavailable,
+        Timeout,
+        InsufficientStorage,
     )
-}  # fmt: skip
+}
 
 
 def from_status(status: Object) -> ApiError:

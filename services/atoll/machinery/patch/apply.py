@@ -15,15 +15,7 @@ from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import ApplyRefused, UndecodablePatch
 from atoll.machinery.patch.fieldset import FieldSet, difference
 from atoll.machinery.patch.last_applied import KUBECTL, client_applied_fields, refresh_annotation
-from atoll.machinery.patch.managers import (
-    BEFORE_FIRST_APPLY,
-    UPDATE,
-    Entry,
-    Manager,
-    Owners,
-    decode,
-    encode,
-)
+from atoll.machinery.patch.managers import BEFORE_FIRST_APPLY, UPDATE, Entry, Manager, Owners, decode, encode
 from atoll.machinery.patch.merge import merge
 from atoll.machinery.patch.options import ApplyOptions, Versions
 from atoll.machinery.patch.ownership import Changes, Settled, reconcile, settle

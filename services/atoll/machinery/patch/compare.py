@@ -17,12 +17,7 @@ from atoll.machinery.patch.typed import UNOWNED_METADATA, whole_node
 
 #: What is nobody's: type, identity, and what the server writes.
 UNOWNED = from_paths(
-    [
-        ("f:apiVersion",),
-        ("f:kind",),
-        ("f:metadata",),
-        *(("f:metadata", f"f:{name}") for name in UNOWNED_METADATA),
-    ]
+    [("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in UNOWNED_METADATA)]
 )
 
 

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atoll.machinery.meta.status import (
-    BadRequest,
-    Cause,
-    Conflict,
-    Details,
-    Invalid,
-    RequestEntityTooLarge,
-)
+from atoll.machinery.meta.status import BadRequest, Cause, Conflict, Details, Invalid, RequestEntityTooLarge
 
 #: Kubernetes drops the reason why a patch did not apply and says only this.
 REJECTED = "the server rejected our request due to an error in our request"

@@ -8,15 +8,7 @@ owners, whatever defaults they still hold.
 from __future__ import annotations
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.fieldset import (
-    EMPTY,
-    LEAF,
-    SELF,
-    FieldSet,
-    difference,
-    intersection,
-    union,
-)
+from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, intersection, union
 from atoll.machinery.patch.managers import Entry, Owners
 from atoll.machinery.patch.merge import remove_items
 from atoll.machinery.patch.options import Versions

@@ -47,10 +47,26 @@ class Type:
     """
 
     __slots__ = (
-        "_compiled", "_element", "_element_source", "_is_open", "_preserves", "_properties", "_schema",
-        "defaults", "is_list", "is_map", "keys", "merge", "patch_key", "patch_merges", "patch_replaces",
-        "places", "plain", "scalar", "structs",
-    )  # fmt: skip
+        "_compiled",
+        "_element",
+        "_element_source",
+        "_is_open",
+        "_preserves",
+        "_properties",
+        "_schema",
+        "defaults",
+        "is_list",
+        "is_map",
+        "keys",
+        "merge",
+        "patch_key",
+        "patch_merges",
+        "patch_replaces",
+        "places",
+        "plain",
+        "scalar",
+        "structs",
+    )
 
     def __init__(self, schema: TypeSchema, source: Object, preserves: bool = False) -> None:
         self._schema = schema

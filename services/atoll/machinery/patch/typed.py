@@ -16,9 +16,18 @@ from atoll.machinery.patch.topology import KEYED, MAP, OPEN, SET, Type
 
 #: Fields of metadata that no manager owns: the server's own, and the object's identity.
 UNOWNED_METADATA = frozenset(
-    {"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
-     "managedFields", "resourceVersion"}
-)  # fmt: skip
+    {
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    }
+)
 
 
 class Untyped(Exception):

@@ -31,12 +31,7 @@ _IGNORED: Object = {"managedFields": None, "resourceVersion": None}
 
 
 def track_update(
-    live: Object | None,
-    new: Object,
-    who: Manager,
-    schema: TypeSchema,
-    now: str,
-    options: TrackOptions = _DEFAULTS,
+    live: Object | None, new: Object, who: Manager, schema: TypeSchema, now: str, options: TrackOptions = _DEFAULTS
 ) -> None:
     """Set new["metadata"]["managedFields"] after a write other than apply.
 

@@ -60,9 +60,7 @@ def comma_separated(text: str) -> tuple[str, ...]:
 
 def printed(config: msgspec.Struct) -> str:
     """The configuration as a file that `--config` reads."""
-    return yaml.safe_dump(
-        {_flag(name): value for name, value in msgspec.to_builtins(config).items()}, sort_keys=True
-    )
+    return yaml.safe_dump({_flag(name): value for name, value in msgspec.to_builtins(config).items()}, sort_keys=True)
 
 
 def _flag(name: str) -> str:

@@ -54,10 +54,16 @@ def make_ca(common_name: str) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     usage = x509.KeyUsage(
-        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
-        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
         decipher_only=False,
-    )  # fmt: skip
+    )
     builder = (
         _builder(name, name, key.public_key(), _CA_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -254,11 +260,7 @@ def _builder(
 
 
 def _leaf(
-    ca: Pair,
-    subject: x509.Name,
-    usage: ObjectIdentifier,
-    names: x509.SubjectAlternativeName | None,
-    days: int,
+    ca: Pair, subject: x509.Name, usage: ObjectIdentifier, names: x509.SubjectAlternativeName | None, days: int
 ) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = ca.x509

@@ -14,8 +14,14 @@ from atoll.machinery.schema.node import Accept, Node
 from atoll.machinery.schema.objectmeta import embedded_errors
 
 TYPE_NAMES: dict[type, str] = {
-    str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", type(None): "null",
-}  # fmt: skip
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
 
 _RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _FLOAT32_MAX = 3.4028235677973366e38

@@ -21,9 +21,13 @@ from atoll.machinery.schema.patterns import PatternError, matcher
 #: Beside a reference these say nothing about the value.
 _SILENT = frozenset({"description", "title", "example", "externalDocs", "$ref", "allOf"})
 _COUNTS = (
-    ("minLength", "min_length"), ("maxLength", "max_length"), ("minItems", "min_items"), ("maxItems", "max_items"),
-    ("minProperties", "min_properties"), ("maxProperties", "max_properties"),
-)  # fmt: skip
+    ("minLength", "min_length"),
+    ("maxLength", "max_length"),
+    ("minItems", "min_items"),
+    ("maxItems", "max_items"),
+    ("minProperties", "min_properties"),
+    ("maxProperties", "max_properties"),
+)
 _NUMBERS = (("minimum", "minimum"), ("maximum", "maximum"), ("multipleOf", "multiple_of"))
 
 

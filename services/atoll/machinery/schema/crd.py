@@ -172,9 +172,7 @@ def _names_errors(names: Object, path: str) -> Iterator[FieldError]:
 # --- spec ----------------------------------------------------------------------------------------------------
 
 
-def _spec_errors(
-    obj: Object, system: bool, known: dict[str, Object], rules: RuleChecks | None
-) -> Iterator[FieldError]:
+def _spec_errors(obj: Object, system: bool, known: dict[str, Object], rules: RuleChecks | None) -> Iterator[FieldError]:
     spec = _mapping(obj, "spec")
     group = spec.get("group")
     if isinstance(group, str) and group:

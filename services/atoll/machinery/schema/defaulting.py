@@ -34,9 +34,7 @@ def default_errors(schema: Object, path: str, judge: Judge | None = None) -> lis
     return list(_errors(root, path, (), judge, in_metadata=False))
 
 
-def _errors(
-    schema: Object, path: str, steps: Steps, judge: Judge | None, *, in_metadata: bool
-) -> Iterator[FieldError]:
+def _errors(schema: Object, path: str, steps: Steps, judge: Judge | None, *, in_metadata: bool) -> Iterator[FieldError]:
     embedded = is_set(schema, "x-kubernetes-embedded-resource")
     if embedded:
         in_metadata, steps = False, ()

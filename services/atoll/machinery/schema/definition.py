@@ -19,10 +19,29 @@ from atoll.machinery.schema.structure import is_set, structural_errors
 
 # Kubernetes lists them by the names of Go's fields.
 _ROOT_WITH_STATUS = (
-    "Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength",
-    "MinLength", "Pattern", "MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties",
-    "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
-)  # fmt: skip
+    "Description",
+    "Type",
+    "Format",
+    "Title",
+    "Maximum",
+    "ExclusiveMaximum",
+    "Minimum",
+    "ExclusiveMinimum",
+    "MaxLength",
+    "MinLength",
+    "Pattern",
+    "MaxItems",
+    "MinItems",
+    "UniqueItems",
+    "MultipleOf",
+    "Required",
+    "Items",
+    "Properties",
+    "ExternalDocs",
+    "Example",
+    "XPreserveUnknownFields",
+    "XValidations",
+)
 #: Schemas in one version, junctors included: far above the definitions of real projects that tests read. Each costs
 #: the loop about 0.1 ms when it is judged.
 MAX_SCHEMAS = 20_000
@@ -48,9 +67,7 @@ class RuleChecks(Protocol):
         """Rules that do not compile or cost too much, but for parts in or below which errors were found."""
 
 
-def definition_errors(
-    schema: Any, path: str, *, has_status: bool, rules: RuleChecks | None = None
-) -> list[FieldError]:
+def definition_errors(schema: Any, path: str, *, has_status: bool, rules: RuleChecks | None = None) -> list[FieldError]:
     """Every reason to refuse a version's schema, at the field `path`; `has_status` says if status is a subresource.
 
     `rules` judges expressions; without it they are taken as they are.

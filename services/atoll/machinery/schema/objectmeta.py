@@ -86,8 +86,11 @@ def _kind_errors(text: str) -> list[str]:
 
 def _metadata_errors(metadata: Object, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
-    for name, rule in (("generateName", _prefix_errors), ("name", labels.path_segment_errors),
-                       ("namespace", labels.dns_label_errors)):  # fmt: skip
+    for name, rule in (
+        ("generateName", _prefix_errors),
+        ("name", labels.path_segment_errors),
+        ("namespace", labels.dns_label_errors),
+    ):
         text = metadata.get(name)
         if isinstance(text, str) and text:
             errors += [invalid(f"{path}.{name}", text, problem) for problem in rule(text)]

@@ -94,8 +94,7 @@ def _with_type(published: Object, source: Object, reference: _Reference) -> Obje
             "apiVersion": {**_API_VERSION, **properties.get("apiVersion", {})},
             "kind": {**_KIND, **properties.get("kind", {})},
             "metadata": reference(
-                _META + "ObjectMeta",
-                {"description": _OBJECT_META, **(bounds if reference is _reference_v3 else {})},
+                _META + "ObjectMeta", {"description": _OBJECT_META, **(bounds if reference is _reference_v3 else {})}
             ),
         },
     }

@@ -19,15 +19,28 @@ from atoll.machinery.schema.fielderrors import quote, type_invalid
 MAX_LEVELS = 100
 
 _STRINGS = (
-    "id", "$schema", "$ref", "description", "type", "format", "title", "pattern", "x-kubernetes-list-type",
+    "id",
+    "$schema",
+    "$ref",
+    "description",
+    "type",
+    "format",
+    "title",
+    "pattern",
+    "x-kubernetes-list-type",
     "x-kubernetes-map-type",
-)  # fmt: skip
+)
 _NUMBERS = ("maximum", "minimum", "multipleOf")
 _INTEGERS = ("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties")
 _BOOLEANS = (
-    "exclusiveMaximum", "exclusiveMinimum", "uniqueItems", "nullable", "x-kubernetes-preserve-unknown-fields",
-    "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string",
-)  # fmt: skip
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "uniqueItems",
+    "nullable",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+)
 _LISTS = (
     "enum",
     "required",
@@ -37,14 +50,20 @@ _LISTS = (
 )
 _MAPS = (*(NAMED := ("properties", "patternProperties", "definitions")), "dependencies", "externalDocs")
 _TYPES: dict[str, str] = {
-    **dict.fromkeys(_STRINGS, "string"), **dict.fromkeys(_NUMBERS, "number"), **dict.fromkeys(_INTEGERS, "integer"),
-    **dict.fromkeys(_BOOLEANS, "boolean"), **dict.fromkeys(_LISTS, "array"), **dict.fromkeys(_MAPS, "object"),
+    **dict.fromkeys(_STRINGS, "string"),
+    **dict.fromkeys(_NUMBERS, "number"),
+    **dict.fromkeys(_INTEGERS, "integer"),
+    **dict.fromkeys(_BOOLEANS, "boolean"),
+    **dict.fromkeys(_LISTS, "array"),
+    **dict.fromkeys(_MAPS, "object"),
     "not": "object",
-}  # fmt: skip
+}
 _ITEM_TYPES = {
-    "required": "string", "x-kubernetes-list-map-keys": "string", "x-kubernetes-validations": "object",
+    "required": "string",
+    "x-kubernetes-list-map-keys": "string",
+    "x-kubernetes-validations": "object",
     **dict.fromkeys(JUNCTORS, "object"),
-}  # fmt: skip
+}
 _SINGLE = ("not", "additionalProperties", "items", "additionalItems")
 #: Keywords below which there are schemas.
 HOLDING = frozenset((*NAMED, *JUNCTORS, *_SINGLE))

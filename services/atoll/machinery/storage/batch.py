@@ -21,14 +21,7 @@ from atoll.machinery.storage.index import Facts
 from atoll.machinery.storage.interning import NO_TYPE
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.records import Records
-from atoll.machinery.storage.rows import (
-    Counter,
-    Version,
-    pack_counter,
-    pack_gate,
-    unpack_counter,
-    unpack_gate,
-)
+from atoll.machinery.storage.rows import Counter, Version, pack_counter, pack_gate, unpack_counter, unpack_gate
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.handles import Txn

@@ -26,10 +26,7 @@ class Clock:
     """Wall time that does not believe in steps. Not thread safe for `confirm`; reads are."""
 
     def __init__(
-        self,
-        wall: Seconds = time.time,
-        steady: Seconds = steady_s,
-        alarm: Callable[[float], None] | None = None,
+        self, wall: Seconds = time.time, steady: Seconds = steady_s, alarm: Callable[[float], None] | None = None
     ) -> None:
         self._wall, self._steady = wall, steady
         self._alarm = alarm

@@ -467,13 +467,7 @@ class Store(Protocol):
         """
 
     def page(
-        self,
-        scope: Scope,
-        *,
-        at: int = 0,
-        after: Position | None = None,
-        limit: int = 0,
-        size_bytes: int = 1 << 20,
+        self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
     ) -> Page:
         """A slice of a list at revision `at` (0: now). `limit` 0 means bounded by size_bytes alone.
 

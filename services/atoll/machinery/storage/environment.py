@@ -31,18 +31,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 _MAX_DATABASES = 32
 _MAX_READERS = 512
-_DATABASES = (
-    "meta",
-    "types",
-    "objects",
-    "log",
-    "versions",
-    "clusters",
-    "owners",
-    "labels",
-    "expiry",
-    "marks",
-)
+_DATABASES = ("meta", "types", "objects", "log", "versions", "clusters", "owners", "labels", "expiry", "marks")
 #: What other shards published. A file that no newer version opened for writing has none of them.
 _REPLICA_DATABASES = ("replicas", "routes", "replica_counters", "replica_labels")
 

@@ -50,9 +50,8 @@ class History:
         key = records.object_key(txn, entry.key, after)
         operation = Operation(entry.operation)
         return Change(
-            revision, operation, key, before, after, entry.previous, entry.previous_of_type,
-            version.crc, version.sealed,
-        )  # fmt: skip
+            revision, operation, key, before, after, entry.previous, entry.previous_of_type, version.crc, version.sealed
+        )
 
     def _written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version]:
         record = self._records.written(txn, key, revision)

@@ -84,9 +84,15 @@ def _entry(change: Change) -> LogEntry:
         assert change.before is not None
         value = change.before
     return LogEntry(
-        change.revision, change.operation, change.key, value, False, change.crc, change.previous,
+        change.revision,
+        change.operation,
+        change.key,
+        value,
+        False,
+        change.crc,
+        change.previous,
         change.previous_of_type,
-    )  # fmt: skip
+    )
 
 
 def _size_bytes(change: Change) -> int:

@@ -147,11 +147,7 @@ class LmdbStore(ReadSide):
 
 
 def open_store(
-    options: StoreOptions,
-    *,
-    clock: Clock | None = None,
-    alarm: Alarm = log_alarm,
-    fatal: Fatal = exit_process,
+    options: StoreOptions, *, clock: Clock | None = None, alarm: Alarm = log_alarm, fatal: Fatal = exit_process
 ) -> LmdbStore:
     """Open or create the store of a shard for writing.
 

@@ -37,11 +37,7 @@ class Records:
     """Reads records of one environment. Stateless; safe in any thread."""
 
     def __init__(
-        self,
-        environment: Environment,
-        sealer: Sealer | None,
-        alarm: Alarm,
-        sealed_types: frozenset[ResourceType],
+        self, environment: Environment, sealer: Sealer | None, alarm: Alarm, sealed_types: frozenset[ResourceType]
     ) -> None:
         self.environment = environment
         self.sealer = sealer

@@ -106,9 +106,9 @@ class Registrations:
         self._groups: dict[tuple[ResourceType, str], _Group] = {}
 
     def __iter__(self) -> Iterator[Watcher]:
-        return iter([
-            watcher for group in self._groups.values() for watchers in group.slots.values() for watcher in watchers
-        ])  # fmt: skip
+        return iter(
+            [watcher for group in self._groups.values() for watchers in group.slots.values() for watcher in watchers]
+        )
 
     def __len__(self) -> int:
         return sum(len(watchers) for group in self._groups.values() for watchers in group.slots.values())

@@ -80,10 +80,7 @@ class _Connection:
         """Serve until the worker goes away."""
         last, applied = self._store.hub.last, self._store.hub.applied
         self._writer.write(pack(Hello(self._store.identity, last, applied)))
-        announcing = [
-            asyncio.create_task(self._announce(last)),
-            asyncio.create_task(self._announce_replicas(applied)),
-        ]
+        announcing = [asyncio.create_task(self._announce(last)), asyncio.create_task(self._announce_replicas(applied))]
         try:
             while True:
                 await self._room.acquire()

@@ -61,11 +61,7 @@ class Submit:
     __slots__ = ("error", "future", "guards", "job", "mutations", "result", "size_bytes")
 
     def __init__(
-        self,
-        mutations: Sequence[Mutation],
-        guards: Sequence[Guard],
-        job: Job | None,
-        future: asyncio.Future[Any],
+        self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None, future: asyncio.Future[Any]
     ) -> None:
         self.mutations, self.guards, self.job, self.future = mutations, guards, job, future
         self.size_bytes = sum(len(mutation.value) for mutation in mutations if isinstance(mutation, _BRINGING))
@@ -102,13 +98,7 @@ class Writer:
     """The only one that opens write transactions. Lives in one event loop."""
 
     def __init__(self, options: StoreOptions, records: Records, clock: HybridClock, hub: Hub, space: Space) -> None:
-        self._options, self._records, self._clock, self._hub, self._space = (
-            options,
-            records,
-            clock,
-            hub,
-            space,
-        )
+        self._options, self._records, self._clock, self._hub, self._space = (options, records, clock, hub, space)
         self.stats = Stats()
         self.fatal: Fatal = exit_process
         self.threaded = False

@@ -204,9 +204,7 @@ class Connection:
         """A request to `$JS.API.<subject>`. Raises ApiError, Unavailable."""
         try:
             reply = await self.client.request(
-                f"$JS.API.{subject}",
-                encode_json(body) if body is not None else b"",
-                timeout=_REQUEST_TIMEOUT_S,
+                f"$JS.API.{subject}", encode_json(body) if body is not None else b"", timeout=_REQUEST_TIMEOUT_S
             )
         except TimeoutError as error:
             raise Unresponsive(f"{subject} was not answered") from error

@@ -160,19 +160,16 @@ def control(kind: str, operation: Operation, source: Source, revision: int, phas
 
 
 def _bare(
-    kind: str, operation: Operation, source: Source, revision: int, *, key: ObjectKey | None = None,
+    kind: str,
+    operation: Operation,
+    source: Source,
+    revision: int,
+    *,
+    key: ObjectKey | None = None,
     phase: Phase = Phase.NONE,
-) -> Event:  # fmt: skip
+) -> Event:
     return Event(
-        kind,
-        operation,
-        source.shard,
-        source.shard_uid,
-        source.lineage,
-        source.epoch,
-        revision,
-        key=key,
-        phase=phase,
+        kind, operation, source.shard, source.shard_uid, source.lineage, source.epoch, revision, key=key, phase=phase
     )
 
 

@@ -287,9 +287,7 @@ class Lane(abc.ABC):
             return
         acked = pipeline.acked
         lineage = self._log.identity.lineage
-        self._cursor = Cursor(
-            acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling
-        )
+        self._cursor = Cursor(acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling)
         self._saved_at, self._saved_acks = now, pipeline.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
         self.on_saved()

@@ -22,14 +22,20 @@ _ALWAYS = {
     "topology.kcp.io": ("partitions",),
     "apis.kcp.io": ("apiexports", "apiresourceschemas", "apiconversions", "apiexportendpointslices"),
     "cache.kcp.io": (
-        "cachedresources", "cachedresourceendpointslices", "clustercachedresources",
+        "cachedresources",
+        "cachedresourceendpointslices",
+        "clustercachedresources",
         "clustercachedresourceendpointslices",
     ),
     "admissionregistration.k8s.io": (
-        "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
     ),
-}  # fmt: skip
+}
 _ANNOTATED = {"rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings")}
 REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for resource in names)
 REPLICATED_IF_ANNOTATED = frozenset((group, resource) for group, names in _ANNOTATED.items() for resource in names)

@@ -59,9 +59,13 @@ class Publisher:
     """`run` it as a task; cancel the task to stop. `deposed` is called once, from within the task."""
 
     def __init__(
-        self, source_log: Log, policy: Policy, access: Access, deposed: Callable[[Deposed], None],
+        self,
+        source_log: Log,
+        policy: Policy,
+        access: Access,
+        deposed: Callable[[Deposed], None],
         options: PublisherOptions = DEFAULTS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._log = source_log
         self._access = access
         self._deposed = deposed

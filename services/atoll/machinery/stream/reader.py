@@ -84,8 +84,13 @@ class Reader:
         self._inbox = self._connection.inbox()
         self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._queue.put)
         self._connection.on_lost(self._queue.put_nowait)
-        base = {"name": self._name, "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
-                "inactive_threshold": 60_000_000_000}  # fmt: skip
+        base = {
+            "name": self._name,
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": 60_000_000_000,
+        }
         subject, selecting = self._selecting(config)
         body = {"stream_name": self._stream, "config": {**base, **selecting}}
         info = await self._connection.api(subject, body)

@@ -99,13 +99,15 @@ def operator_file(address: str, shard: str, known: Secrets, tls: TlsFiles | None
     for."""
     document = {
         "connect": {
-            "servers": [address], "user": OPERATOR, "password": known.operator_password,
+            "servers": [address],
+            "user": OPERATOR,
+            "password": known.operator_password,
             "inbox_prefix": inbox_of(OPERATOR),
         },
         "shard": shard,
         "streams": {kind: stream_name(kind, shard) for kind in KINDS},
         "consumers": list(OPERATOR_CONSUMERS),
-    }  # fmt: skip
+    }
     if tls:
         document["ca_file"] = str(tls.ca_file)
     return json.dumps(document, indent=2).encode() + b"\n"

@@ -216,6 +216,4 @@ class StateConsumer:
 
     def _mark(self) -> StateMark:
         self._kept_at_s = time.time()
-        return StateMark(
-            self._created, self._lineage, self._sequence, self._written, self._kept_at_s, self._filling
-        )
+        return StateMark(self._created, self._lineage, self._sequence, self._written, self._kept_at_s, self._filling)

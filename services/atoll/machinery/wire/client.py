@@ -15,20 +15,20 @@ from types import TracebackType
 import msgspec
 
 from atoll.machinery.wire.exchange import Headers
-from atoll.machinery.wire.incoming import (
-    BadResponse,
-    ClientError,
-    ClientLimits,
-    ConnectionLost,
-    Incoming,
-    Unreachable,
-)
+from atoll.machinery.wire.incoming import BadResponse, ClientError, ClientLimits, ConnectionLost, Incoming, Unreachable
 from atoll.machinery.wire.outgoing import ClientConnection, encode_request
 
 __all__ = [
-    "BadResponse", "ClientError", "ClientLimits", "ClientResponse", "ClientStream", "ConnectionLost",
-    "HttpClient", "Origin", "Unreachable",
-]  # fmt: skip
+    "BadResponse",
+    "ClientError",
+    "ClientLimits",
+    "ClientResponse",
+    "ClientStream",
+    "ConnectionLost",
+    "HttpClient",
+    "Origin",
+    "Unreachable",
+]
 
 #: May be sent again when a pooled connection died unanswered. PUT and DELETE are idempotent in HTTP, but
 #: their second answer (409, 404) would hide that the first one succeeded.
@@ -183,9 +183,15 @@ class HttpClient:
                 return await self._whole(method, data, fresh=True)
 
     async def stream(
-        self, method: str, target: str, headers: Headers = (), body: bytes = b"", *,
-        timeout_s: float = 0, idle_timeout_s: float = 0,
-    ) -> ClientStream:  # fmt: skip
+        self,
+        method: str,
+        target: str,
+        headers: Headers = (),
+        body: bytes = b"",
+        *,
+        timeout_s: float = 0,
+        idle_timeout_s: float = 0,
+    ) -> ClientStream:
         """Send a request and return as soon as the headers are there. Close what is returned.
 
         `timeout_s` is for the headers, `idle_timeout_s` for each silence after them; 0 means the client's

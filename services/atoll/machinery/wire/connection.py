@@ -44,10 +44,26 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_active", "_closing", "_deadline", "_held", "_held_bytes", "_linger", "_parser", "_pumping",
-        "_reading_paused", "_seen_taken", "_server", "_stalled_since", "_timed_phase", "_transport",
-        "_waiters", "_written_bytes", "limits", "lost", "paused",
-    )  # fmt: skip
+        "_active",
+        "_closing",
+        "_deadline",
+        "_held",
+        "_held_bytes",
+        "_linger",
+        "_parser",
+        "_pumping",
+        "_reading_paused",
+        "_seen_taken",
+        "_server",
+        "_stalled_since",
+        "_timed_phase",
+        "_transport",
+        "_waiters",
+        "_written_bytes",
+        "limits",
+        "lost",
+        "paused",
+    )
 
     _transport: asyncio.Transport
     _parser: RequestParser

@@ -72,8 +72,10 @@ class HeadParser(RequestParser):
         chunked = "transfer-encoding" in headers
         inflow = self._inflow = Inflow(
             None if chunked else int(length[0]) if length else 0,
-            said=chunked or length is not None, upgrades=upgrades, awaits_continue=self.awaits_continue,
-        )  # fmt: skip
+            said=chunked or length is not None,
+            upgrades=upgrades,
+            awaits_continue=self.awaits_continue,
+        )
         # Whoever answers decides whether the body is wanted.
         self.awaits_continue = False
         request = HttpRequest(self._method, self._target, headers, b"", self._peer)

@@ -78,7 +78,7 @@ class Incoming:
         "received_bytes",
         "status",
         "streaming",
-    )  # fmt: skip
+    )
 
     def __init__(self, *, streaming: bool, body_limit: int) -> None:
         self.status = 0

@@ -48,7 +48,7 @@ class ClientConnection(asyncio.Protocol):
         "closed",
         "idle_since_s",
         "used",
-    )  # fmt: skip
+    )
 
     _transport: asyncio.Transport
 

@@ -26,10 +26,21 @@ _FRAMING_RATIO = 16
 _FRAMING_SLACK = 64 * 1024
 
 _COMMON = (
-    "Accept", "Accept-Encoding", "Authorization", "Connection", "Content-Length", "Content-Type", "Expect",
-    "Host", "Kubectl-Command", "Kubectl-Session", "Transfer-Encoding", "User-Agent", "X-Remote-User",
+    "Accept",
+    "Accept-Encoding",
+    "Authorization",
+    "Connection",
+    "Content-Length",
+    "Content-Type",
+    "Expect",
+    "Host",
+    "Kubectl-Command",
+    "Kubectl-Session",
+    "Transfer-Encoding",
+    "User-Agent",
+    "X-Remote-User",
     "X-Remote-Group",
-)  # fmt: skip
+)
 # Header names arrive in two spellings almost always; the table saves a decode and a lower() for each of them.
 _NAMES = {form.encode(): name.lower() for name in _COMMON for form in (name, name.lower())}
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
@@ -54,10 +65,25 @@ class RequestParser:
     """
 
     __slots__ = (
-        "_account", "_body", "_head_bytes", "_header_count", "_headers", "_limits", "_method", "_old",
-        "_parser", "_peer", "_raw_bytes", "_target", "awaits_continue", "body_bytes", "ended", "phase",
-        "ready", "refusal",
-    )  # fmt: skip
+        "_account",
+        "_body",
+        "_head_bytes",
+        "_header_count",
+        "_headers",
+        "_limits",
+        "_method",
+        "_old",
+        "_parser",
+        "_peer",
+        "_raw_bytes",
+        "_target",
+        "awaits_continue",
+        "body_bytes",
+        "ended",
+        "phase",
+        "ready",
+        "refusal",
+    )
 
     def __init__(self, limits: Limits, peer: Peer, account: Callable[[int], None]) -> None:
         self.ready: deque[Parsed] = deque()

@@ -411,4 +411,3 @@ class PassingConnection(Connection):
         if self._active is not None:
             held += cast(PassingExchange, self._active).body.held_bytes + len(self._active.request.body)
         return held
-

@@ -38,9 +38,20 @@ class ServedExchange:
     """Implements `wire.exchange.Exchange`; see there for what each method promises."""
 
     __slots__ = (
-        "_chunked", "_connection", "_head", "_on_close", "_on_drain", "_pending", "_pending_bytes", "_silent",
-        "_state", "_task", "keep_alive", "old", "request",
-    )  # fmt: skip
+        "_chunked",
+        "_connection",
+        "_head",
+        "_on_close",
+        "_on_drain",
+        "_pending",
+        "_pending_bytes",
+        "_silent",
+        "_state",
+        "_task",
+        "keep_alive",
+        "old",
+        "request",
+    )
 
     def __init__(self, connection: Connection, parsed: Parsed) -> None:
         self.request, self.keep_alive, self.old = parsed

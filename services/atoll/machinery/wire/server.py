@@ -39,9 +39,12 @@ class Server:
     """
 
     def __init__(
-        self, handler: Handler, limits: Limits, ssl_context: ssl.SSLContext | None = None,
+        self,
+        handler: Handler,
+        limits: Limits,
+        ssl_context: ssl.SSLContext | None = None,
         connection: Callable[[Server], Connection] = Connection,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.handler = handler
         self.connection = connection
         self.limits = limits

@@ -90,9 +90,7 @@ def _selector_errors(selector: Object, path: str) -> Iterator[FieldError]:
     """A claim is for everything or for what labels select, never for both nor for neither."""
     given = [field for field in ("matchLabels", "matchExpressions") if selector.get(field)]
     if selector.get("matchAll"):
-        yield from (
-            invalid(f"{path}.{field}", selector, f"{field} cannot be used with matchAll") for field in given
-        )
+        yield from (invalid(f"{path}.{field}", selector, f"{field} cannot be used with matchAll") for field in given)
     elif not given:
         yield required(path, "either one of matchAll, matchLabels, or matchExpressions must be set")
     yield from validate_label_selector(selector, path)

@@ -52,9 +52,7 @@ def _schema(review: Review) -> Object | None:
 
 
 def _compiling(review: Review, versions: dict[str, Object]) -> Judge:
-    def judge(
-        obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
-    ) -> Verdict:
+    def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
         if errors:
             # What breaks the schema of an APIConversion is told as that.
             return Verdict([], [])

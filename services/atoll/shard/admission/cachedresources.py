@@ -49,9 +49,13 @@ class CachedResourceReferences(Validator):
                 of = f"{resource.group}/{resource.version}, Resource={resource.plural}"
                 return f'ClusterCachedResource "{other["metadata"]["name"]}" is for {of} already'
         asked = Attributes(
-            user=review.call.user, verb="list", cluster=review.call.cluster, group=resource.group,
-            version=resource.version, resource=resource.plural,
-        )  # fmt: skip
+            user=review.call.user,
+            verb="list",
+            cluster=review.call.cluster,
+            group=resource.group,
+            version=resource.version,
+            resource=resource.plural,
+        )
         return None if self._may(review.view, asked) else f"no permission to list {resource.group_resource}"
 
     def _kind(self, review: Review, resource: Resource) -> Kind | None:

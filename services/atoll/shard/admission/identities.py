@@ -35,9 +35,14 @@ class ExportIdentities(Validator):
 
     def _may_read(self, review: Review, reference: SecretReference) -> bool:
         asked = Attributes(
-            user=review.call.user, verb="get", cluster=review.call.cluster, version="v1", resource="secrets",
-            namespace=reference.namespace, name=reference.name,
-        )  # fmt: skip
+            user=review.call.user,
+            verb="get",
+            cluster=review.call.cluster,
+            version="v1",
+            resource="secrets",
+            namespace=reference.namespace,
+            name=reference.name,
+        )
         return self._may_here(review.view, asked)
 
 

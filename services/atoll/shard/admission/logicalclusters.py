@@ -82,9 +82,13 @@ class LogicalClusters:
 
     def _update(self, review: Review, obj: Object, old: Object) -> None:
         found = [
-            *_immutable_spec(obj, old), *_forward(obj, old), *_inactive(obj, old), *_finalizers(obj, old),
-            *_shrinking(obj, old, "initializers", "Initializing"), *_shrinking(obj, old, "terminators", "Terminating"),
-        ]  # fmt: skip
+            *_immutable_spec(obj, old),
+            *_forward(obj, old),
+            *_inactive(obj, old),
+            *_finalizers(obj, old),
+            *_shrinking(obj, old, "initializers", "Initializing"),
+            *_shrinking(obj, old, "terminators", "Terminating"),
+        ]
         administers = KCP_ADMIN in effective(review.call.user, review.call.cluster).own.groups
         found += _annotations(obj, old, {REQUIRED_GROUPS} if administers else set())
         if review.call.check is no_check and not administers:

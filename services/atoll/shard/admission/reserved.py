@@ -15,10 +15,14 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 RESERVED_GROUP = "apis.kcp.io"
 PATH = "kcp.io/path"
 _CRDS = ("apiextensions.k8s.io", "customresourcedefinitions")
-_PATHED = frozenset({
-    ("apis.kcp.io", "apiexports"), ("apis.kcp.io", "apibindings"), ("tenancy.kcp.io", "workspacetypes"),
-    ("cache.kcp.io", "clustercachedresources"),
-})  # fmt: skip
+_PATHED = frozenset(
+    {
+        ("apis.kcp.io", "apiexports"),
+        ("apis.kcp.io", "apibindings"),
+        ("tenancy.kcp.io", "workspacetypes"),
+        ("cache.kcp.io", "clustercachedresources"),
+    }
+)
 
 
 class ReservedDefinitions(Validator):

@@ -144,9 +144,14 @@ class Workspaces:
     def _may_use(self, review: Review) -> types.MayUse:
         def may_use(found: WorkspaceType) -> bool:
             asked = Attributes(
-                user=review.call.user, verb="use", cluster=found.cluster, group=GROUP, version="v1alpha1",
-                resource="workspacetypes", name=found.name,
-            )  # fmt: skip
+                user=review.call.user,
+                verb="use",
+                cluster=found.cluster,
+                group=GROUP,
+                version="v1alpha1",
+                resource="workspacetypes",
+                name=found.name,
+            )
             return self._may(review.view, asked)
 
         return may_use
@@ -230,7 +235,12 @@ def may_bind(facts: Facts, may: May, review: Review, path: str, export: str) -> 
         # An export that is not there, one that has not arrived and one that may not be bound are told alike.
         return False
     asked = Attributes(
-        user=review.call.user, verb="bind", cluster=found.cluster, group="apis.kcp.io", version="v1alpha2",
-        resource="apiexports", name=export,
-    )  # fmt: skip
+        user=review.call.user,
+        verb="bind",
+        cluster=found.cluster,
+        group="apis.kcp.io",
+        version="v1alpha2",
+        resource="apiexports",
+        name=export,
+    )
     return may(review.view, asked)

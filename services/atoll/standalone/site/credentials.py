@@ -57,9 +57,10 @@ class Authorities(msgspec.Struct, frozen=True):
 def authorities(layout: Layout) -> Authorities:
     """Those of a site, made on first use. Raises PkiError, OSError."""
     return Authorities(
-        pki.ca_in(layout.pki, CLIENT_CA, "atoll client CA"), pki.ca_in(layout.pki, PROXY_CA, "atoll request header CA"),
+        pki.ca_in(layout.pki, CLIENT_CA, "atoll client CA"),
+        pki.ca_in(layout.pki, PROXY_CA, "atoll request header CA"),
         pki.ca_in(layout.pki, SERVING_CA, "atoll serving CA"),
-    )  # fmt: skip
+    )
 
 
 def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: dict[str, str]) -> list[User]:
@@ -92,11 +93,13 @@ def _component(layout: Layout, given: Authorities, file: str, url: str, who: tup
     pair = client_pair(layout, given, user, group)
     names = ("base", kubeconfig.SHARD_BASE)
     document: Object = {
-        "apiVersion": "v1", "kind": "Config",
-        "clusters": [_cluster("base", url, given.serving)], "users": [_user(user, pair)],
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [_cluster("base", url, given.serving)],
+        "users": [_user(user, pair)],
         "contexts": [{"name": name, "context": {"cluster": "base", "user": user}} for name in names],
         "current-context": "base",
-    }  # fmt: skip
+    }
     write_private(layout.kubeconfig(file), yaml.safe_dump(document, sort_keys=False).encode())
 
 
@@ -105,21 +108,24 @@ def _admin(layout: Layout, given: Authorities, urls: dict[str, str]) -> None:
     clusters, goes to the root shard itself."""
     proxy, root = urls[PROXY], urls[ROOT]
     servers = {
-        ROOT: f"{proxy}/clusters/{ROOT}", "base": proxy, "system:admin": f"{root}/clusters/system:admin",
+        ROOT: f"{proxy}/clusters/{ROOT}",
+        "base": proxy,
+        "system:admin": f"{root}/clusters/system:admin",
         kubeconfig.SHARD_BASE: root,
-    }  # fmt: skip
+    }
     users = {
         "kcp-admin": client_pair(layout, given, "kcp-admin", KCP_ADMIN),
         "shard-admin": client_pair(layout, given, "shard-admin", MASTERS),
     }
     contexts = {ROOT: "kcp-admin", "base": "kcp-admin", "system:admin": "shard-admin", "shard-base": "shard-admin"}
     document: Object = {
-        "apiVersion": "v1", "kind": "Config",
+        "apiVersion": "v1",
+        "kind": "Config",
         "clusters": [_cluster(name, url, given.serving) for name, url in servers.items()],
         "users": [_user(name, pair) for name, pair in users.items()],
         "contexts": [{"name": name, "context": {"cluster": name, "user": user}} for name, user in contexts.items()],
         "current-context": ROOT,
-    }  # fmt: skip
+    }
     kubeconfig.bring_up_to_date(layout.root / kubeconfig.FILE_NAME, document)
 
 

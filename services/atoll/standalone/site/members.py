@@ -17,29 +17,44 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.pki import write_private
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
 from atoll.shard.config import ShardConfig
-from atoll.standalone.site.credentials import (
-    ACCOUNT_KEY,
-    CLIENT_CA,
-    PROXY_CA,
-    PROXY_USER,
-    ROOT_SHARD,
-    SERVING_CA,
-)
+from atoll.standalone.site.credentials import ACCOUNT_KEY, CLIENT_CA, PROXY_CA, PROXY_USER, ROOT_SHARD, SERVING_CA
 from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Site
 
 #: Settings that a site makes for its processes; `atoll start --shards` refuses them.
 DECIDED = (
-    "shard_name", "nats_url", "nats_credentials_file", "client_ca_file", "requestheader_client_ca_file",
-    "requestheader_allowed_names", "root_ca_file", "tls_cert_file", "tls_private_key_file", "shard_base_url",
-    "shard_virtual_workspace_url", "shard_labels", "root_shard_kubeconfig_file", "logical_cluster_admin_kubeconfig",
-    "external_logical_cluster_admin_kubeconfig", "service_account_signing_key_file", "skip_admin_user",
-    "shard_client_cert_file", "shard_client_key_file", "shard_virtual_workspace_ca_file",
-)  # fmt: skip
+    "shard_name",
+    "nats_url",
+    "nats_credentials_file",
+    "client_ca_file",
+    "requestheader_client_ca_file",
+    "requestheader_allowed_names",
+    "root_ca_file",
+    "tls_cert_file",
+    "tls_private_key_file",
+    "shard_base_url",
+    "shard_virtual_workspace_url",
+    "shard_labels",
+    "root_shard_kubeconfig_file",
+    "logical_cluster_admin_kubeconfig",
+    "external_logical_cluster_admin_kubeconfig",
+    "service_account_signing_key_file",
+    "skip_admin_user",
+    "shard_client_cert_file",
+    "shard_client_key_file",
+    "shard_virtual_workspace_ca_file",
+)
 #: Those that the proxy has as well.
 _FOR_PROXY = (
-    "bind_address", "token_auth_file", "authentication_config", "feature_gates", "service_account_issuer",
-    "api_audiences", "egress_allow_cidr", "allow_any_filesystem", "log_level",
-)  # fmt: skip
+    "bind_address",
+    "token_auth_file",
+    "authentication_config",
+    "feature_gates",
+    "service_account_issuer",
+    "api_audiences",
+    "egress_allow_cidr",
+    "allow_any_filesystem",
+    "log_level",
+)
 #: Those that each process has of its own.
 _OWN = ("root_directory", "secure_port", "shard_external_url", *DECIDED)
 
@@ -76,9 +91,7 @@ def urls_of(site: Site, config: ShardConfig) -> dict[str, str]:
 def members(layout: Layout, site: Site, config: ShardConfig) -> list[Member]:
     """The processes of a site: the root shard, the other shards, the proxy."""
     urls = urls_of(site, config)
-    shards = [
-        Member(name, ("shard", *_flags(_shard(layout, site, config, name))), urls[name]) for name in site.shards
-    ]
+    shards = [Member(name, ("shard", *_flags(_shard(layout, site, config, name))), urls[name]) for name in site.shards]
     proxy = Member(PROXY, ("front-proxy", *_flags(_proxy(layout, site, config))), urls[PROXY])
     return [*shards, proxy]
 

@@ -84,9 +84,12 @@ def nats_options(here: Layout, site: Site, users: Sequence[User]) -> ServerOptio
     """The NATS server of a site, for this machine alone. Streams reserve what they may grow to, so there is room for
     those of every shard."""
     return ServerOptions(
-        directory=here.nats, host=NATS_HOST, port=site.ports[NATS], users=tuple(users),
+        directory=here.nats,
+        host=NATS_HOST,
+        port=site.ports[NATS],
+        users=tuple(users),
         store_limit_bytes=len(site.shards) * STREAMS_BYTES,
-    )  # fmt: skip
+    )
 
 
 class _Running:

@@ -100,10 +100,16 @@ class Keeper:
         """One life; gives the exit code."""
         # A session of its own: an interrupt at the terminal is for us, and we end the others in order.
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "atoll.cli", *self.member.arguments, env=environment(),
-            stdin=asyncio.subprocess.DEVNULL, stdout=self._stdout(),
-            start_new_session=True, preexec_fn=die_with_parent(),
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "atoll.cli",
+            *self.member.arguments,
+            env=environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=self._stdout(),
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        )
         log.info("process started", process=self.member.name, pid=self._process.pid)
         return await self._process.wait()
 

@@ -46,32 +46,56 @@ def test_an_event_says_who_did_what_where() -> None:
     assert stamp.endswith("Z")
     assert len(stamp) == len("2027-01-15T08:00:00.250000Z")
     assert event == {
-        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "id-1",
-        "stage": "ResponseComplete", "requestURI": GET, "verb": "get",
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "auditID": "id-1",
+        "stage": "ResponseComplete",
+        "requestURI": GET,
+        "verb": "get",
         "user": {"username": "alice", "uid": "u1", "groups": ["devs"], "extra": {"k": ["v"]}},
-        "sourceIPs": ["10.0.0.9"], "userAgent": "kubectl/1",
-        "objectRef": {"resource": "deployments", "namespace": "n", "name": "d", "apiGroup": "apps",
-                      "apiVersion": "v1", "subresource": "status"},
+        "sourceIPs": ["10.0.0.9"],
+        "userAgent": "kubectl/1",
+        "objectRef": {
+            "resource": "deployments",
+            "namespace": "n",
+            "name": "d",
+            "apiGroup": "apps",
+            "apiVersion": "v1",
+            "subresource": "status",
+        },
         "responseStatus": {"metadata": {}, "code": 200},
         "requestReceivedTimestamp": "2027-01-15T08:00:00.250000Z",
         "annotations": {
-            "authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: x",
+            "authorization.k8s.io/decision": "allow",
+            "authorization.k8s.io/reason": "RBAC: x",
             "request.auth.kcp.io/02-content-decision": "Allowed",
             "request.auth.kcp.io/02-content-reason": "because",
-            "kcp.io/cluster": "2web", "tenancy.kcp.io/workspace": "2web", "kcp.io/path": "root:web",
+            "kcp.io/cluster": "2web",
+            "tenancy.kcp.io/workspace": "2web",
+            "kcp.io/path": "root:web",
         },
-    }  # fmt: skip
+    }
 
 
-@pytest.mark.parametrize(("code", "reason", "message"), [
-    (404, "NotFound", 'secrets "s" not found'), (409, "Conflict", "the object has been modified"),
-    (403, "Forbidden", 'User "alice" cannot get resource'), (410, "Expired", "too old resource version: 1 (2)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [
+        (404, "NotFound", 'secrets "s" not found'),
+        (409, "Conflict", "the object has been modified"),
+        (403, "Forbidden", 'User "alice" cannot get resource'),
+        (410, "Expired", "too old resource version: 1 (2)"),
+    ],
+)
 def test_a_failure_has_its_code_reason_and_message(code: int, reason: str, message: str) -> None:
     event = shown(event_of(audited(), COMPLETE, code, reason, message))
     assert event["responseStatus"] == {
-        "metadata": {}, "code": code, "status": "Failure", "reason": reason, "message": message,
-    }  # fmt: skip
+        "metadata": {},
+        "code": code,
+        "status": "Failure",
+        "reason": reason,
+        "message": message,
+    }
 
 
 @pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
@@ -80,13 +104,22 @@ def test_a_message_that_quotes_what_was_sent_stays_out(code: int, reason: str) -
     assert event["responseStatus"] == {"metadata": {}, "code": code, "status": "Failure", "reason": reason}
 
 
-@pytest.mark.parametrize(("method", "body", "expected"), [
-    ("POST", b'{"metadata": {"name": "a", "namespace": "other", "uid": "u"}, "data": {"k": "hush"}}',
-     {"name": "a", "uid": "u"}),
-    ("POST", b'{"metadata": {"generateName": "a-"}}', {}), ("POST", b"k8s\0...", {}), ("POST", b"[]", {}),
-    ("POST", b'{"metadata": null}', {}), ("POST", b'{"metadata": {"name": 7}}', {}),
-    ("DELETE", b'{"metadata": {"name": "a"}}', {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "body", "expected"),
+    [
+        (
+            "POST",
+            b'{"metadata": {"name": "a", "namespace": "other", "uid": "u"}, "data": {"k": "hush"}}',
+            {"name": "a", "uid": "u"},
+        ),
+        ("POST", b'{"metadata": {"generateName": "a-"}}', {}),
+        ("POST", b"k8s\0...", {}),
+        ("POST", b"[]", {}),
+        ("POST", b'{"metadata": null}', {}),
+        ("POST", b'{"metadata": {"name": 7}}', {}),
+        ("DELETE", b'{"metadata": {"name": "a"}}', {}),
+    ],
+)
 def test_a_created_object_is_named_by_its_metadata(method: str, body: bytes, expected: dict[str, str]) -> None:
     target = "/api/v1/namespaces/n/secrets"
     http = HttpRequest(method, target.encode(), {}, body, Peer("10.0.0.9", 7))
@@ -141,12 +174,16 @@ def test_what_is_no_text_is_escaped_instead_of_ending_the_log() -> None:
 @pytest.mark.parametrize(
     ("method", "target", "mutating"),
     [
-        ("GET", "/api/v1/configmaps", False), ("GET", "/api/v1/configmaps?watch=1", False), ("GET", "/x", False),
-        ("POST", "/api/v1/namespaces", True), ("PUT", "/api/v1/namespaces/a", True),
-        ("PATCH", "/api/v1/namespaces/a", True), ("DELETE", "/api/v1/namespaces/a", True),
+        ("GET", "/api/v1/configmaps", False),
+        ("GET", "/api/v1/configmaps?watch=1", False),
+        ("GET", "/x", False),
+        ("POST", "/api/v1/namespaces", True),
+        ("PUT", "/api/v1/namespaces/a", True),
+        ("PATCH", "/api/v1/namespaces/a", True),
+        ("DELETE", "/api/v1/namespaces/a", True),
         ("DELETE", "/api/v1/namespaces/a/configmaps", True),
     ],
-)  # fmt: skip
+)
 def test_what_may_change_something_is_told_from_what_does_not(method: str, target: str, mutating: bool) -> None:
     assert is_mutating(parse(method, target.encode())) is mutating
 

@@ -68,15 +68,21 @@ async def bound(store: LmdbStore, made: Object, cluster: str = "consumer") -> No
     crd = boundcrds.bound_crd(made, "provider", "shapes", "2026-01-01T00:00:00Z")
     await put(store, boundcrds.key_of(uid), crd)
     entry = {
-        "group": GROUP, "resource": "circles", "storageVersions": ["v1"],
+        "group": GROUP,
+        "resource": "circles",
+        "storageVersions": ["v1"],
         "schema": {"name": name, "UID": uid, "identityHash": IDENTITY},
-    }  # fmt: skip
+    }
     labels = {hashes.EXPORT_LABEL: hashes.export_hash("provider", "shapes")}
-    await put(store, ObjectKey(API_BINDINGS, cluster, "", "shapes"), {
-        "metadata": {"labels": labels},
-        "spec": {"reference": {"export": {"path": "root:provider", "name": "shapes"}}},
-        "status": {"apiExportClusterName": "provider", "phase": "Bound", "boundResources": [entry]},
-    })  # fmt: skip
+    await put(
+        store,
+        ObjectKey(API_BINDINGS, cluster, "", "shapes"),
+        {
+            "metadata": {"labels": labels},
+            "spec": {"reference": {"export": {"path": "root:provider", "name": "shapes"}}},
+            "status": {"apiExportClusterName": "provider", "phase": "Bound", "boundResources": [entry]},
+        },
+    )
 
 
 CONVERSION = ObjectKey(API_CONVERSIONS, "provider", "", a_schema("v1")["metadata"]["name"])

@@ -18,17 +18,30 @@ FAILED = (
 )
 
 
-@pytest.mark.parametrize(("query", "code", "text"), [
-    ("", 500, FAILED), ("verbose", 500, FAILED),
-    ("exclude=store&exclude=poststarthook/x", 200, "ok"),
-    ("exclude=store&exclude=poststarthook%2Fx&verbose", 200,
-     "[+]ping ok\n[+]store excluded: ok\n[+]poststarthook/x excluded: ok\nreadyz check passed\n"),
-    ("exclude=store&exclude=poststarthook/x&exclude=b&exclude=a&verbose=1", 200,
-     "[+]ping ok\n[+]store excluded: ok\n[+]poststarthook/x excluded: ok\n"
-     'warn: some health checks cannot be excluded: no matches for "a","b"\nreadyz check passed\n'),
-    ("exclude=store", 500,
-     "[+]ping ok\n[+]store excluded: ok\n[-]poststarthook/x failed: reason withheld\nreadyz check failed\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("query", "code", "text"),
+    [
+        ("", 500, FAILED),
+        ("verbose", 500, FAILED),
+        ("exclude=store&exclude=poststarthook/x", 200, "ok"),
+        (
+            "exclude=store&exclude=poststarthook%2Fx&verbose",
+            200,
+            "[+]ping ok\n[+]store excluded: ok\n[+]poststarthook/x excluded: ok\nreadyz check passed\n",
+        ),
+        (
+            "exclude=store&exclude=poststarthook/x&exclude=b&exclude=a&verbose=1",
+            200,
+            "[+]ping ok\n[+]store excluded: ok\n[+]poststarthook/x excluded: ok\n"
+            'warn: some health checks cannot be excluded: no matches for "a","b"\nreadyz check passed\n',
+        ),
+        (
+            "exclude=store",
+            500,
+            "[+]ping ok\n[+]store excluded: ok\n[-]poststarthook/x failed: reason withheld\nreadyz check failed\n",
+        ),
+    ],
+)
 def test_checks_are_told_in_order_and_reasons_withheld(query: str, code: int, text: str) -> None:
     answer = all_of("readyz", CHECKS, query)
     assert (answer.status, answer.body.decode() if isinstance(answer.body, bytes) else "") == (code, text)

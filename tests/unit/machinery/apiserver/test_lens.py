@@ -178,8 +178,7 @@ async def test_a_wait_ends_with_a_change_of_either_and_with_a_nudge(store: LmdbS
     with store.snapshot() as snapshot:
         cursor = world.lens.cursor(SCOPE, snapshot.revision)
     assert isinstance(cursor, LensCursor)
-    for change in (world.put(ROWS, "east", "a", colour="red"),
-                   world.put(PICKS, HOME, "p", of="east", colour="blue")):  # fmt: skip
+    for change in (world.put(ROWS, "east", "a", colour="red"), world.put(PICKS, HOME, "p", of="east", colour="blue")):
         cursor.read()
         await change
         await cursor.wait()

@@ -13,13 +13,23 @@ from atoll.machinery.storage.contract import EVERYTHING, Interest
 CONFIGMAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", singular="configmap", builtin=True)
 
 
-@pytest.mark.parametrize(("labels", "fields", "interest"), [
-    ("", "", EVERYTHING), ("a=b", "", Interest(label=("a", "b"))), ("b=2,a==1", "", Interest(label=("a", "1"))),
-    ("a=b,c", "", Interest(label=("a", "b"))), ("a!=b", "", EVERYTHING), ("a", "", EVERYTHING),
-    ("a in (b,c)", "", EVERYTHING), ("!a", "", EVERYTHING), ("", "metadata.name=x", Interest(name="x")),
-    ("a=b", "metadata.name=x", Interest(name="x")), ("", "metadata.name!=x", EVERYTHING),
-    ("", "metadata.namespace=n", EVERYTHING),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("labels", "fields", "interest"),
+    [
+        ("", "", EVERYTHING),
+        ("a=b", "", Interest(label=("a", "b"))),
+        ("b=2,a==1", "", Interest(label=("a", "1"))),
+        ("a=b,c", "", Interest(label=("a", "b"))),
+        ("a!=b", "", EVERYTHING),
+        ("a", "", EVERYTHING),
+        ("a in (b,c)", "", EVERYTHING),
+        ("!a", "", EVERYTHING),
+        ("", "metadata.name=x", Interest(name="x")),
+        ("a=b", "metadata.name=x", Interest(name="x")),
+        ("", "metadata.name!=x", EVERYTHING),
+        ("", "metadata.namespace=n", EVERYTHING),
+    ],
+)
 def test_an_equality_is_what_all_changes_share(labels: str, fields: str, interest: Interest) -> None:
     options = ListOptions(label_selector=labels, field_selector=fields)
     assert selection(CONFIGMAPS, options).interest == interest
@@ -27,8 +37,12 @@ def test_an_equality_is_what_all_changes_share(labels: str, fields: str, interes
 
 def test_labels_that_a_webhook_may_change_decide_nothing() -> None:
     converted = Kind(
-        group="g", version="v2", kind="K", plural="ks", singular="k",
+        group="g",
+        version="v2",
+        kind="K",
+        plural="ks",
+        singular="k",
         conversion=Conversion(Webhook("https://x", b"", ("v1",)), "mark", "K", "g/v1", False, {}),
-    )  # fmt: skip
+    )
     assert selection(converted, ListOptions(label_selector="a=b")).interest == EVERYTHING
     assert selection(converted, ListOptions(field_selector="metadata.name=x")).interest == Interest(name="x")

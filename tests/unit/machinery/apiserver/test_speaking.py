@@ -11,8 +11,9 @@ def test_a_service_account_is_in_no_group_of_another_place() -> None:
     groups = ("system:serviceaccounts", "system:serviceaccounts:team", AUTHENTICATED)
     account = User("system:serviceaccount:team:robot", groups, "", {CLUSTER_NAME: ("home",)})
     assert spoken_for(account) == [
-        ("X-Remote-User", "system:kcp:serviceaccount:home:team:robot"), ("X-Remote-Group", AUTHENTICATED),
-    ]  # fmt: skip
+        ("X-Remote-User", "system:kcp:serviceaccount:home:team:robot"),
+        ("X-Remote-Group", AUTHENTICATED),
+    ]
 
 
 def test_others_keep_the_groups_that_are_no_power() -> None:

@@ -7,10 +7,18 @@ import pytest
 from atoll.machinery.apiserver.rest.watch import next_due
 
 
-@pytest.mark.parametrize(("length_s", "bookmarks", "expected"), [
-    (200.0, True, [60, 120, 180, 198, 200]), (61.0, True, [59, 61]), (3.0, True, [1, 3]), (2.0, True, [2]),
-    (1.0, True, [1]), (-5.0, True, [-5]), (200.0, False, [200]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("length_s", "bookmarks", "expected"),
+    [
+        (200.0, True, [60, 120, 180, 198, 200]),
+        (61.0, True, [59, 61]),
+        (3.0, True, [1, 3]),
+        (2.0, True, [2]),
+        (1.0, True, [1]),
+        (-5.0, True, [-5]),
+        (200.0, False, [200]),
+    ],
+)
 def test_bookmarks_come_each_minute_and_before_the_end(length_s: float, bookmarks: bool, expected: list[float]) -> None:
     moments, now = [], 0.0
     while not moments or now < length_s:

@@ -9,17 +9,7 @@ import pytest
 from atoll.machinery.cel.environment import Environment
 from atoll.machinery.cel.errors import CompileError, EvaluationError
 from atoll.machinery.cel.std.times import parse_timestamp
-from atoll.machinery.cel.types import (
-    DOUBLE,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    Field,
-    ListType,
-    MapType,
-    ObjectType,
-)
+from atoll.machinery.cel.types import DOUBLE, DYN, INT, STRING, TIMESTAMP, Field, ListType, MapType, ObjectType
 
 
 def _doubles(items: Any) -> list[float]:
@@ -99,8 +89,7 @@ def test_what_is_absent_is_an_error(rule: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
-    [("self.count < 4", "no such overload"), ("self.nested.weight > 1.0", "no such key: weight")],
+    ("rule", "message"), [("self.count < 4", "no such overload"), ("self.nested.weight > 1.0", "no such key: weight")]
 )
 def test_a_null_in_place_of_a_value_is_an_error(rule: str, message: str) -> None:
     with pytest.raises(EvaluationError) as caught:

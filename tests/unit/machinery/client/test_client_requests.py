@@ -11,15 +11,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.meta.objects import decode
-from atoll.machinery.meta.status import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Details,
-    Expired,
-    NotFound,
-    TooManyRequests,
-)
+from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Details, Expired, NotFound, TooManyRequests
 from atoll.machinery.process import pki
 from atoll.machinery.wire.client import BadResponse, ConnectionLost, Unreachable
 from atoll.machinery.wire.exchange import Exchange

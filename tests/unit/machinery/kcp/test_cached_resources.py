@@ -25,7 +25,7 @@ def slice_of(path: str = "") -> dict[str, Any]:
         "metadata": {"name": "plans", "annotations": {"kcp.io/cluster": "home"}},
         "spec": {"clusterCachedResource": reference, "export": {"name": "plans"}},
         "status": {"endpoints": [{"url": "https://shard/x"}]},
-    }  # fmt: skip
+    }
 
 
 def test_it_is_ready_with_an_identity_and_a_resource() -> None:
@@ -56,14 +56,17 @@ def test_a_selector_that_makes_no_sense_selects_nothing() -> None:
     assert not cachedresources.selector_of(wrong).matches({"a": "b"})
 
 
-@pytest.mark.parametrize(("there", "reason"), [
-    (There("home", "home", None, True), ""),
-    (There("home", "home", None, False), "ClusterCachedResourceNotFound"),
-    (There("home", None, None, True), "ClusterCachedResourceNotFound"),
-    (There("other", "home", None, True), "ClusterCachedResourceInvalidReference"),
-    (There("other", "home", None, False), "ClusterCachedResourceInvalidReference"),
-    (There(None, "home", None, False), "ClusterCachedResourceInvalidReference"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        (There("home", "home", None, True), ""),
+        (There("home", "home", None, False), "ClusterCachedResourceNotFound"),
+        (There("home", None, None, True), "ClusterCachedResourceNotFound"),
+        (There("other", "home", None, True), "ClusterCachedResourceInvalidReference"),
+        (There("other", "home", None, False), "ClusterCachedResourceInvalidReference"),
+        (There(None, "home", None, False), "ClusterCachedResourceInvalidReference"),
+    ],
+)
 def test_a_slice_ties_what_one_workspace_holds(there: There, reason: str) -> None:
     status = cachedresources.judged(slice_of(), there, NOW)
     condition = find(status["conditions"], "ResourceValid")

@@ -30,10 +30,17 @@ def plan() -> workspace.Plan:
     """What the parent's shard knows of its Workspace."""
     annotations = {OWNER: '{"username":"alice","groups":["dev"]}'}
     return workspace.Plan(
-        workspace={"metadata": {"name": "w", "uid": UID, "annotations": annotations}}, parent_cluster="parent",
-        path="root:org:w", cluster=CLUSTER, resolution=Resolution((UNIVERSAL, MINE)), shard=HERE,
-        find_export=lambda path, name: None, now="2026-01-01T00:00:00Z", new_uid=new_uid, required_groups="dev",
-    )  # fmt: skip
+        workspace={"metadata": {"name": "w", "uid": UID, "annotations": annotations}},
+        parent_cluster="parent",
+        path="root:org:w",
+        cluster=CLUSTER,
+        resolution=Resolution((UNIVERSAL, MINE)),
+        shard=HERE,
+        find_export=lambda path, name: None,
+        now="2026-01-01T00:00:00Z",
+        new_uid=new_uid,
+        required_groups="dev",
+    )
 
 
 def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
@@ -55,8 +62,12 @@ def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(kno
     found = built(commission.order(plan()), *known)
     cluster = found[LOGICAL_CLUSTERS][0].object
     assert cluster["spec"]["owner"] == {
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": "w", "cluster": "parent", "uid": UID,
-    }  # fmt: skip
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "resource": "workspaces",
+        "name": "w",
+        "cluster": "parent",
+        "uid": UID,
+    }
     assert cluster["spec"]["createdBy"]["username"] == "alice"
     annotations = cluster["metadata"]["annotations"]
     assert (annotations["kcp.io/path"], annotations["core.kcp.io/shard"]) == ("root:org:w", "here")

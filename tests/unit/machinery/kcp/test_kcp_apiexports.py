@@ -75,8 +75,9 @@ def test_no_word_about_a_secret_holds_its_key() -> None:
 def test_a_secret_that_could_not_be_made_is_told_apart() -> None:
     said = condition(apiexports.not_generated({}, "the namespace is going", NOW))
     assert (said["reason"], said["message"]) == (
-        "IdentityGenerationFailed", "Error creating identity secret: the namespace is going",
-    )  # fmt: skip
+        "IdentityGenerationFailed",
+        "Error creating identity secret: the namespace is going",
+    )
 
 
 def test_an_export_names_its_secret_or_gets_one_of_its_name() -> None:

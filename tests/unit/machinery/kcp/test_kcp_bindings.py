@@ -39,14 +39,20 @@ def test_all_that_is_free_is_bound_in_one_plan() -> None:
     assert settled.status["phase"] == "Bound"
     assert settled.status["apiExportClusterName"] == "provider"
     assert settled.status["boundResources"][0] == {
-        "group": GROUP, "resource": "circles", "storageVersions": ["v1"],
+        "group": GROUP,
+        "resource": "circles",
+        "storageVersions": ["v1"],
         "schema": {"name": "s1.circles", "UID": "u1", "identityHash": "i" * 64},
-    }  # fmt: skip
+    }
     assert settled.locks == {f"circles.{GROUP}": Lock("shapes"), f"squares.{GROUP}": Lock("shapes")}
     assert {type: each["status"] for type, each in conditions(settled).items()} == {
-        "Ready": "True", "APIExportValid": "True", "BindingUpToDate": "True", "InitialBindingCompleted": "True",
-        "PermissionClaimsValid": "True", "PermissionClaimsApplied": "True",
-    }  # fmt: skip
+        "Ready": "True",
+        "APIExportValid": "True",
+        "BindingUpToDate": "True",
+        "InitialBindingCompleted": "True",
+        "PermissionClaimsValid": "True",
+        "PermissionClaimsApplied": "True",
+    }
     assert settled.status["conditions"][0]["type"] == "Ready"
 
 

@@ -87,9 +87,7 @@ def test_system_crds_are_established() -> None:
     assert len(names("system:system-crds", "customresourcedefinitions")) == 8
     crd = find(MANIFESTS, "system:system-crds", "customresourcedefinitions", "apibindings.apis.kcp.io")
     assert crd["status"]["storedVersions"] == ["v1alpha2"]
-    assert [c["type"] for c in crd["status"]["conditions"] if c["status"] == "True"] == [
-        "NamesAccepted", "Established",
-    ]  # fmt: skip
+    assert [c["type"] for c in crd["status"]["conditions"] if c["status"] == "True"] == ["NamesAccepted", "Established"]
     assert crd["status"]["acceptedNames"] == crd["spec"]["names"]
 
 
@@ -105,9 +103,7 @@ def test_schemas_have_kcps_names_and_our_definitions() -> None:
         "v250920-de0c8484d.clustercachedresources.cache.kcp.io",
         "v260804-b35f3bb61.clustercachedresourceendpointslices.cache.kcp.io",
     }
-    spec = find(MANIFESTS, "root", "apiresourceschemas", "v260522-2bf05df66.workspaces.tenancy.kcp.io")[
-        "spec"
-    ]
+    spec = find(MANIFESTS, "root", "apiresourceschemas", "v260522-2bf05df66.workspaces.tenancy.kcp.io")["spec"]
     assert (spec["group"], spec["names"]["kind"], spec["scope"]) == ("tenancy.kcp.io", "Workspace", "Cluster")
     assert spec["nameValidation"] == "DNS1123Subdomain"
     version = spec["versions"][0]
@@ -200,9 +196,7 @@ def test_aggregated_roles_hold_what_they_aggregate() -> None:
     role = find(MANIFESTS, "system:admin", "clusterroles", "edit")
     label = "rbac.authorization.k8s.io/aggregate-to-"
     assert role["aggregationRule"] == {"clusterRoleSelectors": [{"matchLabels": {f"{label}edit": "true"}}]}
-    assert role["metadata"]["labels"] == {
-        f"{label}admin": "true", "kubernetes.io/bootstrapping": "rbac-defaults",
-    }  # fmt: skip
+    assert role["metadata"]["labels"] == {f"{label}admin": "true", "kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
 def test_default_bindings_reach_the_groups_they_are_for() -> None:
@@ -227,15 +221,15 @@ def test_every_binding_refers_to_a_role_that_exists() -> None:
 def test_authenticated_users_may_use_root_as_kcp_lets_them() -> None:
     assert rules("root", "system:kcp:authenticated:workspacetypes:use") == [
         {
-            "apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"],
-            "resourceNames": ["organization", "team", "universal"], "verbs": ["use"],
+            "apiGroups": ["tenancy.kcp.io"],
+            "resources": ["workspacetypes"],
+            "resourceNames": ["organization", "team", "universal"],
+            "verbs": ["use"],
         }
-    ]  # fmt: skip
+    ]
     bound = find(MANIFESTS, "root", "clusterrolebindings", "system:kcp:authenticated:access")
     assert bound["roleRef"]["name"] == "system:kcp:workspace:access"
-    assert rules("system:admin", "system:kcp:workspace:access") == [
-        {"nonResourceURLs": ["/"], "verbs": ["access"]}
-    ]
+    assert rules("system:admin", "system:kcp:workspace:access") == [{"nonResourceURLs": ["/"], "verbs": ["access"]}]
     use = find(MANIFESTS, "root", "clusterroles", "system:kcp:authenticated:workspacetypes:use")
     assert use["metadata"]["annotations"]["internal.kcp.io/replicate"] == "tenancy.kcp.io"
 
@@ -283,9 +277,7 @@ def test_reconciling_restores_a_spec_and_keeps_the_times_of_conditions() -> None
     wanted = find(MANIFESTS, "root", "workspacetypes", "team")
     stored = {**wanted, "spec": {"initializer": True}}
     later = {**wanted, "status": {**wanted["status"], "conditions": []}}
-    later["status"]["conditions"] = [
-        {**c, "lastTransitionTime": "later"} for c in wanted["status"]["conditions"]
-    ]
+    later["status"]["conditions"] = [{**c, "lastTransitionTime": "later"} for c in wanted["status"]["conditions"]]
     result = reconciled(stored, later)
     assert result is not None
     assert result["spec"] == wanted["spec"]

@@ -47,10 +47,12 @@ def test_approval_and_conversion_are_copied() -> None:
     found = bound_crd(made, "provider", "shapes", NOW)
     assert found["spec"]["conversion"] == webhook
     assert found["metadata"]["annotations"] == {
-        "apis.kcp.io/bound-crd": "", "apis.kcp.io/schema-cluster": "provider",
-        "apis.kcp.io/schema-name": made["metadata"]["name"], boundcrds.EXPORTS: "shapes",
+        "apis.kcp.io/bound-crd": "",
+        "apis.kcp.io/schema-cluster": "provider",
+        "apis.kcp.io/schema-name": made["metadata"]["name"],
+        boundcrds.EXPORTS: "shapes",
         boundcrds.API_APPROVED: "https://example.com",
-    }  # fmt: skip
+    }
     assert bound_crd(schema(), "p", "e", NOW)["spec"]["conversion"] == {"strategy": "None"}
 
 

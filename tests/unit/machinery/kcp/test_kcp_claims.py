@@ -106,8 +106,9 @@ def test_what_one_group_of_events_selects_is_not_for_the_verbs_of_the_other() ->
     assert not found.under("create").allows("create")
 
 
-@pytest.mark.parametrize(("verbs", "is_withheld"), [(("*",), False), (("list",), False), (("watch",), False),
-                                                    (("get", "create"), True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verbs", "is_withheld"), [(("*",), False), (("list",), False), (("watch",), False), (("get", "create"), True)]
+)
 def test_what_is_not_granted_to_be_listed_is_marked(verbs: tuple[str, ...], is_withheld: bool) -> None:
     applied = labelling([binding(applied=(scoped(accepted(claim("configmaps", verbs=verbs))),))])
     label, _ = claims.withheld_label(export_hash("c", "e"))
@@ -140,14 +141,17 @@ def test_kinds_are_claimed_by_whose_they_are() -> None:
         ({"matchAll": True}, {}, None),
         ({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"}, {"a": "c"}),
         ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}, {"a": "b"}, {}),
-        ({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]},
-         {"a": "b", "x": ""}, {"a": "b"}),
+        (
+            {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]},
+            {"a": "b", "x": ""},
+            {"a": "b"},
+        ),
         # What says nothing, or nothing that can be followed, selects nothing.
         ({}, None, {}),
         ({"matchLabels": {"-": "b"}}, None, {"-": "b"}),
         ({"matchAll": False, "matchLabels": {}}, None, {}),
     ],
-)  # fmt: skip
+)
 def test_selectors_select(selector: Object, selected: Object | None, not_selected: Object | None) -> None:
     found = claims.selector_of({"selector": selector})
     assert selected is None or found.matches(selected)
@@ -287,23 +291,37 @@ def test_what_could_not_be_labelled_is_told() -> None:
         (accepted(claim("configmaps")), claim("configmaps"), "", ""),
         (accepted(claim("configmaps")), claim("configmaps", verbs=("get",)), "", ""),
         (accepted(claim("configmaps")), claim("secrets"), "InvalidPermissionClaims", "Error"),
-        (accepted(claim("configmaps", verbs=("get",))), claim("configmaps", verbs=("get", "list")),
-         "PermissionClaimsMismatch", "Warning"),
-        (accepted(claim("configmaps")), claim("configmaps", defaultSelector={"matchLabels": {"a": "b"}}),
-         "PermissionClaimsMismatch", "Warning"),
-        (accepted(claim("configmaps"), matchLabels={"a": "b"}),
-         claim("configmaps", defaultSelector={"matchLabels": {"a": "b"}}), "", ""),
+        (
+            accepted(claim("configmaps", verbs=("get",))),
+            claim("configmaps", verbs=("get", "list")),
+            "PermissionClaimsMismatch",
+            "Warning",
+        ),
+        (
+            accepted(claim("configmaps")),
+            claim("configmaps", defaultSelector={"matchLabels": {"a": "b"}}),
+            "PermissionClaimsMismatch",
+            "Warning",
+        ),
+        (
+            accepted(claim("configmaps"), matchLabels={"a": "b"}),
+            claim("configmaps", defaultSelector={"matchLabels": {"a": "b"}}),
+            "",
+            "",
+        ),
         (accepted(claim("configmaps"), matchLabels={"a": "b"}), claim("configmaps"), "", ""),
         (accepted(claim("configmaps"), "Rejected"), claim("secrets"), "", ""),
     ],
-)  # fmt: skip
+)
 def test_claims_are_valid_as_far_as_both_sides_agree(
     granted: Object, claimed: Object, reason: str, severity: str
 ) -> None:
     found = condition(claimstatus.announced(binding(granted), [claimed], NOW), "PermissionClaimsValid")
     assert (found["status"], found.get("reason", ""), found.get("severity", "")) == (
-        "False" if reason else "True", reason, severity,
-    )  # fmt: skip
+        "False" if reason else "True",
+        reason,
+        severity,
+    )
 
 
 def test_a_status_names_no_more_than_can_be_read() -> None:

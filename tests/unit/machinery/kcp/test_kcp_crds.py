@@ -13,17 +13,7 @@ from atoll.machinery.process.resources import schema_path
 FILES = sorted(schema_path("crds").glob("*.yaml"))
 CRDS: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text()) for path in FILES}
 JUNCTORS = ("allOf", "anyOf", "oneOf")
-VALUE_KEYWORDS = {
-    "properties",
-    "items",
-    "required",
-    "enum",
-    "pattern",
-    "minItems",
-    "minLength",
-    "not",
-    *JUNCTORS,
-}
+VALUE_KEYWORDS = {"properties", "items", "required", "enum", "pattern", "minItems", "minLength", "not", *JUNCTORS}
 
 #: name of the file: kind, short names, versions (storage first), has status
 KINDS = {
@@ -32,20 +22,21 @@ KINDS = {
     "apis.kcp.io_apiexportendpointslices": ("APIExportEndpointSlice", [], ["v1alpha1"], True),
     "apis.kcp.io_apiexports": ("APIExport", [], ["v1alpha2", "v1alpha1"], True),
     "apis.kcp.io_apiresourceschemas": ("APIResourceSchema", [], ["v1alpha1"], False),
-    "cache.kcp.io_clustercachedresourceendpointslices": (
-        "ClusterCachedResourceEndpointSlice", [], ["v1alpha1"], True,
-    ),
+    "cache.kcp.io_clustercachedresourceendpointslices": ("ClusterCachedResourceEndpointSlice", [], ["v1alpha1"], True),
     "cache.kcp.io_clustercachedresources": ("ClusterCachedResource", [], ["v1alpha1"], True),
     "core.kcp.io_logicalclusters": ("LogicalCluster", [], ["v1alpha1"], True),
     "core.kcp.io_shards": ("Shard", [], ["v1alpha1"], True),
     "tenancy.kcp.io_workspaceauthenticationconfigurations": (
-        "WorkspaceAuthenticationConfiguration", [], ["v1alpha1"], False,
+        "WorkspaceAuthenticationConfiguration",
+        [],
+        ["v1alpha1"],
+        False,
     ),
     "tenancy.kcp.io_workspaces": ("Workspace", ["ws"], ["v1alpha1"], True),
     "tenancy.kcp.io_workspacetypes": ("WorkspaceType", [], ["v1alpha1"], True),
     "topology.kcp.io_partitions": ("Partition", [], ["v1alpha1"], False),
     "topology.kcp.io_partitionsets": ("PartitionSet", [], ["v1alpha1"], True),
-}  # fmt: skip
+}
 
 READY = '.status.conditions[?(@.type=="Ready")].status'
 URLS_READY = '.status.conditions[?(@.type=="VirtualWorkspaceURLsReady")].status'
@@ -53,39 +44,36 @@ COLUMNS = {
     ("apis.kcp.io_apibindings", "v1alpha2"): {"Ready": READY},
     ("apis.kcp.io_apibindings", "v1alpha1"): {"Ready": READY},
     ("apis.kcp.io_apiexportendpointslices", "v1alpha1"): {
-        "Export": ".spec.export.name", "Partition": ".spec.partition",
+        "Export": ".spec.export.name",
+        "Partition": ".spec.partition",
     },
     ("apis.kcp.io_apiexports", "v1alpha2"): {},
     ("apis.kcp.io_apiexports", "v1alpha1"): {"Ready": URLS_READY},
     ("cache.kcp.io_clustercachedresourceendpointslices", "v1alpha1"): {
-        "ClusterCachedResource": ".spec.clusterCachedResource.name",
+        "ClusterCachedResource": ".spec.clusterCachedResource.name"
     },
     ("cache.kcp.io_clustercachedresources", "v1alpha1"): {"Resource": ".spec.resource"},
     ("core.kcp.io_logicalclusters", "v1alpha1"): {"Phase": ".status.phase", "URL": ".status.URL"},
     ("core.kcp.io_shards", "v1alpha1"): {
-        "Region": ".metadata.labels['region']", "URL": ".spec.baseURL", "External URL": ".spec.externalURL",
+        "Region": ".metadata.labels['region']",
+        "URL": ".spec.baseURL",
+        "External URL": ".spec.externalURL",
     },
     ("tenancy.kcp.io_workspaces", "v1alpha1"): {
-        "Type": ".spec.type.name", "Region": ".metadata.labels['region']", "Phase": ".status.phase",
+        "Type": ".spec.type.name",
+        "Region": ".metadata.labels['region']",
+        "Phase": ".status.phase",
         "URL": ".spec.URL",
     },
     ("topology.kcp.io_partitions", "v1alpha1"): {"Owner": ".metadata.ownerReferences[*].name"},
     ("topology.kcp.io_partitionsets", "v1alpha1"): {"Count": ".status.count"},
-}  # fmt: skip
+}
 
 PHASES = ["Scheduling", "Initializing", "Ready", "Unavailable", "Inactive", "Terminating", "Deleting"]
 PATH = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 TYPE_NAME = "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
-WORKSPACE, TYPE, CLUSTER = (
-    "tenancy.kcp.io_workspaces",
-    "tenancy.kcp.io_workspacetypes",
-    "core.kcp.io_logicalclusters",
-)
-EXPORT, BINDING, SCHEMA = (
-    "apis.kcp.io_apiexports",
-    "apis.kcp.io_apibindings",
-    "apis.kcp.io_apiresourceschemas",
-)
+WORKSPACE, TYPE, CLUSTER = ("tenancy.kcp.io_workspaces", "tenancy.kcp.io_workspacetypes", "core.kcp.io_logicalclusters")
+EXPORT, BINDING, SCHEMA = ("apis.kcp.io_apiexports", "apis.kcp.io_apibindings", "apis.kcp.io_apiresourceschemas")
 KEYS, LIST = "x-kubernetes-list-map-keys", "x-kubernetes-list-type"
 
 #: file, version, path ([] is an array's items), keyword, value
@@ -102,10 +90,7 @@ FACTS: list[tuple[str, str, str, str, object]] = [
     (TYPE, "v1alpha1", "metadata.name", "not", {"enum": ["any", "system"]}),
     (TYPE, "v1alpha1", "spec", "default", None),
     (TYPE, "v1alpha1", "spec.defaultChildWorkspaceType", "default", {"name": "universal", "path": "root"}),
-    (
-        TYPE, "v1alpha1", "spec.limitAllowedChildren", "oneOf",
-        [{"required": ["none"]}, {"required": ["types"]}],
-    ),
+    (TYPE, "v1alpha1", "spec.limitAllowedChildren", "oneOf", [{"required": ["none"]}, {"required": ["types"]}]),
     (TYPE, "v1alpha1", "spec.limitAllowedParents.types", "minItems", 1),
     (TYPE, "v1alpha1", "spec.defaultAPIBindings.[]", "required", ["export"]),
     (TYPE, "v1alpha1", "spec.defaultAPIBindingLifecycle", "enum", ["InitializeOnly", "Maintain"]),
@@ -159,14 +144,20 @@ FACTS: list[tuple[str, str, str, str, object]] = [
     ("topology.kcp.io_partitionsets", "v1alpha1", "spec.shardSelector.matchLabels", "maxProperties", 10),
     ("cache.kcp.io_clustercachedresources", "v1alpha1", "status.phase", "default", "Initializing"),
     (
-        "cache.kcp.io_clustercachedresources", "v1alpha1", "status.phase", "enum",
+        "cache.kcp.io_clustercachedresources",
+        "v1alpha1",
+        "status.phase",
+        "enum",
         ["Scheduling", "Initializing", "Ready", "Deleting", "Deleted"],
     ),
     (
-        "cache.kcp.io_clustercachedresourceendpointslices", "v1alpha1", "spec", "required",
+        "cache.kcp.io_clustercachedresourceendpointslices",
+        "v1alpha1",
+        "spec",
+        "required",
         ["clusterCachedResource", "export"],
     ),
-]  # fmt: skip
+]
 
 #: file, version, path: messages of its CEL rules
 RULES = {
@@ -323,5 +314,10 @@ def test_both_versions_of_a_kind_have_the_same_conditions() -> None:
             item = schema["items"]
             assert item["required"] == ["lastTransitionTime", "status", "type"], path
             assert set(item["properties"]) == {
-                "type", "status", "severity", "lastTransitionTime", "reason", "message",
-            }, path  # fmt: skip
+                "type",
+                "status",
+                "severity",
+                "lastTransitionTime",
+                "reason",
+                "message",
+            }, path

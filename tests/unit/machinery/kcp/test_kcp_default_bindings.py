@@ -8,14 +8,7 @@ import pytest
 
 from atoll.machinery.kcp import defaultbindings
 from atoll.machinery.kcp.defaultbindings import INITIALIZED, RECONCILED, Required
-from atoll.machinery.kcp.types import (
-    DefaultBinding,
-    TypeRefused,
-    WorkspaceType,
-    read_type,
-    resolve_present,
-    with_bases,
-)
+from atoll.machinery.kcp.types import DefaultBinding, TypeRefused, WorkspaceType, read_type, resolve_present, with_bases
 from atoll.machinery.meta import hashes
 from harness.kcpobjects import type_lookup
 
@@ -33,8 +26,10 @@ def type_(name: str, *, annotation: str = "", **spec: Any) -> WorkspaceType:
 
 
 def bound(wanted: Required, conditions: tuple[str, ...], **spec: Any) -> Object:
-    body = {**defaultbindings.binding_of(wanted, ()), "status": {
-        "conditions": [{"type": each, "status": "True"} for each in conditions]}}  # fmt: skip
+    body = {
+        **defaultbindings.binding_of(wanted, ()),
+        "status": {"conditions": [{"type": each, "status": "True"} for each in conditions]},
+    }
     return {**body, "spec": {**body["spec"], **spec}}
 
 
@@ -50,9 +45,15 @@ def test_names_are_kcps_and_each_binding_is_required_once() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "annotation", "maintains"),
-    [("", "", False), ("InitializeOnly", "", False), ("Maintain", "", True), ("", "Maintain", True),
-     ("InitializeOnly", "Maintain", False), ("Maintain", "InitializeOnly", True)],
-)  # fmt: skip
+    [
+        ("", "", False),
+        ("InitializeOnly", "", False),
+        ("Maintain", "", True),
+        ("", "Maintain", True),
+        ("InitializeOnly", "Maintain", False),
+        ("Maintain", "InitializeOnly", True),
+    ],
+)
 def test_the_lifecycle_is_what_the_spec_says_and_else_the_annotation(
     spec: str, annotation: str, maintains: bool
 ) -> None:

@@ -41,5 +41,6 @@ def test_a_definition_that_never_came_holds_its_lock_until_it_runs_out() -> None
 
 def test_a_binding_that_goes_takes_its_own() -> None:
     assert without_binding({"a.x": Lock("one"), "b.x": Lock("two"), "c.x": Lock(c=True)}, "one") == {
-        "b.x": Lock("two"), "c.x": Lock(c=True),
-    }  # fmt: skip
+        "b.x": Lock("two"),
+        "c.x": Lock(c=True),
+    }

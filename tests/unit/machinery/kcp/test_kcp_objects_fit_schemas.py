@@ -18,10 +18,14 @@ from atoll.machinery.process.resources import schema_path
 from harness.kcpobjects import ALPHA, NOW, bootstrapped, parent, root_exports, root_types, uids, workspace
 
 KINDS = (
-    "apibindings.apis.kcp.io", "apiexports.apis.kcp.io", "apiresourceschemas.apis.kcp.io",
-    "shards.core.kcp.io", "logicalclusters.core.kcp.io", "workspaces.tenancy.kcp.io",
+    "apibindings.apis.kcp.io",
+    "apiexports.apis.kcp.io",
+    "apiresourceschemas.apis.kcp.io",
+    "shards.core.kcp.io",
+    "logicalclusters.core.kcp.io",
+    "workspaces.tenancy.kcp.io",
     "workspacetypes.tenancy.kcp.io",
-)  # fmt: skip
+)
 
 
 def objects() -> Iterator[tuple[str, Object]]:

@@ -42,10 +42,16 @@ def test_there_is_a_partition_for_each_combination_that_occurs() -> None:
 def test_a_partition_is_the_sets_and_named_by_the_values_in_order_of_their_keys() -> None:
     [made] = partitions.plan(a_set("tier", "region"), [{"region": "EU_West", "tier": "Gold"}], []).create
     assert made["metadata"]["generateName"] == "zones-eu-west-gold-"
-    assert made["metadata"]["ownerReferences"] == [{
-        "apiVersion": "topology.kcp.io/v1alpha1", "kind": "PartitionSet", "name": "zones", "uid": "u1",
-        "controller": True, "blockOwnerDeletion": True,
-    }]  # fmt: skip
+    assert made["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "topology.kcp.io/v1alpha1",
+            "kind": "PartitionSet",
+            "name": "zones",
+            "uid": "u1",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
 
 
 def test_a_long_name_is_cut() -> None:
@@ -75,10 +81,11 @@ def test_a_set_without_dimensions_has_no_partitions() -> None:
 
 def test_what_is_there_stays_and_what_is_not_wanted_or_there_twice_goes() -> None:
     owned = [
-        a_partition("zones-us-2", {"region": "us"}), a_partition("zones-us-1", {"region": "us"}),
+        a_partition("zones-us-2", {"region": "us"}),
+        a_partition("zones-us-1", {"region": "us"}),
         a_partition("zones-ap-1", {"region": "ap"}),
         a_partition("zones-eu-1", {"region": "eu"}, {"key": "x", "operator": "Exists"}),
-    ]  # fmt: skip
+    ]
     plan = partitions.plan(a_set("region"), [EU1, US], owned)
     assert selectors(plan) == [{"matchLabels": {"region": "eu"}}]
     assert plan.delete == ("zones-ap-1", "zones-eu-1", "zones-us-2")
@@ -91,8 +98,9 @@ def test_a_selector_that_means_nothing_is_told_and_no_partition_touched() -> Non
         partitions.plan(wrong, [EU1], [])
     status = partitions.invalid({"count": 3}, caught.value, NOW)
     assert [(each["type"], each["status"], each["reason"]) for each in status["conditions"]] == [
-        ("PartitionSetValid", "False", "InvalidSelector"), ("PartitionsReady", "False", "ErrorGeneratingPartitions"),
-    ]  # fmt: skip
+        ("PartitionSetValid", "False", "InvalidSelector"),
+        ("PartitionsReady", "False", "ErrorGeneratingPartitions"),
+    ]
     assert status["count"] == 3
 
 
@@ -100,5 +108,6 @@ def test_status_tells_the_number_and_that_all_is_well_again() -> None:
     status = partitions.settled(partitions.failed({}, "no room", NOW), 2, NOW)
     assert status["count"] == 2
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [
-        ("PartitionSetValid", "True"), ("PartitionsReady", "True"),
-    ]  # fmt: skip
+        ("PartitionSetValid", "True"),
+        ("PartitionsReady", "True"),
+    ]

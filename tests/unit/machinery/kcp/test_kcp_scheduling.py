@@ -132,7 +132,8 @@ def test_of_two_the_less_loaded_is_taken() -> None:
 def test_a_shard_object_is_read() -> None:
     shard: Object = {
         "metadata": {
-            "name": "west", "labels": {"region": "us"},
+            "name": "west",
+            "labels": {"region": "us"},
             "annotations": {
                 "scheduling.atoll.dev/reserved-for": " root:acme, root:beta ,,",
                 "experimental.core.kcp.io/unschedulable": "",
@@ -140,7 +141,7 @@ def test_a_shard_object_is_read() -> None:
         },
         "spec": {"baseURL": "https://west", "externalURL": "https://front"},
         "status": {"capacity": {"used.atoll.dev/workspaces": "7"}},
-    }  # fmt: skip
+    }
     found = read_candidate(shard, "west")
     assert found.reserved_for == ("root:acme", "root:beta")
     assert found.is_unschedulable

@@ -48,8 +48,10 @@ def test_urls_of_today_replace_those_of_yesterday() -> None:
     found = registered(new_shard(SAID), moved)
     assert found is not None
     assert found["spec"] == {
-        "baseURL": "https://there", "externalURL": "https://front", "virtualWorkspaceURL": "https://there",
-    }  # fmt: skip
+        "baseURL": "https://there",
+        "externalURL": "https://front",
+        "virtualWorkspaceURL": "https://there",
+    }
 
 
 def test_labels_that_an_operator_added_or_changed_stay() -> None:

@@ -38,17 +38,18 @@ def test_a_real_definition_becomes_a_sound_schema_with_all_it_says(definition: O
 def test_what_kubernetes_would_default_is_filled_in() -> None:
     definition = crd("circles", names={"plural": "circles", "kind": "Circle"})
     assert resource_schema(definition, "v1")["spec"]["names"] == {
-        "plural": "circles", "singular": "circle", "kind": "Circle", "listKind": "CircleList",
-    }  # fmt: skip
+        "plural": "circles",
+        "singular": "circle",
+        "kind": "Circle",
+        "listKind": "CircleList",
+    }
 
 
 def test_the_core_group_is_named_in_full_and_the_approval_comes_along() -> None:
     definition = crd("pods", group="")
     definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved", "other": "x"}
     schema = resource_schema(definition, "v1")
-    assert schema["metadata"] == {
-        "name": "v1.pods.core", "annotations": {"api-approved.kubernetes.io": "unapproved"},
-    }  # fmt: skip
+    assert schema["metadata"] == {"name": "v1.pods.core", "annotations": {"api-approved.kubernetes.io": "unapproved"}}
 
 
 def test_conversion_is_said_where_there_are_several_versions_or_a_webhook() -> None:
@@ -71,9 +72,9 @@ def test_a_prefix_that_no_schema_may_have_is_refused(prefix: str) -> None:
         resource_schema(crd("circles"), prefix)
 
 
-@pytest.mark.parametrize("given", [
-    {}, {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given", [{}, {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1"}]
+)
 def test_what_is_no_definition_is_refused(given: Object) -> None:
     with pytest.raises(NotExportable):
         resource_schema(given, "v1")

@@ -68,8 +68,11 @@ def test_bases_come_before_the_type_in_the_order_of_their_references() -> None:
         wtype("x"),
     )
     assert [alias.name for alias in resolve(TypeReference("t", "root:acme"), parent(), lookup).aliases] == [
-        "a", "x", "b", "t",
-    ]  # fmt: skip
+        "a",
+        "x",
+        "b",
+        "t",
+    ]
 
 
 def test_initializers_are_named_by_cluster_with_bindings_last() -> None:

@@ -90,10 +90,13 @@ def test_the_logical_cluster_has_kcps_shape() -> None:
         "createdBy": {"username": "kcp-admin", "groups": ["system:kcp:admin", "system:authenticated"]},
         "initializers": ["root:universal", "system:apibindings"],
         "owner": {
-            "apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": "shop",
-            "cluster": "root", "uid": "ws-uid",
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "resource": "workspaces",
+            "name": "shop",
+            "cluster": "root",
+            "uid": "ws-uid",
         },
-    }  # fmt: skip
+    }
     assert obj["status"] == {
         "URL": f"https://front.example/clusters/{CLUSTER}",
         "phase": "Ready",
@@ -118,8 +121,10 @@ def test_a_default_binding_has_kcps_shape() -> None:
     status = binding["status"]
     assert (status["apiExportClusterName"], status["phase"]) == ("root", "Bound")
     assert [bound["resource"] for bound in status["boundResources"]] == [
-        "workspaces", "workspacetypes", "workspaceauthenticationconfigurations",
-    ]  # fmt: skip
+        "workspaces",
+        "workspacetypes",
+        "workspaceauthenticationconfigurations",
+    ]
     first = status["boundResources"][0]
     assert first["schema"]["name"] == "v260522-2bf05df66.workspaces.tenancy.kcp.io"
     assert first["storageVersions"] == ["v1alpha1"]
@@ -136,9 +141,7 @@ def test_a_default_binding_has_kcps_shape() -> None:
 def test_the_creator_becomes_cluster_admin() -> None:
     binding = find(build(plan()), CLUSTER, "clusterrolebindings", "workspace-admin")
     assert binding["roleRef"]["name"] == "cluster-admin"
-    assert binding["subjects"] == [
-        {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "kcp-admin"}
-    ]
+    assert binding["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "kcp-admin"}]
 
 
 def test_a_workspace_that_a_master_made_has_no_owner() -> None:
@@ -149,9 +152,7 @@ def test_a_workspace_that_a_master_made_has_no_owner() -> None:
     assert "experimental.tenancy.kcp.io/owner" not in obj["metadata"]["annotations"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nonsense", "[]", '{"username": 1}', '{"groups": []}', '{"username": "\\ud800"}']
-)
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"username": 1}', '{"groups": []}', '{"username": "\\ud800"}'])
 def test_an_owner_that_cannot_be_read_is_no_owner(text: str) -> None:
     spoiled = workspace()
     spoiled["metadata"]["annotations"]["experimental.tenancy.kcp.io/owner"] = text
@@ -177,11 +178,7 @@ def test_a_foreign_initializer_keeps_the_workspace_initializing() -> None:
     owner = json.loads(obj["metadata"]["annotations"]["experimental.tenancy.kcp.io/owner"])
     assert owner["groups"] == ["system:kcp:admin", "system:authenticated"]
     waiting = obj["status"]["conditions"][-1]
-    assert (waiting["status"], waiting["reason"], waiting["severity"]) == (
-        "False",
-        "InitializerExists",
-        "Info",
-    )
+    assert (waiting["status"], waiting["reason"], waiting["severity"]) == ("False", "InitializerExists", "Info")
     assert find(manifests, CLUSTER, "namespaces", "kube-system")
     assert find(manifests, CLUSTER, "apibindings", TENANCY)["status"]["phase"] == "Bound"
 
@@ -214,12 +211,7 @@ def offering(*exports: Export):  # type: ignore[no-untyped-def]
 
 def test_claims_are_accepted_and_applied_at_once() -> None:
     claim = {"group": "", "resource": "configmaps", "verbs": ["get"]}
-    limited = {
-        "group": "",
-        "resource": "secrets",
-        "verbs": ["*"],
-        "defaultSelector": {"matchLabels": {"a": "b"}},
-    }
+    limited = {"group": "", "resource": "secrets", "verbs": ["*"], "defaultSelector": {"matchLabels": {"a": "b"}}}
     export = Export("c1", "widgets", "f" * 64, (WIDGET,), (claim, limited))
     lab = custom(defaultAPIBindings=[{"export": "widgets"}])
     manifests = build(plan(None, "lab", lab, find_export=offering(export)))
@@ -262,9 +254,7 @@ def test_two_exports_of_one_kind_conflict() -> None:
     }
     assert conditions["APIExportValid"]["status"] == "True"
     assert f'naming conflict with APIBinding "{one}" bound to' in conditions["Ready"]["message"]
-    locks = json.loads(
-        cluster_of(manifests)["metadata"]["annotations"]["internal.apis.kcp.io/resource-bindings"]
-    )
+    locks = json.loads(cluster_of(manifests)["metadata"]["annotations"]["internal.apis.kcp.io/resource-bindings"])
     assert locks["widgets.example.io"] == {"n": one}
     assert cluster_of(manifests)["status"]["initializers"] == ["system:apibindings"]
 

@@ -20,13 +20,17 @@ def schema(**spec: Object) -> Object:
 
 SCHEMAS = {
     "v1": schema(
-        name=TEXT, size=NUMBER, at={"type": "string", "format": "date-time"}, tags={"type": "array", "items": TEXT},
-        bag={"type": "object", "additionalProperties": TEXT}, data={"type": "string", "format": "byte"},
+        name=TEXT,
+        size=NUMBER,
+        at={"type": "string", "format": "date-time"},
+        tags={"type": "array", "items": TEXT},
+        bag={"type": "object", "additionalProperties": TEXT},
+        data={"type": "string", "format": "byte"},
         any={"x-kubernetes-preserve-unknown-fields": True},
     ),
     "v2": schema(name=TEXT, title=TEXT, size={"type": "object", "properties": {"width": NUMBER}}),
     "v3": schema(label=TEXT, extra=TEXT),
-}  # fmt: skip
+}
 
 
 def go_on() -> None:
@@ -69,23 +73,26 @@ def test_a_destination_below_something_else_is_an_error() -> None:
         converted(obj(name="x"), "v2", direction("v1", "v2", rule("spec.name", "spec.name.first")))
 
 
-@pytest.mark.parametrize(("value", "field", "transformation", "result"), [
-    ("a", "name", "self.upperAscii()", "A"),
-    (3, "size", "self * 2", 6),
-    (3, "size", "string(self) + 'x'", "3x"),
-    (3, "size", "self > 2", True),
-    (3, "size", "double(self) / 2.0", 1.5),
-    (["a", "b"], "tags", "self.join('-')", "a-b"),
-    (["a", "b"], "tags", "self.map(each, each + '!')", ["a!", "b!"]),
-    ({"a": "b"}, "bag", "self['a']", "b"),
-    ({"a": "b"}, "bag", "{'x': self['a'], 'y': 'z'}", {"x": "b", "y": "z"}),
-    ("2026-01-02T03:04:05Z", "at", "self.getFullYear()", 2026),
-    ("2026-01-02T03:04:05Z", "at", "self", "2026-01-02T03:04:05Z"),
-    ("aGk=", "data", "self", "aGk="),
-    ("aGk=", "data", "size(self)", 2),
-    ("3s", "name", "duration(self)", "3s"),
-    ({"x": [1]}, "any", "self.x[0]", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "field", "transformation", "result"),
+    [
+        ("a", "name", "self.upperAscii()", "A"),
+        (3, "size", "self * 2", 6),
+        (3, "size", "string(self) + 'x'", "3x"),
+        (3, "size", "self > 2", True),
+        (3, "size", "double(self) / 2.0", 1.5),
+        (["a", "b"], "tags", "self.join('-')", "a-b"),
+        (["a", "b"], "tags", "self.map(each, each + '!')", ["a!", "b!"]),
+        ({"a": "b"}, "bag", "self['a']", "b"),
+        ({"a": "b"}, "bag", "{'x': self['a'], 'y': 'z'}", {"x": "b", "y": "z"}),
+        ("2026-01-02T03:04:05Z", "at", "self.getFullYear()", 2026),
+        ("2026-01-02T03:04:05Z", "at", "self", "2026-01-02T03:04:05Z"),
+        ("aGk=", "data", "self", "aGk="),
+        ("aGk=", "data", "size(self)", 2),
+        ("3s", "name", "duration(self)", "3s"),
+        ({"x": [1]}, "any", "self.x[0]", 1),
+    ],
+)
 def test_transformations_give_json(value: Any, field: str, transformation: str, result: Any) -> None:
     rules = direction("v1", "v2", rule(f".spec.{field}", ".spec.title", transformation))
     assert converted(obj(**{field: value}), "v2", rules)["spec"]["title"] == result

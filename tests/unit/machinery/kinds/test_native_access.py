@@ -44,17 +44,21 @@ def test_a_role_may_have_no_rules() -> None:
     ("rule", "error"),
     [
         ({**READ, "verbs": []}, "rules[0].verbs: Required value: verbs must contain at least one value"),
-        ({**READ, "apiGroups": []}, "rules[0].apiGroups: Required value: resource rules must supply at least one "
-            "api group"),
-        ({**READ, "resources": []}, "rules[0].resources: Required value: resource rules must supply at least one "
-            "resource"),
+        (
+            {**READ, "apiGroups": []},
+            "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
+        ),
+        (
+            {**READ, "resources": []},
+            "rules[0].resources: Required value: resource rules must supply at least one resource",
+        ),
         (
             {**READ, "nonResourceURLs": ["/x"]},
             'rules[0].nonResourceURLs: Invalid value: ["/x"]: rules cannot apply to both regular resources and '
             "non-resource URLs",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_rule_names_what_it_allows(rule: Object, error: str) -> None:
     assert refused(CLUSTERROLES, sample(CLUSTERROLES, rules=[rule])) == [error]
 
@@ -121,18 +125,22 @@ def test_a_binding_without_a_role_is_refused_once() -> None:
 @pytest.mark.parametrize(
     ("subject", "error"),
     [
-        ({"kind": "Robot", "name": "r"}, 'kind: Unsupported value: "Robot": supported values: "ServiceAccount", '
-            '"User", "Group"'),
+        (
+            {"kind": "Robot", "name": "r"},
+            'kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"',
+        ),
         ({"kind": "User", "name": ""}, "name: Required value"),
-        ({"kind": "User", "name": "u", "apiGroup": "x"}, f'apiGroup: Unsupported value: "x": supported values: '
-            f'"{GROUP}"'),
+        (
+            {"kind": "User", "name": "u", "apiGroup": "x"},
+            f'apiGroup: Unsupported value: "x": supported values: "{GROUP}"',
+        ),
         ({"kind": "ServiceAccount", "name": "s"}, "namespace: Required value"),
         (
             {"kind": "ServiceAccount", "name": "s", "namespace": "n", "apiGroup": GROUP},
             f'apiGroup: Unsupported value: "{GROUP}": supported values: ""',
         ),
     ],
-)  # fmt: skip
+)
 def test_a_subject_is_named_in_full(subject: Object, error: str) -> None:
     assert refused(CLUSTERROLEBINDINGS, binding(CLUSTERROLEBINDINGS, None, subject)) == [f"subjects[0].{error}"]
 
@@ -384,11 +392,16 @@ RESOURCE = {"resource": "configmaps", "verb": "get", "namespace": "n"}
 @pytest.mark.parametrize(
     "kind",
     [
-        reviews.TOKENREVIEWS, reviews.SELFSUBJECTREVIEWS, reviews.SUBJECTACCESSREVIEWS, reviews.TOKENREQUEST,
-        reviews.SELFSUBJECTACCESSREVIEWS, reviews.SELFSUBJECTRULESREVIEWS, reviews.LOCALSUBJECTACCESSREVIEWS,
+        reviews.TOKENREVIEWS,
+        reviews.SELFSUBJECTREVIEWS,
+        reviews.SUBJECTACCESSREVIEWS,
+        reviews.TOKENREQUEST,
+        reviews.SELFSUBJECTACCESSREVIEWS,
+        reviews.SELFSUBJECTRULESREVIEWS,
+        reviews.LOCALSUBJECTACCESSREVIEWS,
     ],
     ids=lambda kind: kind.kind,
-)  # fmt: skip
+)
 def test_the_answer_in_a_question_is_dropped(kind: Kind) -> None:
     go_client = {"allowed": False, "resourceRules": None, "incomplete": False, "token": "", "expirationTimestamp": None}
     assert "status" not in create(kind, sample(kind, status=go_client))[0]
@@ -429,18 +442,25 @@ def test_a_local_review_stays_in_its_namespace() -> None:
 @pytest.mark.parametrize(
     ("selector", "error"),
     [
-        ({}, "requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or "
-             "rawSelector is required"),
-        ({"requirements": [{"key": "", "operator": "Exists"}]}, "requirements[0].key: Required value: must be "
-            "specified"),
-        ({"requirements": [{"key": "a", "operator": "In"}]}, "requirements[0].values: Required value: must be "
-            "specified "
-                                                             "when `operator` is 'In' or 'NotIn'"),
-        ({"requirements": [{"key": "a", "operator": "Exists", "values": ["b"]}]}, "requirements[0].values: "
-            "Forbidden: may "
-         "not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+        (
+            {},
+            "requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or "
+            "rawSelector is required",
+        ),
+        (
+            {"requirements": [{"key": "", "operator": "Exists"}]},
+            "requirements[0].key: Required value: must be specified",
+        ),
+        (
+            {"requirements": [{"key": "a", "operator": "In"}]},
+            "requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+        ),
+        (
+            {"requirements": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
+            "requirements[0].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_selectors_in_a_review_are_well_formed(selector: Object, error: str) -> None:
     kind = reviews.SELFSUBJECTACCESSREVIEWS
     obj = sample(kind, spec={"resourceAttributes": {**RESOURCE, "labelSelector": selector}})
@@ -479,13 +499,19 @@ def test_a_token_request_asks_for_an_hour_unless_it_says_otherwise() -> None:
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        ({"expirationSeconds": 599}, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less "
-            "than 10 minutes"),
-        ({"expirationSeconds": 2**32 + 1}, "spec.expirationSeconds: Invalid value: 4294967297: may not specify a "
-            "duration larger than 2^32 seconds"),
-        ({"boundObjectRef": {"kind": "X"}}, 'spec.boundObjectRef.kind: Unsupported value: "X": supported values: '
-            '"Node", "Pod", "Secret"'),
+        (
+            {"expirationSeconds": 599},
+            "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes",
+        ),
+        (
+            {"expirationSeconds": 2**32 + 1},
+            "spec.expirationSeconds: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds",
+        ),
+        (
+            {"boundObjectRef": {"kind": "X"}},
+            'spec.boundObjectRef.kind: Unsupported value: "X": supported values: "Node", "Pod", "Secret"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_token_lives_within_bounds(spec: Object, error: str) -> None:
     assert refused(reviews.TOKENREQUEST, sample(reviews.TOKENREQUEST, spec=spec)) == [error]

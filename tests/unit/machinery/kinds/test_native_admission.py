@@ -21,15 +21,20 @@ from harness.native import NOW, accepted, create, refused, sample, update
 
 RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
 HOOK: Object = {
-    "name": "a.example.com", "clientConfig": {"url": "https://hook.example.com/x"}, "sideEffects": "None",
-    "admissionReviewVersions": ["v1"], "rules": [RULE],
-}  # fmt: skip
+    "name": "a.example.com",
+    "clientConfig": {"url": "https://hook.example.com/x"},
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+    "rules": [RULE],
+}
 HOOK_KINDS = [MUTATINGWEBHOOKCONFIGURATIONS, VALIDATINGWEBHOOKCONFIGURATIONS]
 POLICY: Object = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]}
 MUTATION = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
 MUTATING: Object = {
-    "matchConstraints": {"resourceRules": [RULE]}, "mutations": [MUTATION], "reinvocationPolicy": "Never",
-}  # fmt: skip
+    "matchConstraints": {"resourceRules": [RULE]},
+    "mutations": [MUTATION],
+    "reinvocationPolicy": "Never",
+}
 BINDING: Object = {"policyName": "p", "validationActions": ["Deny"]}
 
 
@@ -88,13 +93,19 @@ def test_defaults_of_two_webhooks_are_not_one_object() -> None:
     ("change", "errors"),
     [
         ({}, []),
-        ({"name": "a.b"}, ['name: Invalid value: "a.b": should be a domain with at least three segments separated '
-            'by dots']),
+        (
+            {"name": "a.b"},
+            ['name: Invalid value: "a.b": should be a domain with at least three segments separated by dots'],
+        ),
         ({"name": ""}, ["name: Required value"]),
-        ({"timeoutSeconds": 31}, ["timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 "
-            "seconds"]),
-        ({"timeoutSeconds": 0}, ["timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 "
-            "seconds"]),
+        (
+            {"timeoutSeconds": 31},
+            ["timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds"],
+        ),
+        (
+            {"timeoutSeconds": 0},
+            ["timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"],
+        ),
         ({"sideEffects": "Some"}, ['sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"']),
         ({"failurePolicy": "X"}, ['failurePolicy: Unsupported value: "X": supported values: "Fail", "Ignore"']),
         ({"admissionReviewVersions": []}, ["admissionReviewVersions: Required value: must specify one of v1, v1beta1"]),
@@ -102,13 +113,17 @@ def test_defaults_of_two_webhooks_are_not_one_object() -> None:
             {"admissionReviewVersions": ["v2"]},
             ['admissionReviewVersions: Invalid value: ["v2"]: must include at least one of v1, v1beta1'],
         ),
-        ({"admissionReviewVersions": ["v1", "v1"]}, ['admissionReviewVersions[1]: Invalid value: "v1": duplicate '
-            'version']),
+        (
+            {"admissionReviewVersions": ["v1", "v1"]},
+            ['admissionReviewVersions[1]: Invalid value: "v1": duplicate version'],
+        ),
         (
             {"admissionReviewVersions": ["v1", "V"]},
-            ['admissionReviewVersions[1]: Invalid value: "V": a DNS-1035 label must consist of lower case alphanumeric '
-             "characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. "
-             "'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"],
+            [
+                'admissionReviewVersions[1]: Invalid value: "V": a DNS-1035 label must consist of lower case '
+                "alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric "
+                "character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+            ],
         ),
         ({"clientConfig": {}}, ["clientConfig: Required value: exactly one of url or service is required"]),
         (
@@ -118,7 +133,7 @@ def test_defaults_of_two_webhooks_are_not_one_object() -> None:
         ({"namespaceSelector": {"matchLabels": {"a b": ""}}}, ...),
         ({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, ...),
     ],
-)  # fmt: skip
+)
 def test_a_webhook_is_well_formed(change: Object, errors: object) -> None:
     found = hook_errors(**change)
     assert found == errors if errors is not ... else len(found) == 1
@@ -184,27 +199,42 @@ def test_line_breaks_in_certificates_are_overlooked() -> None:
     ("rule", "error"),
     [
         ({"operations": []}, "operations: Required value"),
-        ({"operations": ["*", "CREATE"]}, "operations: Invalid value: [\"*\",\"CREATE\"]: if '*' is present, must "
-            "not specify other operations"),
-        ({"operations": ["LOOK"]}, 'operations[0]: Unsupported value: "LOOK": supported values: "*", "CONNECT", '
-            '"CREATE", "DELETE", "UPDATE"'),
+        (
+            {"operations": ["*", "CREATE"]},
+            'operations: Invalid value: ["*","CREATE"]: if \'*\' is present, must not specify other operations',
+        ),
+        (
+            {"operations": ["LOOK"]},
+            'operations[0]: Unsupported value: "LOOK": supported values: "*", "CONNECT", "CREATE", "DELETE", "UPDATE"',
+        ),
         ({"apiGroups": []}, "apiGroups: Required value"),
-        ({"apiGroups": ["*", "a"]}, "apiGroups: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify "
-            "other API groups"),
+        (
+            {"apiGroups": ["*", "a"]},
+            'apiGroups: Invalid value: ["*","a"]: if \'*\' is present, must not specify other API groups',
+        ),
         ({"apiVersions": [""]}, "apiVersions[0]: Required value"),
         ({"resources": []}, "resources: Required value"),
         ({"resources": [""]}, "resources[0]: Required value"),
-        ({"resources": ["a/*", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if 'a/*' is present, must not "
-            "specify a/b"),
-        ({"resources": ["*/b", "a/b"]}, "resources[1]: Invalid value: \"a/b\": if '*/b' is present, must not "
-            "specify a/b"),
-        ({"resources": ["*/*", "a/b"]}, "resources: Invalid value: [\"*/*\",\"a/b\"]: if '*/*' is present, must not "
-            "specify other resources"),
-        ({"resources": ["*", "a"]}, "resources: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify "
-            "other resources without subresources"),
+        (
+            {"resources": ["a/*", "a/b"]},
+            "resources[1]: Invalid value: \"a/b\": if 'a/*' is present, must not specify a/b",
+        ),
+        (
+            {"resources": ["*/b", "a/b"]},
+            "resources[1]: Invalid value: \"a/b\": if '*/b' is present, must not specify a/b",
+        ),
+        (
+            {"resources": ["*/*", "a/b"]},
+            'resources: Invalid value: ["*/*","a/b"]: if \'*/*\' is present, must not specify other resources',
+        ),
+        (
+            {"resources": ["*", "a"]},
+            'resources: Invalid value: ["*","a"]: if \'*\' is present, must not specify '
+            "other resources without subresources",
+        ),
         ({"scope": "Some"}, 'scope: Unsupported value: "Some": supported values: "*", "Cluster", "Namespaced"'),
     ],
-)  # fmt: skip
+)
 def test_a_rule_says_what_it_matches(rule: Object, error: str) -> None:
     assert hook_errors(rules=[{**RULE, **rule}]) == [f"rules[0].{error}"]
 
@@ -261,32 +291,42 @@ def test_a_policy_gets_defaults() -> None:
                 "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",
             ],
         ),
-        ({"validations": [{"expression": " "}]}, ["spec.validations[0].expression: Required value: expression is "
-            "not specified"]),
+        (
+            {"validations": [{"expression": " "}]},
+            ["spec.validations[0].expression: Required value: expression is not specified"],
+        ),
         (
             {"validations": [{"expression": "a", "message": "a\nb"}]},
             ['spec.validations[0].message: Invalid value: "a\\nb": must not contain line breaks'],
         ),
         (
             {"validations": [{"expression": "a", "reason": "No"}]},
-            ['spec.validations[0].reason: Unsupported value: "No": supported values: "Forbidden", "Invalid", '
-             '"RequestEntityTooLarge", "Unauthorized"'],
+            [
+                'spec.validations[0].reason: Unsupported value: "No": supported values: "Forbidden", "Invalid", '
+                '"RequestEntityTooLarge", "Unauthorized"'
+            ],
         ),
-        ({"variables": [{"name": "a-b", "expression": "1"}]}, ['spec.variables[0].name: Invalid value: "a-b": must '
-            'be a valid CEL identifier']),
-        ({"variables": [{"name": "in", "expression": "1"}]}, ['spec.variables[0].name: Invalid value: "in": must be '
-            'a valid CEL identifier']),
+        (
+            {"variables": [{"name": "a-b", "expression": "1"}]},
+            ['spec.variables[0].name: Invalid value: "a-b": must be a valid CEL identifier'],
+        ),
+        (
+            {"variables": [{"name": "in", "expression": "1"}]},
+            ['spec.variables[0].name: Invalid value: "in": must be a valid CEL identifier'],
+        ),
         ({"paramKind": {"kind": "X"}}, ["spec.paramKind.apiVersion: Required value"]),
         ({"paramKind": {"apiVersion": "g/v1"}}, ["spec.paramKind.kind: Required value"]),
-        ({"paramKind": {"apiVersion": "a/b/c", "kind": "X"}}, ['spec.paramKind.apiVersion: Invalid value: "a/b/c": '
-            'unexpected GroupVersion string: a/b/c']),
+        (
+            {"paramKind": {"apiVersion": "a/b/c", "kind": "X"}},
+            ['spec.paramKind.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c'],
+        ),
         (
             {"validations": [{"expression": "a", "message": " "}]},
             ['spec.validations[0].message: Invalid value: " ": must be non-empty if specified'],
         ),
         ({"auditAnnotations": [{"key": "k", "valueExpression": "'v'"}], "validations": ...}, []),
     ],
-)  # fmt: skip
+)
 def test_a_validating_policy_is_well_formed(change: Object, errors: list[str]) -> None:
     assert spec_errors(VALIDATINGADMISSIONPOLICIES, POLICY, **change) == errors
 
@@ -330,8 +370,10 @@ def test_audit_annotations_are_unique_and_bounded() -> None:
         ),
         (
             {"mutations": [{**MUTATION, "applyConfiguration": {"expression": "x"}}]},
-            ['spec.mutations[0].applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when '
-             "patchType is JSONPatch"],
+            [
+                'spec.mutations[0].applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified '
+                "when patchType is JSONPatch"
+            ],
         ),
         (
             {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {}}]},
@@ -339,11 +381,13 @@ def test_audit_annotations_are_unique_and_bounded() -> None:
         ),
         (
             {"matchConstraints": {"resourceRules": [{**RULE, "operations": ["DELETE"]}]}},
-            ['spec.matchConstraints.resourceRules.operations: Unsupported value: "DELETE": supported values: "CREATE", '
-             '"UPDATE"'],
+            [
+                'spec.matchConstraints.resourceRules.operations: Unsupported value: "DELETE": supported values: '
+                '"CREATE", "UPDATE"'
+            ],
         ),
     ],
-)  # fmt: skip
+)
 def test_a_mutating_policy_is_well_formed(change: Object, errors: object) -> None:
     found = spec_errors(MUTATINGADMISSIONPOLICIES, MUTATING, **change)
     assert found == errors if errors is not ... else "spec.reinvocationPolicy: Required value" in found
@@ -363,12 +407,16 @@ PARAM = {"name": "c", "parameterNotFoundAction": "Deny"}
     [
         ({}, []),
         ({"policyName": ""}, ["spec.policyName: Required value"]),
-        ({"validationActions": []}, ["spec.validationActions: Required value: at least one validation action is "
-            "required"]),
+        (
+            {"validationActions": []},
+            ["spec.validationActions: Required value: at least one validation action is required"],
+        ),
         ({"paramRef": PARAM}, []),
         ({"paramRef": {"name": "c"}}, ["spec.paramRef.parameterNotFoundAction: Required value"]),
-        ({"paramRef": {"parameterNotFoundAction": "Deny"}}, ["spec.paramRef: Required value: one of name or "
-            "selector must be specified"]),
+        (
+            {"paramRef": {"parameterNotFoundAction": "Deny"}},
+            ["spec.paramRef: Required value: one of name or selector must be specified"],
+        ),
         (
             {"paramRef": {**PARAM, "selector": {}}},
             [
@@ -382,7 +430,7 @@ PARAM = {"name": "c", "parameterNotFoundAction": "Deny"}
         ),
         ({"matchResources": {"resourceRules": [{**RULE, "resourceNames": ["a/b"]}]}}, ...),
     ],
-)  # fmt: skip
+)
 def test_a_validating_binding_is_well_formed(change: Object, errors: object) -> None:
     found = spec_errors(VALIDATINGADMISSIONPOLICYBINDINGS, BINDING, **change)
     assert found == errors if errors is not ... else len(found) == 1
@@ -428,11 +476,13 @@ def test_a_binding_shows_its_parameters(param: Object | None, shown: str) -> Non
 @pytest.mark.parametrize(
     "kind",
     [
-        VALIDATINGADMISSIONPOLICIES, VALIDATINGADMISSIONPOLICYBINDINGS, MUTATINGADMISSIONPOLICIES,
+        VALIDATINGADMISSIONPOLICIES,
+        VALIDATINGADMISSIONPOLICYBINDINGS,
+        MUTATINGADMISSIONPOLICIES,
         MUTATINGADMISSIONPOLICYBINDINGS,
     ],
     ids=lambda kind: kind.kind,
-)  # fmt: skip
+)
 def test_policies_warn_that_they_are_not_enforced(kind: Kind) -> None:
     (warning,) = kind.warnings(sample(kind))
     assert warning.endswith("are stored but not enforced by this server")

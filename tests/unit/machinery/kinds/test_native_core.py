@@ -179,16 +179,18 @@ TLS = "kubernetes.io/tls"
         ("kubernetes.io/dockerconfigjson", {}, ["data[.dockerconfigjson]: Required value"]),
         ("kubernetes.io/dockerconfigjson", {".dockerconfigjson": b64('{"auths":{}}')}, []),
         (
-            "kubernetes.io/dockerconfigjson", {".dockerconfigjson": b64("sekret")},
+            "kubernetes.io/dockerconfigjson",
+            {".dockerconfigjson": b64("sekret")},
             ['data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": the value is not a JSON object'],
         ),
         (
-            "kubernetes.io/service-account-token", {},
+            "kubernetes.io/service-account-token",
+            {},
             ["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
         ),
         ("example.com/anything", {}, []),
     ],
-)  # fmt: skip
+)
 def test_the_type_of_a_secret_says_which_keys_it_has(type_: str, data: Object, errors: list[str]) -> None:
     assert create(SECRETS, sample(SECRETS, type=type_, data=data))[1] == errors
 

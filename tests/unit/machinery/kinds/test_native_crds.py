@@ -12,10 +12,16 @@ SCHEMA: Object = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {
 
 
 def crd(**spec: object) -> Object:
-    obj = sample(CRDS, spec={
-        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": SCHEMA}], **spec,
-    })  # fmt: skip
+    obj = sample(
+        CRDS,
+        spec={
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": SCHEMA}],
+            **spec,
+        },
+    )
     obj["metadata"]["name"] = "widgets.example.com"
     return obj
 
@@ -23,8 +29,11 @@ def crd(**spec: object) -> Object:
 def test_a_definition_gets_names_a_conversion_and_its_stored_version() -> None:
     stored = accepted(CRDS, crd())
     assert stored["spec"]["names"] == {
-        "plural": "widgets", "kind": "Widget", "singular": "widget", "listKind": "WidgetList",
-    }  # fmt: skip
+        "plural": "widgets",
+        "kind": "Widget",
+        "singular": "widget",
+        "listKind": "WidgetList",
+    }
     assert stored["spec"]["conversion"] == {"strategy": "None"}
     assert stored["status"] == {"storedVersions": ["v1"]}
     assert CRDS.cells is not None
@@ -32,10 +41,12 @@ def test_a_definition_gets_names_a_conversion_and_its_stored_version() -> None:
 
 
 def test_what_go_clients_send_for_nothing_is_nothing() -> None:
-    obj = crd(versions=[
-        {"name": "v1", "served": True, "storage": True, "schema": SCHEMA, "additionalPrinterColumns": None},
-        {"name": "v0", "schema": SCHEMA},
-    ])  # fmt: skip
+    obj = crd(
+        versions=[
+            {"name": "v1", "served": True, "storage": True, "schema": SCHEMA, "additionalPrinterColumns": None},
+            {"name": "v0", "schema": SCHEMA},
+        ]
+    )
     stored = accepted(CRDS, obj)
     assert stored["spec"]["versions"][1] == {"name": "v0", "served": False, "storage": False, "schema": SCHEMA}
     assert "additionalPrinterColumns" not in stored["spec"]["versions"][0]
@@ -44,8 +55,9 @@ def test_what_go_clients_send_for_nothing_is_nothing() -> None:
 def test_nulls_inside_defaults_and_enums_of_a_schema_stay() -> None:
     properties = {"a": {"type": "string", "nullable": True, "enum": ["x", None], "description": None}}
     versions = crd()["spec"]["versions"]
-    versions[0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {
-        "spec": {"type": "object", "properties": properties}}}}  # fmt: skip
+    versions[0]["schema"] = {
+        "openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    }
     stored, _ = create(CRDS, crd(versions=versions))
     field = stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["a"]
     assert field == {"type": "string", "nullable": True, "enum": ["x", None]}
@@ -66,10 +78,12 @@ def test_a_definition_of_a_wrong_shape_is_refused() -> None:
 def test_a_new_storage_version_joins_the_stored_ones() -> None:
     old = accepted(CRDS, crd())
     before = copy.deepcopy(old)
-    new = crd(versions=[
-        {"name": "v1", "served": True, "storage": False, "schema": SCHEMA},
-        {"name": "v2", "served": True, "storage": True, "schema": SCHEMA},
-    ])  # fmt: skip
+    new = crd(
+        versions=[
+            {"name": "v1", "served": True, "storage": False, "schema": SCHEMA},
+            {"name": "v2", "served": True, "storage": True, "schema": SCHEMA},
+        ]
+    )
     stored, errors = update(CRDS, {**new, "status": old["status"]}, old)
     assert errors == []
     assert stored["status"]["storedVersions"] == ["v1", "v2"]
@@ -93,10 +107,13 @@ def test_the_deletion_of_a_definition_waits_for_its_instances() -> None:
     assert obj["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     assert obj["status"]["conditions"] == [
         {
-            "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending", "lastTransitionTime": NOW,
+            "type": "Terminating",
+            "status": "True",
+            "reason": "InstanceDeletionPending",
+            "lastTransitionTime": NOW,
             "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
         }
-    ]  # fmt: skip
+    ]
     CRDS.begin_deletion(obj)
     assert len(obj["metadata"]["finalizers"]) == len(obj["status"]["conditions"]) == 1
 

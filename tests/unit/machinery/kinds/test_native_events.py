@@ -15,9 +15,15 @@ SERIES = {"count": 2, "lastObservedTime": MICRO}
 
 def new_event(**content: object) -> Object:
     base: Object = {
-        "eventTime": MICRO, "reportingController": "example.com/c", "reportingInstance": "i", "action": "Do",
-        "reason": "Why", "type": "Normal", "regarding": INVOLVED, "note": "hello",
-    }  # fmt: skip
+        "eventTime": MICRO,
+        "reportingController": "example.com/c",
+        "reportingInstance": "i",
+        "action": "Do",
+        "reason": "Why",
+        "type": "Normal",
+        "regarding": INVOLVED,
+        "note": "hello",
+    }
     return sample(EVENTS_V1, **{**base, **content})
 
 
@@ -47,9 +53,7 @@ def test_a_core_event_with_an_event_time_is_checked_strictly() -> None:
     errors = refused(EVENTS, old_event(eventTime=MICRO))
     assert "reportingComponent: Required value" in errors
     assert "action: Required value" in errors
-    accepted(EVENTS, old_event(
-        eventTime=MICRO, reportingComponent="c", reportingInstance="i", action="a", reason="r"
-    ))  # fmt: skip
+    accepted(EVENTS, old_event(eventTime=MICRO, reportingComponent="c", reportingInstance="i", action="a", reason="r"))
 
 
 def test_a_new_event_is_stored_in_the_core_form() -> None:
@@ -131,16 +135,27 @@ def test_events_show_when_they_were_seen() -> None:
     assert EVENTS.cells is not None
     assert EVENTS_V1.cells is not None
     core = old_event(
-        type="Warning", reason="Why", message=" m \n", firstTimestamp=NOW, count=0,
+        type="Warning",
+        reason="Why",
+        message=" m \n",
+        firstTimestamp=NOW,
+        count=0,
         source={"component": "k", "host": "h"},
-    )  # fmt: skip
-    assert EVENTS.cells(core, now_s + 5) == [
-        "5s", "Warning", "Why", "configmap/c", "data", "k, h", "m", "5s", 1, "x",
-    ]  # fmt: skip
+    )
+    assert EVENTS.cells(core, now_s + 5) == ["5s", "Warning", "Why", "configmap/c", "data", "k, h", "m", "5s", 1, "x"]
     later = {"count": 7, "lastObservedTime": "2026-01-02T03:04:07.000000Z"}
     assert EVENTS_V1.cells(new_event(series=later), now_s + 5) == [
-        "3s", "Normal", "Why", "configmap/c", "data", "example.com/c, i", "hello", "5s", 7, "x",
-    ]  # fmt: skip
+        "3s",
+        "Normal",
+        "Why",
+        "configmap/c",
+        "data",
+        "example.com/c, i",
+        "hello",
+        "5s",
+        7,
+        "x",
+    ]
     assert EVENTS.cells(old_event(involvedObject={"kind": "Node"}), now_s)[:4] == ["<unknown>", "", "", "node"]
 
 

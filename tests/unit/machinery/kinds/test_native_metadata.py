@@ -42,10 +42,16 @@ def changes(old: Object, new: Object, kind: Kind = CONFIGMAP) -> list[str]:
 
 
 def test_good_metadata_passes() -> None:
-    assert problems(
-        labels={"a": "b", "example.com/c": ""}, annotations={"Example.com/D": "anything\n"}, finalizers=["e.io/f"],
-        ownerReferences=[OWNER], managedFields=[{"operation": "Apply", "fieldsType": "FieldsV1", "manager": "m"}],
-    ) == []  # fmt: skip
+    assert (
+        problems(
+            labels={"a": "b", "example.com/c": ""},
+            annotations={"Example.com/D": "anything\n"},
+            finalizers=["e.io/f"],
+            ownerReferences=[OWNER],
+            managedFields=[{"operation": "Apply", "fieldsType": "FieldsV1", "manager": "m"}],
+        )
+        == []
+    )
 
 
 def test_a_name_is_needed() -> None:

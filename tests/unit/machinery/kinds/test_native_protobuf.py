@@ -51,8 +51,11 @@ def test_delete_options_come_in_the_group_of_what_they_delete() -> None:
     for api_version in ("v1", "meta.k8s.io/v1", "apps/v1"):
         decoded = decode(body("DeleteOptions", field(1, 0), field(4, "Orphan"), api_version=api_version))
         assert decoded == {
-            "apiVersion": api_version, "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Orphan",
-        }  # fmt: skip
+            "apiVersion": api_version,
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "propagationPolicy": "Orphan",
+        }
 
 
 def test_the_later_of_two_scalars_counts_and_messages_merge() -> None:

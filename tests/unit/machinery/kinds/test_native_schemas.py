@@ -48,7 +48,7 @@ LISTS = [
     (CRD + "CustomResourceDefinitionSpec", "versions", "atomic", None, None, None),
     (CRD + "JSONSchemaProps", "x-kubernetes-validations", "map", ["rule"], "merge", "rule"),
     (CSR + "CertificateSigningRequestStatus", "conditions", "map", ["type"], None, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "field", "type_", "keys", "strategy", "merge_key"), LISTS)

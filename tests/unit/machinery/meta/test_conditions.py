@@ -30,9 +30,7 @@ def kcp(*conditions: Condition, now: str = T1) -> list[Object]:
 
 
 def test_kcp_conditions_are_sorted_with_ready_first() -> None:
-    found = kcp(
-        Condition("Zed", TRUE), Condition("Alpha", TRUE), Condition("Ready", TRUE), Condition("Alike", TRUE)
-    )
+    found = kcp(Condition("Zed", TRUE), Condition("Alpha", TRUE), Condition("Ready", TRUE), Condition("Alike", TRUE))
     assert [condition["type"] for condition in found] == ["Ready", "Alike", "Alpha", "Zed"]
 
 
@@ -66,9 +64,7 @@ def test_a_summary_is_true_when_all_parts_are() -> None:
 
 def test_a_summary_tells_of_the_loudest_failure() -> None:
     parts = kcp(
-        Condition("A", FALSE, "Quiet", "", INFO),
-        Condition("B", FALSE, "Loud", "no", ERROR),
-        Condition("C", UNKNOWN),
+        Condition("A", FALSE, "Quiet", "", INFO), Condition("B", FALSE, "Loud", "no", ERROR), Condition("C", UNKNOWN)
     )
     ready = find(set_summary(parts, ["A", "B", "C"], T2), "Ready")
     assert ready == {

@@ -53,15 +53,7 @@ OWNED: list[tuple[str, Object, Object]] = [
     (
         "items and their keys",
         {"items": [{"name": "a", "env": [{"name": "e"}]}]},
-        {
-            "f:items": {
-                'k:{"name":"a"}': {
-                    ".": {},
-                    "f:name": {},
-                    "f:env": {'k:{"name":"e"}': {".": {}, "f:name": {}}},
-                }
-            }
-        },
+        {"f:items": {'k:{"name":"a"}': {".": {}, "f:name": {}, "f:env": {'k:{"name":"e"}': {".": {}, "f:name": {}}}}}},
     ),
     (
         "several keys, sorted",
@@ -77,11 +69,7 @@ OWNED: list[tuple[str, Object, Object]] = [
     ("atomic lists", {"list": ["a"]}, {"f:list": {}}),
     ("atomic maps", {"atomicMap": {"a": "1"}}, {"f:atomicMap": {}}),
     ("atomic structs", {"selector": {"x": "1"}}, {"f:selector": {}}),
-    (
-        "entries of a map of structs",
-        {"structs": {"k": {"x": "1"}}},
-        {"f:structs": {"f:k": {".": {}, "f:x": {}}}},
-    ),
+    ("entries of a map of structs", {"structs": {"k": {"x": "1"}}}, {"f:structs": {"f:k": {".": {}, "f:x": {}}}}),
     (
         "open maps, their lists atomic",
         {"open": {"m": {"k": 1}, "l": [1]}},
@@ -98,13 +86,7 @@ OWNED: list[tuple[str, Object, Object]] = [
     (
         "embedded objects",
         {"template": {"metadata": {"finalizers": ["a"]}, "kind": "X", "z": {"q": 1}}},
-        {
-            "f:template": {
-                "f:metadata": {"f:finalizers": {'v:"a"': {}}},
-                "f:kind": {},
-                "f:z": {".": {}, "f:q": {}},
-            }
-        },
+        {"f:template": {"f:metadata": {"f:finalizers": {'v:"a"': {}}}, "f:kind": {}, "f:z": {".": {}, "f:q": {}}}},
     ),
 ]
 
@@ -362,11 +344,7 @@ def test_an_applied_null_says_nothing_of_what_others_put_into_a_container(live: 
 
 UNTYPED: list[tuple[str, Object, str]] = [
     ("an unknown field", {"foo": 1}, ".spec.foo: field not declared in schema"),
-    (
-        "a string for a number",
-        {"replicas": "1"},
-        ".spec.replicas: expected numeric (int or float), got string",
-    ),
+    ("a string for a number", {"replicas": "1"}, ".spec.replicas: expected numeric (int or float), got string"),
     ("a flag for a number", {"replicas": True}, ".spec.replicas: expected numeric (int or float), got bool"),
     ("a number for a string", {"text": 1}, ".spec.text: expected string, got &value.valueUnstructured{Value:1}"),
     (
@@ -378,14 +356,23 @@ UNTYPED: list[tuple[str, Object, str]] = [
     ("a string for a flag", {"paused": "yes"}, ".spec.paused: expected boolean, got &{yes}"),
     ("a list for a map", {"map": []}, ".spec.map: expected map, got &{[]}"),
     ("a map for a list", {"set": {}}, ".spec.set: expected list, got &{map[]}"),
-    ("a map of nulls for a list", {"list": {"b": None, "a": [1, "x"]}},
-     ".spec.list: expected list, got &{map[a:[1 x] b:<nil>]}"),
-    ("a number in an atomic list", {"list": ["a", 5]},
-     ".spec.list[1]: expected string, got &value.valueUnstructured{Value:5}"),
+    (
+        "a map of nulls for a list",
+        {"list": {"b": None, "a": [1, "x"]}},
+        ".spec.list: expected list, got &{map[a:[1 x] b:<nil>]}",
+    ),
+    (
+        "a number in an atomic list",
+        {"list": ["a", 5]},
+        ".spec.list[1]: expected string, got &value.valueUnstructured{Value:5}",
+    ),
     ("an unknown field of an atomic map", {"selector": {"foo": 1}}, ".spec.selector.foo: field not declared in schema"),
-    ("a list with an item that ends it", {"items": [{"image": "1"}, {"name": 5}]},
-     ".spec.items: element 0: associative list with keys has an element that omits all key fields "
-     '["name"] (and doesn\'t have default values for any key fields)'),
+    (
+        "a list with an item that ends it",
+        {"items": [{"image": "1"}, {"name": 5}]},
+        ".spec.items: element 0: associative list with keys has an element that omits all key fields "
+        '["name"] (and doesn\'t have default values for any key fields)',
+    ),
     ("duplicate members", {"set": ["a", "a"]}, '.spec.set: duplicate entries for key [="a"]'),
     ("duplicate items", {"items": items("x=1", "x=2")}, '.spec.items: duplicate entries for key [name="x"]'),
     (
@@ -481,10 +468,7 @@ def test_status_is_ignored_on_the_main_endpoint_and_all_else_on_status(live: Liv
     live.apply("a", {**thing({"replicas": 1}), "status": {"phase": "A"}}, reset=main)
     assert live.fields("a") == {"f:spec": {"f:replicas": {}}}
     live.apply(
-        "c",
-        {**thing({"replicas": 5}, labels={"l": "1"}), "status": {"phase": "B"}},
-        subresource="status",
-        reset=status,
+        "c", {**thing({"replicas": 5}, labels={"l": "1"}), "status": {"phase": "B"}}, subresource="status", reset=status
     )
     entry = live.entry("c")
     assert (entry["subresource"], entry["fieldsV1"]) == ("status", {"f:status": {"f:phase": {}}})

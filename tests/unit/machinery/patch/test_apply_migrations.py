@@ -143,9 +143,7 @@ def test_a_conflict_is_found_across_versions(live: Live) -> None:
     assert _owned(obj) == {("b", "g/v2"): {"f:spec": {"f:title": {}}}}
 
 
-def test_an_applier_that_moves_to_another_version_keeps_one_entry_and_prunes_in_the_old_one(
-    live: Live,
-) -> None:
+def test_an_applier_that_moves_to_another_version_keeps_one_entry_and_prunes_in_the_old_one(live: Live) -> None:
     obj = _apply(None, _obj("g/v1", text="a", n=1), "a")
     obj = _apply(obj, _obj("g/v2", n=1), "a")
     assert obj["spec"] == {"n": 1}

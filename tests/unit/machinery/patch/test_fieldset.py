@@ -105,13 +105,7 @@ def test_union_keeps_membership_of_a_node_and_what_is_beneath() -> None:
 
 def test_leaves_are_members_without_members_beneath_in_a_fixed_order() -> None:
     fields = from_paths([("f:b",), ("f:b", "f:x"), ("f:a", "f:y"), ("f:z",), ("f:b", "i:0"), ("f:b", 'v:"q"')])
-    assert list(leaves(fields)) == [
-        ("f:z",),
-        ("f:a", "f:y"),
-        ("f:b", "f:x"),
-        ("f:b", 'v:"q"'),
-        ("f:b", "i:0"),
-    ]
+    assert list(leaves(fields)) == [("f:z",), ("f:a", "f:y"), ("f:b", "f:x"), ("f:b", 'v:"q"'), ("f:b", "i:0")]
 
 
 def test_contains_asks_for_membership_not_for_a_node() -> None:

@@ -143,10 +143,6 @@ def test_copies_of_copies_stop_at_three_mebibytes() -> None:
 
 
 def test_unknown_members_of_operations_are_told_by_path() -> None:
-    operations = [
-        {"op": "test", "path": "/a", "value": 1, "foo": 1},
-        {"op": "remove", "path": "/a"},
-        {"Op": "x"},
-    ]
+    operations = [{"op": "test", "path": "/a", "value": 1, "foo": 1}, {"op": "remove", "path": "/a"}, {"Op": "x"}]
     assert unknown_operation_fields(operations) == ["[0].foo", "[2].Op"]
     assert unknown_operation_fields({"no": "list"}) == []

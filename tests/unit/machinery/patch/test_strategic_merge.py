@@ -26,12 +26,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
         {"selector": {"y": "2"}},
         {"selector": {"x": "1", "y": "2"}},
     ),
-    (
-        "a field with strategy replace",
-        {"replaced": {"x": "1"}},
-        {"replaced": {"y": "2"}},
-        {"replaced": {"y": "2"}},
-    ),
+    ("a field with strategy replace", {"replaced": {"x": "1"}}, {"replaced": {"y": "2"}}, {"replaced": {"y": "2"}}),
     ("plain lists are replaced", {"list": ["a", "b"]}, {"list": ["c"]}, {"list": ["c"]}),
     (
         "items merge by key",
@@ -46,12 +41,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
         {"items": [{"name": "a", "env": [{"name": "e", "value": "2"}]}]},
         {"items": [{"name": "a", "env": [{"name": "e", "value": "2"}, {"name": "f"}]}]},
     ),
-    (
-        "null in an item",
-        {"items": [A]},
-        {"items": [{"name": "a", "image": None}]},
-        {"items": [{"name": "a"}]},
-    ),
+    ("null in an item", {"items": [A]}, {"items": [{"name": "a", "image": None}]}, {"items": [{"name": "a"}]}),
     ("an item is deleted", {"items": ABC}, {"items": [{"name": "b", "$patch": "delete"}]}, {"items": [A, C]}),
     (
         "an item that is not there is deleted",
@@ -74,10 +64,18 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     ),
     ("a map is emptied", {"struct": {"x": "1"}}, {"struct": {"$patch": "delete"}}, {"struct": {}}),
     ("a map that is not there stays away", {}, {"struct": {"$patch": "delete"}}, {}),
-    ("a map with a directive is nothing where there was none", {"text": "t"},
-     {"struct": {"$patch": "replace", "y": "2"}}, {"text": "t"}),
-    ("an item that replaces the list is no item itself", {"items": [A]},
-     {"items": [{"name": "z", "$patch": "replace"}, {"name": "b"}]}, {"items": [{"name": "b"}]}),
+    (
+        "a map with a directive is nothing where there was none",
+        {"text": "t"},
+        {"struct": {"$patch": "replace", "y": "2"}},
+        {"text": "t"},
+    ),
+    (
+        "an item that replaces the list is no item itself",
+        {"items": [A]},
+        {"items": [{"name": "z", "$patch": "replace"}, {"name": "b"}]},
+        {"items": [{"name": "b"}]},
+    ),
     ("primitives are a set", {"set": ["a", "b"]}, {"set": ["b", "c"]}, {"set": ["a", "b", "c"]}),
     (
         "primitives are deleted",
@@ -113,10 +111,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     (
         "order with a deletion",
         {"items": ABC},
-        {
-            "$setElementOrder/items": [{"name": "c"}, {"name": "a"}],
-            "items": [{"name": "b", "$patch": "delete"}],
-        },
+        {"$setElementOrder/items": [{"name": "c"}, {"name": "a"}], "items": [{"name": "b", "$patch": "delete"}]},
         {"items": [C, A]},
     ),
     (
@@ -125,12 +120,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
         {"retained": {"$retainKeys": ["x"], "x": "3", "y": None}},
         {"retained": {"x": "3"}},
     ),
-    (
-        "keys are retained in nothing",
-        {},
-        {"retained": {"$retainKeys": ["x"], "x": "3"}},
-        {"retained": {"x": "3"}},
-    ),
+    ("keys are retained in nothing", {}, {"retained": {"$retainKeys": ["x"], "x": "3"}}, {"retained": {"x": "3"}}),
     (
         "keys sent to nothing need not be retained",
         {},
@@ -143,12 +133,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
         {"open": {"a": {"c": 2}, "l": [{"name": "b"}]}},
         {"open": {"a": {"b": 1, "c": 2}, "l": [{"name": "b"}]}},
     ),
-    (
-        "a map takes the place of a scalar",
-        {"open": {"a": 1}},
-        {"open": {"a": {"b": 1}}},
-        {"open": {"a": {"b": 1}}},
-    ),
+    ("a map takes the place of a scalar", {"open": {"a": 1}}, {"open": {"a": {"b": 1}}}, {"open": {"a": {"b": 1}}}),
     ("a list takes the place of a scalar", {"open": 1}, {"open": [1]}, {"open": [1]}),
     ("unknown fields pass", {}, {"nobody": {"knows": [1]}}, {"nobody": {"knows": [1]}}),
 ]
@@ -158,28 +143,13 @@ BAD: list[tuple[str, Any, Any, type[Exception]]] = [
     # Kubernetes documents it and never took it.
     ("a map merges explicitly", {"struct": {"x": "1"}}, {"struct": {"$patch": "merge", "y": "2"}}, UndecodablePatch),
     ("an item's merge is explicit", {"items": ABC}, {"items": [{"name": "a", "$patch": "merge"}]}, UndecodablePatch),
-    (
-        "unknown patch type of an item",
-        {"items": ABC},
-        {"items": [{"name": "a", "$patch": "x"}]},
-        UndecodablePatch,
-    ),
+    ("unknown patch type of an item", {"items": ABC}, {"items": [{"name": "a", "$patch": "x"}]}, UndecodablePatch),
     ("unknown directive", {}, {"$frobnicate": 1}, UndecodablePatch),
     ("unknown directive in a map", {"map": {}}, {"map": {"$x": "1"}}, UndecodablePatch),
     ("retainKeys is no list", {"retained": {}}, {"retained": {"$retainKeys": "x"}}, UndecodablePatch),
-    (
-        "retainKeys misses a key",
-        {"retained": {}},
-        {"retained": {"$retainKeys": ["x"], "y": "1"}},
-        UndecodablePatch,
-    ),
+    ("retainKeys misses a key", {"retained": {}}, {"retained": {"$retainKeys": ["x"], "y": "1"}}, UndecodablePatch),
     ("setElementOrder is no list", {"set": []}, {"$setElementOrder/set": "x"}, UndecodablePatch),
-    (
-        "deleteFromPrimitiveList is no list",
-        {"set": []},
-        {"$deleteFromPrimitiveList/set": {}},
-        UndecodablePatch,
-    ),
+    ("deleteFromPrimitiveList is no list", {"set": []}, {"$deleteFromPrimitiveList/set": {}}, UndecodablePatch),
     ("item without key", {"items": ABC}, {"items": [{"image": "x"}]}, PatchDoesNotApply),
     ("deletion without key", {"items": ABC}, {"items": [{"$patch": "delete"}]}, PatchDoesNotApply),
     ("scalar among items", {"items": ABC}, {"items": ["x"]}, PatchDoesNotApply),

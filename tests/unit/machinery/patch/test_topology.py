@@ -27,13 +27,35 @@ MERGES: list[tuple[Any, int]] = [
     ({"type": "array", "items": STRING}, LEAF),
     ({"type": "array", "items": STRING, "x-kubernetes-list-type": "atomic"}, LEAF),
     ({"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}, SET),
-    ({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map",
-      "x-kubernetes-list-map-keys": ["a"]}, KEYED),
+    (
+        {
+            "type": "array",
+            "items": {"type": "object"},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["a"],
+        },
+        KEYED,
+    ),
     ({"type": "array", "items": STRING, "x-kubernetes-patch-strategy": "merge"}, SET),
-    ({"type": "array", "items": {}, "x-kubernetes-patch-strategy": "merge,retainKeys",
-      "x-kubernetes-patch-merge-key": "name"}, KEYED),
-    ({"type": "array", "items": {}, "x-kubernetes-patch-strategy": "merge", "x-kubernetes-list-type": "atomic",
-      "x-kubernetes-patch-merge-key": "name"}, LEAF),
+    (
+        {
+            "type": "array",
+            "items": {},
+            "x-kubernetes-patch-strategy": "merge,retainKeys",
+            "x-kubernetes-patch-merge-key": "name",
+        },
+        KEYED,
+    ),
+    (
+        {
+            "type": "array",
+            "items": {},
+            "x-kubernetes-patch-strategy": "merge",
+            "x-kubernetes-list-type": "atomic",
+            "x-kubernetes-patch-merge-key": "name",
+        },
+        LEAF,
+    ),
     ({"type": "array", "items": {}, "x-kubernetes-patch-strategy": "replace"}, LEAF),
     ({"type": "object", "properties": {"a": STRING}}, MAP),
     ({"type": "object", "additionalProperties": STRING}, MAP),
@@ -44,7 +66,7 @@ MERGES: list[tuple[Any, int]] = [
     ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, OPEN),
     ({"description": "anything"}, OPEN),
     ({"$ref": "#/components/schemas/nowhere"}, OPEN),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("source", "merge"), MERGES)

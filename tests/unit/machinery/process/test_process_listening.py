@@ -59,9 +59,12 @@ def test_a_certificate_names_the_machine_only_where_others_may_come_in() -> None
 
 @pytest.mark.parametrize(
     ("address", "port", "said"),
-    [("here", 1, "bind-address 'here' is not an IP address"), ("::1", -1, "secure-port -1 is not between"),
-     ("::1", 65536, "secure-port 65536 is not between")],
-)  # fmt: skip
+    [
+        ("here", 1, "bind-address 'here' is not an IP address"),
+        ("::1", -1, "secure-port -1 is not between"),
+        ("::1", 65536, "secure-port 65536 is not between"),
+    ],
+)
 def test_what_nobody_can_listen_by_is_refused(address: str, port: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check_place(address, port)

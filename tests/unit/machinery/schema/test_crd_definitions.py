@@ -645,9 +645,7 @@ def test_a_ca_bundle_must_hold_certificates_unless_it_held_none_before() -> None
     text = "unable to load root certificates: unable to parse bytes as PEM block"
     good = base64.b64encode(make_ca("test").certificate).decode()
     for bundle in ("Cg==", "!", base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()):
-        assert problems(crd(conversion=webhook(bundle))) == [
-            f'{path}: Invalid value: "<certificate data>": {text}'
-        ]
+        assert problems(crd(conversion=webhook(bundle))) == [f'{path}: Invalid value: "<certificate data>": {text}']
         changed, old = crd(conversion=webhook("Cw==")), crd(conversion=webhook(bundle))
         assert not [error for error in validate_crd_update(changed, old) if error.field == path]
     assert problems(crd(conversion=webhook(good))) == []

@@ -18,13 +18,31 @@ def test_a_document_becomes_its_value() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"   ", b"{", b'{"a":1', b'{"a":1}}', b"nul", b"NaN", b"Infinity", b"-Infinity", b'{"a":NaN}', b"01",
-         b"'a'",
-        b'"\xff"', b'{"\xc3":1}', b'"\xed\xa0\x80"', b'"\\ud800"', b'"\\ud800\\u0041"', b'"a\nb"', b"\xef\xbb\xbf{}",
-         b"{a:1}",
-        b"[1,]", b'{"a":1,}', b"// x\n{}",
+        b"",
+        b"   ",
+        b"{",
+        b'{"a":1',
+        b'{"a":1}}',
+        b"nul",
+        b"NaN",
+        b"Infinity",
+        b"-Infinity",
+        b'{"a":NaN}',
+        b"01",
+        b"'a'",
+        b'"\xff"',
+        b'{"\xc3":1}',
+        b'"\xed\xa0\x80"',
+        b'"\\ud800"',
+        b'"\\ud800\\u0041"',
+        b'"a\nb"',
+        b"\xef\xbb\xbf{}",
+        b"{a:1}",
+        b"[1,]",
+        b'{"a":1,}',
+        b"// x\n{}",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_json_is_refused_with_a_reason(data: bytes) -> None:
     with pytest.raises(DecodeError, match=r"^invalid JSON: "):
         decode_json(data)

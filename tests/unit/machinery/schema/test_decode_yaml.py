@@ -14,20 +14,54 @@ def value(text: str) -> Any:
 @pytest.mark.parametrize(
     ("scalar", "expected"),
     [
-        ("yes", True), ("On", True), ("y", True), ("TRUE", True), ("no", False), ("off", False), ("N", False),
-        ("~", None), ("", None), ("Null", None), ("nULL", "nULL"), ("tRue", "tRue"),
-        ("12", 12), ("-12", -12), ("+12", 12), ("0777", 511), ("0o17", 15), ("0x1F", 31), ("0b101", 5),
+        ("yes", True),
+        ("On", True),
+        ("y", True),
+        ("TRUE", True),
+        ("no", False),
+        ("off", False),
+        ("N", False),
+        ("~", None),
+        ("", None),
+        ("Null", None),
+        ("nULL", "nULL"),
+        ("tRue", "tRue"),
+        ("12", 12),
+        ("-12", -12),
+        ("+12", 12),
+        ("0777", 511),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("0b101", 5),
         ("1_000", 1000),
-        ("9223372036854775807", 2**63 - 1), ("08", 8), ("1.5", 1.5), (".5", 0.5), ("1e3", 1000), ("1.", 1),
+        ("9223372036854775807", 2**63 - 1),
+        ("08", 8),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1e3", 1000),
+        ("1.", 1),
         ("1e30", 1e30),
-        ("2001-01-01", "2001-01-01"), ("2001-12-14t21:59:43.10-05:00", "2001-12-14t21:59:43.10-05:00"),
-        ("12:30:45", "12:30:45"), ("1:2", "1:2"), ("v1", "v1"), ("1.2.3", "1.2.3"), (".", "."),
-        ('"yes"', "yes"), ("'12'", "12"), ("!!str 12", "12"), ("!!str yes", "yes"), ("! 12", "12"), ("!!int 12", 12),
-        ("!!float 1", 1), ("!!bool yes", True), ("!!null ~", None), ("|\n  a\n  b\n", "a\nb\n"),
+        ("2001-01-01", "2001-01-01"),
+        ("2001-12-14t21:59:43.10-05:00", "2001-12-14t21:59:43.10-05:00"),
+        ("12:30:45", "12:30:45"),
+        ("1:2", "1:2"),
+        ("v1", "v1"),
+        ("1.2.3", "1.2.3"),
+        (".", "."),
+        ('"yes"', "yes"),
+        ("'12'", "12"),
+        ("!!str 12", "12"),
+        ("!!str yes", "yes"),
+        ("! 12", "12"),
+        ("!!int 12", 12),
+        ("!!float 1", 1),
+        ("!!bool yes", True),
+        ("!!null ~", None),
+        ("|\n  a\n  b\n", "a\nb\n"),
         (">-\n  a\n  b", "a b"),
         ("<<", "<<"),
     ],
-)  # fmt: skip
+)
 def test_a_scalar_means_what_it_means_to_kubernetes(scalar: str, expected: Any) -> None:
     found = value(f"a: {scalar}")["a"]
     assert found == expected
@@ -61,8 +95,11 @@ def test_keys_that_are_no_scalars_are_refused(text: str) -> None:
 def test_aliases_are_copies_and_merges_do_not_override() -> None:
     found = value("a: &x {b: 1, l: [1]}\nc: *x\nd:\n  <<: *x\n  b: 2\ne:\n  <<: [*x, {z: 3}]")
     assert found == {
-        "a": {"b": 1, "l": [1]}, "c": {"b": 1, "l": [1]}, "d": {"b": 2, "l": [1]}, "e": {"b": 1, "l": [1], "z": 3},
-    }  # fmt: skip
+        "a": {"b": 1, "l": [1]},
+        "c": {"b": 1, "l": [1]},
+        "d": {"b": 2, "l": [1]},
+        "e": {"b": 1, "l": [1], "z": 3},
+    }
     found["a"]["l"].append(2)
     assert found["c"]["l"] == [1]
 

@@ -35,8 +35,7 @@ def test_paths_through_fields_and_keys_are_written_as_errors_write_them(path: st
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["", "a", ".", ".b", ".a.b.c", ".list[0]", ".a[b]", ".a['b'", ".a['b'].", "['a", r"['a\z']", ".a..b", "]"],
+    "path", ["", "a", ".", ".b", ".a.b.c", ".list[0]", ".a[b]", ".a['b'", ".a['b'].", "['a", r"['a\z']", ".a..b", "]"]
 )
 def test_paths_that_lead_nowhere_are_none(path: str) -> None:
     assert resolved(path, SCHEMA) is None

@@ -44,13 +44,24 @@ def test_undeclared_fields_go_and_are_told_in_document_order() -> None:
 def test_metadata_is_known_and_trimmed_whatever_the_schema_says() -> None:
     schema = compile_schema({"type": "object"})
     obj = {
-        "apiVersion": "v1", "kind": "K", "status": {},
-        "metadata": {"name": "a", "foo": 1, "labels": {"a": "b"}, "ownerReferences": [{"uid": "u", "bar": 1}],
-                     "creationTimestamp": None, "managedFields": [{"fieldsV1": {"f:a": {}}, "zip": 1}]},
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "K",
+        "status": {},
+        "metadata": {
+            "name": "a",
+            "foo": 1,
+            "labels": {"a": "b"},
+            "ownerReferences": [{"uid": "u", "bar": 1}],
+            "creationTimestamp": None,
+            "managedFields": [{"fieldsV1": {"f:a": {}}, "zip": 1}],
+        },
+    }
     assert schema.unknown_fields(obj) == [
-        "status", "metadata.foo", "metadata.ownerReferences[0].bar", "metadata.managedFields[0].zip",
-    ]  # fmt: skip
+        "status",
+        "metadata.foo",
+        "metadata.ownerReferences[0].bar",
+        "metadata.managedFields[0].zip",
+    ]
     schema.prune(obj)
     assert obj == {
         "apiVersion": "v1",
@@ -122,8 +133,10 @@ def test_defaults_fill_missing_fields_from_the_top_down() -> None:
     )
     assert trimmed(schema) == {}
     assert trimmed(schema, o={}, l=[{}], m={"k": {}}) == {
-        "o": {"i": {"x": "1", "y": 2}}, "l": [{"y": 2}], "m": {"k": {"y": 2}},
-    }  # fmt: skip
+        "o": {"i": {"x": "1", "y": 2}},
+        "l": [{"y": 2}],
+        "m": {"k": {"y": 2}},
+    }
     assert trimmed(schema, o={"i": {"y": 0}}) == {"o": {"i": {"y": 0}}}
 
 

@@ -9,15 +9,7 @@ import lmdb
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import (
-    CorruptRecord,
-    Full,
-    Mark,
-    Replica,
-    Route,
-    Scope,
-    SweepReplicas,
-)
+from atoll.machinery.storage.contract import CorruptRecord, Full, Mark, Replica, Route, Scope, SweepReplicas
 from atoll.machinery.storage.elsewhere import NOWHERE
 from atoll.machinery.storage.environment import open_for_reading
 from atoll.machinery.storage.fsck import fsck

@@ -50,9 +50,7 @@ async def test_a_second_opener_is_refused_in_this_process_and_in_another(tmp_pat
     with pytest.raises(StoreInUse, match="another process"):
         open_store(store_options(tmp_path))
     other = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", OPEN, str(tmp_path)),
-        stdout=asyncio.subprocess.PIPE,
-        env={"PYTHONPATH": str(SERVICES)},
+        *(sys.executable, "-c", OPEN, str(tmp_path)), stdout=asyncio.subprocess.PIPE, env={"PYTHONPATH": str(SERVICES)}
     )
     said, _ = await other.communicate()
     assert b"refused" in said
@@ -159,11 +157,7 @@ async def test_a_restored_store_has_a_new_lineage_and_answers_nothing_of_the_voi
     [after] = await create(store, "b")
     assert after >= int(time.wall_s * 1_000_000)
     lost = kept + 1_000_000
-    for read in (
-        lambda: store.page(scope, at=lost),
-        lambda: store.cursor(scope, lost),
-        lambda: store.tail(lost),
-    ):
+    for read in (lambda: store.page(scope, at=lost), lambda: store.cursor(scope, lost), lambda: store.tail(lost)):
         with pytest.raises(Compacted) as raised:
             read()
         assert raised.value.oldest == after

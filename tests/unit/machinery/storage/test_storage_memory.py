@@ -39,8 +39,12 @@ async def test_recent_entries_are_those_of_the_log(tmp_path: Path) -> None:
     store = await lived_in(tmp_path)
     remembered, options = one_by_one(store), store.options
     assert [store.hub.ring.entries(entry.revision - 1, 1) is None for entry in remembered] == [
-        False, False, True, False, False,
-    ]  # fmt: skip
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
     await store.close()
     store = open_store(options)
     try:

@@ -39,17 +39,28 @@ def changed(before: bytes | None, after: bytes, *, cluster: str = "c", namespace
     return Change(7, Operation.MODIFIED if before else Operation.ADDED, key, before, after)
 
 
-@pytest.mark.parametrize(("scope", "interest", "woken"), [
-    (Scope(CONFIGMAPS, "c"), EVERYTHING, True), (Scope(CONFIGMAPS), EVERYTHING, True),
-    (Scope(CONFIGMAPS, "c", "n"), EVERYTHING, True), (Scope(CONFIGMAPS, "", "n"), EVERYTHING, True),
-    (Scope(CONFIGMAPS, "c", "other"), EVERYTHING, False), (Scope(CONFIGMAPS, "", "other"), EVERYTHING, False),
-    (Scope(CONFIGMAPS, "other"), EVERYTHING, False), (Scope(SECRETS, "c"), EVERYTHING, False),
-    (Scope(CONFIGMAPS, "c"), Interest(name="a"), True), (Scope(CONFIGMAPS, "c"), Interest(name="b"), False),
-    (Scope(CONFIGMAPS, "c", "n"), Interest(name="a"), True),
-    (Scope(CONFIGMAPS, "c", "other"), Interest(name="a"), False),
-    (Scope(CONFIGMAPS, "c"), RED, True), (Scope(CONFIGMAPS, "", "n"), RED, True), (Scope(CONFIGMAPS, "c"), BLUE, False),
-    (Scope(CONFIGMAPS, "c", "other"), RED, False), (Scope(CONFIGMAPS, "c"), Interest(label=("red", "colour")), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scope", "interest", "woken"),
+    [
+        (Scope(CONFIGMAPS, "c"), EVERYTHING, True),
+        (Scope(CONFIGMAPS), EVERYTHING, True),
+        (Scope(CONFIGMAPS, "c", "n"), EVERYTHING, True),
+        (Scope(CONFIGMAPS, "", "n"), EVERYTHING, True),
+        (Scope(CONFIGMAPS, "c", "other"), EVERYTHING, False),
+        (Scope(CONFIGMAPS, "", "other"), EVERYTHING, False),
+        (Scope(CONFIGMAPS, "other"), EVERYTHING, False),
+        (Scope(SECRETS, "c"), EVERYTHING, False),
+        (Scope(CONFIGMAPS, "c"), Interest(name="a"), True),
+        (Scope(CONFIGMAPS, "c"), Interest(name="b"), False),
+        (Scope(CONFIGMAPS, "c", "n"), Interest(name="a"), True),
+        (Scope(CONFIGMAPS, "c", "other"), Interest(name="a"), False),
+        (Scope(CONFIGMAPS, "c"), RED, True),
+        (Scope(CONFIGMAPS, "", "n"), RED, True),
+        (Scope(CONFIGMAPS, "c"), BLUE, False),
+        (Scope(CONFIGMAPS, "c", "other"), RED, False),
+        (Scope(CONFIGMAPS, "c"), Interest(label=("red", "colour")), False),
+    ],
+)
 def test_a_watcher_is_woken_by_what_it_asked_for_alone(scope: Scope, interest: Interest, woken: bool) -> None:
     hub, watcher = Hub(5, 1 << 20), Woken()
     hub.register(scope, watcher, interest)

@@ -47,9 +47,15 @@ async def test_no_page_of_the_file_ever_holds_plaintext(options: StoreOptions) -
     revision = 0
     for index in range(30):
         [revision] = await store.submit([put(SECRET, expected=revision, data=CANARY * (index + 1))])
-    [revision] = await store.submit([put(ObjectKey(SECRETS, "root", "", "t"), data=CANARY, metadata={
-        "labels": {"claimed.internal.apis.kcp.io/x": CANARY}, "ownerReferences": [{"uid": CANARY}],
-    })])  # fmt: skip
+    [revision] = await store.submit(
+        [
+            put(
+                ObjectKey(SECRETS, "root", "", "t"),
+                data=CANARY,
+                metadata={"labels": {"claimed.internal.apis.kcp.io/x": CANARY}, "ownerReferences": [{"uid": CANARY}]},
+            )
+        ]
+    )
     store.page(Scope(SECRETS))
     store.tail(0)
     await store.reseal()
@@ -93,9 +99,7 @@ async def test_a_sealed_record_moved_to_another_object_does_not_open(options: St
     await store.close()
 
 
-async def test_rotation_reseals_in_place_and_the_old_key_may_go_once_history_outlived_it(
-    options: StoreOptions,
-) -> None:
+async def test_rotation_reseals_in_place_and_the_old_key_may_go_once_history_outlived_it(options: StoreOptions) -> None:
     time, key_file = HandClock(), Path(options.key_file)
     store = open_store(options, clock=time.clock())
     [revision] = await store.submit([put(SECRET, data="x")])

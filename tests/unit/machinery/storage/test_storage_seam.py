@@ -98,9 +98,7 @@ async def test_a_stranger_is_cut_off_and_others_are_served(served: tuple[LmdbSto
     writer.close()
 
 
-async def test_a_worker_that_leaves_in_the_middle_does_not_undo_its_submit(
-    served: tuple[LmdbStore, Path],
-) -> None:
+async def test_a_worker_that_leaves_in_the_middle_does_not_undo_its_submit(served: tuple[LmdbStore, Path]) -> None:
     store, socket = served
     reader, writer = await asyncio.open_unix_connection(str(socket))
     await frames.read_answer(reader)

@@ -29,8 +29,12 @@ def test_a_whole_chain_is_applied() -> None:
 def test_duplicates_are_dropped() -> None:
     one, two, three = written(A, A, A)
     assert judge(Chain(None), one, two, one, two, three) == [
-        Verdict.APPLY, Verdict.APPLY, Verdict.DROP, Verdict.DROP, Verdict.APPLY,
-    ]  # fmt: skip
+        Verdict.APPLY,
+        Verdict.APPLY,
+        Verdict.DROP,
+        Verdict.DROP,
+        Verdict.APPLY,
+    ]
 
 
 def test_a_missing_change_is_a_gap_on_its_own_subject_only() -> None:

@@ -106,9 +106,16 @@ def test_a_message_without_one_of_our_headers_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("Atoll-Operation", "RESYNC"), ("Atoll-Operation", "added"), ("Atoll-Revision", "x"), ("Atoll-Crc32c", "zz"),
-     ("ce-subject", "a/b"), ("Atoll-Phase", "middle"), ("Atoll-Hole", "")],
-)  # fmt: skip
+    [
+        ("Atoll-Operation", "RESYNC"),
+        ("Atoll-Operation", "added"),
+        ("Atoll-Revision", "x"),
+        ("Atoll-Crc32c", "zz"),
+        ("ce-subject", "a/b"),
+        ("Atoll-Phase", "middle"),
+        ("Atoll-Hole", ""),
+    ],
+)
 def test_a_header_with_a_wrong_value_is_refused(name: str, value: str) -> None:
     event = events.tombstone(Source(), KEY, 1)
     with pytest.raises(Malformed):

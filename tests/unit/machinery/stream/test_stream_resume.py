@@ -50,12 +50,28 @@ def after(plan: Plan) -> tuple[int, bool]:
         (CURSOR, Tip("t0", 51, None, 51, foreign=True), (0, True)),
     ],
     ids=[
-        "first start", "cursor lost", "cursor and messages lost", "agree", "cursor behind", "stream lost its tail",
-        "stream rewritten to the same length", "last message damaged", "all aged out", "written and gone",
-        "all lost", "stream deleted", "stream deleted and written", "another lineage", "another shard",
-        "restored log", "refill begun", "refill cut off", "refill done", "foreign message",
+        "first start",
+        "cursor lost",
+        "cursor and messages lost",
+        "agree",
+        "cursor behind",
+        "stream lost its tail",
+        "stream rewritten to the same length",
+        "last message damaged",
+        "all aged out",
+        "written and gone",
+        "all lost",
+        "stream deleted",
+        "stream deleted and written",
+        "another lineage",
+        "another shard",
+        "restored log",
+        "refill begun",
+        "refill cut off",
+        "refill done",
+        "foreign message",
     ],
-)  # fmt: skip
+)
 def test_publishing_goes_on_where_the_stream_ends(
     cursor: Cursor | None, stream: Tip, expected: tuple[int, bool]
 ) -> None:

@@ -80,12 +80,23 @@ def test_a_state_subject_does_not_show_the_objects_name_and_differs_by_namespace
 
 @pytest.mark.parametrize(
     "subject",
-    ["", "atoll", "atoll.changes.root", "kcp.changes.root.-", "atoll.other.root.-",
-    "atoll.changes.root.core.core.pods", "atoll.changes.root.core.core.pods.c.d",
-    "atoll.state.root.core.core.pods.c", "atoll.changes.Root.-", "atoll.changes.a_b.-", "atoll.changes..-",
-    "atoll.changes.root.core.core.po*s.c", "atoll.changes.root.core..pods.c",
-    "atoll.changes.root.core.=63ore=2E.pods.c"],
-)  # fmt: skip
+    [
+        "",
+        "atoll",
+        "atoll.changes.root",
+        "kcp.changes.root.-",
+        "atoll.other.root.-",
+        "atoll.changes.root.core.core.pods",
+        "atoll.changes.root.core.core.pods.c.d",
+        "atoll.state.root.core.core.pods.c",
+        "atoll.changes.Root.-",
+        "atoll.changes.a_b.-",
+        "atoll.changes..-",
+        "atoll.changes.root.core.core.po*s.c",
+        "atoll.changes.root.core..pods.c",
+        "atoll.changes.root.core.=63ore=2E.pods.c",
+    ],
+)
 def test_a_subject_that_no_publisher_writes_is_refused(subject: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         subjects.parse(subject)
@@ -102,8 +113,10 @@ def test_filters_name_what_is_wanted_and_the_control_subject() -> None:
     assert subjects.filters("changes", "root") == ("atoll.changes.root.>",)
     assert subjects.filters("changes", "root", cluster="c1") == ("atoll.changes.root.*.*.*.c1", "atoll.changes.root.-")
     assert subjects.filters("changes", "root", identity="ab12") == (
-        "atoll.changes.root.ab12.*.*.*", "atoll.changes.root.-",
-    )  # fmt: skip
+        "atoll.changes.root.ab12.*.*.*",
+        "atoll.changes.root.-",
+    )
     assert subjects.filters("state", "root", type=role) == (
-        "atoll.state.root.core.rbac_authorization_k8s_io.roles.*.*", "atoll.state.root.-",
-    )  # fmt: skip
+        "atoll.state.root.core.rbac_authorization_k8s_io.roles.*.*",
+        "atoll.state.root.-",
+    )

@@ -25,9 +25,12 @@ VERSIONS = sorted(KINDS)
 def export(version: str, identity: str = "") -> Object:
     status = {"identityHash": identity} if identity else {}
     return {
-        "apiVersion": f"apis.kcp.io/{version}", "kind": "APIExport", "metadata": {"name": "a"}, "spec": {},
+        "apiVersion": f"apis.kcp.io/{version}",
+        "kind": "APIExport",
+        "metadata": {"name": "a"},
+        "spec": {},
         "status": status,
-    }  # fmt: skip
+    }
 
 
 def judge(version: str, user: User, before: str, now: str, *, whole: bool = False) -> None:
@@ -35,9 +38,13 @@ def judge(version: str, user: User, before: str, now: str, *, whole: bool = Fals
     target = f"/apis/apis.kcp.io/{version}/apiexports/a/status".encode()
     call = Call(info=parse("PUT", target), user=user, cluster="here", kind=kind, whole=whole)
     review = Review(
-        call=call, operation="update", obj=export(version, now), old=export(version, before), view=FakeStore(),
+        call=call,
+        operation="update",
+        obj=export(version, now),
+        old=export(version, before),
+        view=FakeStore(),
         subresource="status",
-    )  # fmt: skip
+    )
     ApiExports().validate(review)
 
 

@@ -73,9 +73,14 @@ class Certificates:
         signer = review.old["spec"].get("signerName", "")
         for name in (signer, signer.partition("/")[0] + "/*"):
             asked = Attributes(
-                user=review.call.user, verb=verb, cluster=review.call.cluster, group=GROUP, version="*",
-                resource="signers", name=name,
-            )  # fmt: skip
+                user=review.call.user,
+                verb=verb,
+                cluster=review.call.cluster,
+                group=GROUP,
+                version="*",
+                resource="signers",
+                name=name,
+            )
             if self._may(review.view, asked):
                 return
         raise errors.forbidden(review.call.kind, review.old["metadata"]["name"], f'{refusal} "{signer}"')
@@ -91,8 +96,9 @@ def _stamp_conditions(obj: Object, old: Object, now: str) -> None:
     """Say when, where the writer did not: a condition that only is written again keeps its transition."""
     since = {
         (each.get("type"), each.get("status")): each["lastTransitionTime"]
-        for each in _conditions(old) if each.get("lastTransitionTime")
-    }  # fmt: skip
+        for each in _conditions(old)
+        if each.get("lastTransitionTime")
+    }
     for condition in _conditions(obj):
         if not condition.get("lastUpdateTime"):
             condition["lastUpdateTime"] = now

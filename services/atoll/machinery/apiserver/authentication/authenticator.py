@@ -41,9 +41,7 @@ class Caller(msgspec.Struct, frozen=True):
 class WorkspaceSource(Protocol):
     """Tokens of the issuers that a workspace's own type names."""
 
-    def user_of(
-        self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str
-    ) -> User | None:
+    def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str) -> User | None:
         """As TokenSource, for one cluster."""
 
 
@@ -122,9 +120,7 @@ class Authenticator:
             raise Unauthorized
         return ANONYMOUS_USER
 
-    def _spoken_for(
-        self, request: HttpRequest, presented: Presented | None, sent: list[str], cluster: str
-    ) -> User:
+    def _spoken_for(self, request: HttpRequest, presented: Presented | None, sent: list[str], cluster: str) -> User:
         if presented is None or not presented.proxy:
             raise Unauthorized
         if assertion.HEADER not in sent:

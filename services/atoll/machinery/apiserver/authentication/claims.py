@@ -118,9 +118,16 @@ def _bound(claims: bytes) -> tuple[Subject, str]:
         raise TokenError("bound to an object that does not exist here")
     account = bound.serviceaccount
     subject = Subject(
-        bound.cluster_name, bound.namespace, account.name, account.uid, bound.secret, found.aud, found.nbf,
-        found.exp, found.jti,
-    )  # fmt: skip
+        bound.cluster_name,
+        bound.namespace,
+        account.name,
+        account.uid,
+        bound.secret,
+        found.aud,
+        found.nbf,
+        found.exp,
+        found.jti,
+    )
     return subject, found.sub
 
 

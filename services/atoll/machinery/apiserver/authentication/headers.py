@@ -41,9 +41,7 @@ class HeaderNames(msgspec.Struct, frozen=True):
     def listed(cls, user: str, group: str, uid: str, extra: str) -> HeaderNames:
         """Of settings that are comma separated lists of names. Raises ValueError for one that holds what is no name,
         and where none names the user."""
-        found = {
-            "username-headers": user, "group-headers": group, "uid-headers": uid, "extra-headers-prefix": extra,
-        }  # fmt: skip
+        found = {"username-headers": user, "group-headers": group, "uid-headers": uid, "extra-headers-prefix": extra}
         for flag, text in found.items():
             if not all(_NAME.fullmatch(name) for name in comma_separated(text)):
                 raise ValueError(f"requestheader-{flag} holds what is no name of a header")

@@ -103,9 +103,16 @@ def _questions(want: Wanted, requestor: User, cluster: str) -> Iterator[Attribut
 
     def may(resource: str, name: str, group: str = "", namespace: str = "", sub: str = "") -> Attributes:
         return Attributes(
-            user=requestor, verb="impersonate", cluster=cluster, group=group, version="v1",
-            resource=resource, subresource=sub, namespace=namespace, name=name,
-        )  # fmt: skip
+            user=requestor,
+            verb="impersonate",
+            cluster=cluster,
+            group=group,
+            version="v1",
+            resource=resource,
+            subresource=sub,
+            namespace=namespace,
+            name=name,
+        )
 
     if (account := _service_account(want.user)) is not None:
         yield may("serviceaccounts", account[1], namespace=account[0])

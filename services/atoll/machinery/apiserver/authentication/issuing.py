@@ -62,21 +62,14 @@ class TokenIssuer:
         now = int(self._clock())
         bound = claims.Bound(account.cluster, account.namespace, Reference(account.name, account.uid), secret)
         said = claims.BoundClaims(
-            self._issuers.names[0], account.user_name, audiences, now, now, now + lifetime_s,
-            new_uid(), bound,
-        )  # fmt: skip
+            self._issuers.names[0], account.user_name, audiences, now, now, now + lifetime_s, new_uid(), bound
+        )
         return self._sign(said), said.exp
 
     def legacy(self, account: Account, secret: str) -> str:
         """A token for a Secret to keep: it has no end, and is good only while that Secret holds it."""
         said = claims.LegacyClaims(
-            LEGACY_ISSUER,
-            account.user_name,
-            account.namespace,
-            secret,
-            account.name,
-            account.uid,
-            account.cluster,
+            LEGACY_ISSUER, account.user_name, account.namespace, secret, account.name, account.uid, account.cluster
         )
         return self._sign(said)
 

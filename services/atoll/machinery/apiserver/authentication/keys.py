@@ -21,13 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from atoll.machinery.apiserver.authentication.jwt import (
-    NUMBER_BYTES,
-    PrivateKey,
-    PublicKey,
-    algorithm,
-    encode_base64,
-)
+from atoll.machinery.apiserver.authentication.jwt import NUMBER_BYTES, PrivateKey, PublicKey, algorithm, encode_base64
 from atoll.machinery.meta.objects import Object
 
 MIN_BITS = 2048

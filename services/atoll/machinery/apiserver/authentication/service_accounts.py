@@ -103,9 +103,13 @@ class ServiceAccountTokens:
     """A token source for the service accounts of every cluster of this shard."""
 
     def __init__(
-        self, keys: KeySet, issuers: Issuers, clock: Callable[[], float] = time.time, *,
+        self,
+        keys: KeySet,
+        issuers: Issuers,
+        clock: Callable[[], float] = time.time,
+        *,
         elsewhere: ForeignAccounts | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`elsewhere` answers for clusters of other shards; without it nobody of theirs comes in."""
         self._keys, self._issuers, self._clock, self._elsewhere = keys, issuers, clock, elsewhere
         self._known: LruCache[bytes, _Known] = LruCache(MAX_TOKENS)

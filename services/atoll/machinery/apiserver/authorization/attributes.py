@@ -125,10 +125,18 @@ def attributes_of(info: RequestInfo, user: User, cluster: str) -> Attributes:
     if field_selector and not name and info.verb in {"list", "watch"}:
         name = pinned_name(field_selector)
     return Attributes(
-        user=user, verb=info.verb, cluster=cluster, group=info.group, version=info.version,
-        resource=info.resource, subresource=info.subresource, namespace=info.namespace, name=name,
-        label_selector=query.get("labelSelector", "") if query else "", field_selector=field_selector,
-    )  # fmt: skip
+        user=user,
+        verb=info.verb,
+        cluster=cluster,
+        group=info.group,
+        version=info.version,
+        resource=info.resource,
+        subresource=info.subresource,
+        namespace=info.namespace,
+        name=name,
+        label_selector=query.get("labelSelector", "") if query else "",
+        field_selector=field_selector,
+    )
 
 
 def pinned_name(field_selector: str) -> str:

@@ -37,9 +37,9 @@ from atoll.machinery.meta.user import User
 
 ALWAYS_ALLOWED_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 #: Paths of the shard itself, outside any workspace: judged by the RBAC of `root`, as kcp judges /metrics.
-SHARD_PATHS = frozenset({
-    "/metrics", "/version", "/openid/v1/jwks", "/.well-known/openid-configuration", "/openapi/v2", "/openapi/v3",
-})  # fmt: skip
+SHARD_PATHS = frozenset(
+    {"/metrics", "/version", "/openid/v1/jwks", "/.well-known/openid-configuration", "/openapi/v2", "/openapi/v3"}
+)
 _SHARD_OPENAPI = "/openapi/v3/"
 MAX_DECISIONS = 8192
 
@@ -60,8 +60,10 @@ class Question:
     def __init__(self, decider: Authorizer, snapshot: View, attributes: Attributes, deep: bool) -> None:
         self.attributes = attributes
         self.deep = deep
-        self.shard_path = not attributes.cluster and not attributes.wildcard and (
-            attributes.path in SHARD_PATHS or attributes.path.startswith(_SHARD_OPENAPI)
+        self.shard_path = (
+            not attributes.cluster
+            and not attributes.wildcard
+            and (attributes.path in SHARD_PATHS or attributes.path.startswith(_SHARD_OPENAPI))
         )
         self.cluster = ROOT if self.shard_path else attributes.cluster
         self.who: Effective = effective(attributes.user, self.cluster)
@@ -285,9 +287,17 @@ class Authorizer:
         if user.is_master and not user.extra:
             return _MASTER
         key = (
-            user_key(user), attributes.cluster, attributes.verb, attributes.group, attributes.resource,
-            attributes.subresource, attributes.namespace, attributes.path, attributes.wildcard, deep,
-        )  # fmt: skip
+            user_key(user),
+            attributes.cluster,
+            attributes.verb,
+            attributes.group,
+            attributes.resource,
+            attributes.subresource,
+            attributes.namespace,
+            attributes.path,
+            attributes.wildcard,
+            deep,
+        )
         cached = self._decisions.get(key)
         if cached is not None and self._holds(snapshot, cached):
             return cached.decision

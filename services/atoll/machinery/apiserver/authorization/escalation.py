@@ -27,8 +27,12 @@ from atoll.machinery.meta.types import CLUSTER_ROLES, ROLES
 from atoll.machinery.meta.user import User
 
 _FULL_AUTHORITY = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))
-_RESOURCES = {"Role": "roles", "ClusterRole": "clusterroles",
-              "RoleBinding": "rolebindings", "ClusterRoleBinding": "clusterrolebindings"}  # fmt: skip
+_RESOURCES = {
+    "Role": "roles",
+    "ClusterRole": "clusterroles",
+    "RoleBinding": "rolebindings",
+    "ClusterRoleBinding": "clusterrolebindings",
+}
 #: Rules are taken apart into verb, resource and name to be compared; broader ones are not worth the time.
 MAX_SIMPLE_RULES = 20_000
 
@@ -47,9 +51,15 @@ class Author(msgspec.Struct, frozen=True):
 
     def may(self, verb: str, resource: str, namespace: str, name: str) -> bool:
         asked = Attributes(
-            user=self.user, verb=verb, cluster=self.cluster, group=RBAC_GROUP, version="v1",
-            resource=resource, namespace=namespace, name=name,
-        )  # fmt: skip
+            user=self.user,
+            verb=verb,
+            cluster=self.cluster,
+            group=RBAC_GROUP,
+            version="v1",
+            resource=resource,
+            namespace=namespace,
+            name=name,
+        )
         return self.authorizer.authorize(self.snapshot, asked).allowed
 
 
@@ -199,7 +209,10 @@ def _compact(rules: Iterable[Rule]) -> list[Rule]:
 
 def _compact_text(rule: Rule) -> str:
     parts = (
-        ("APIGroups", rule.groups), ("Resources", rule.resources), ("NonResourceURLs", rule.urls),
-        ("ResourceNames", rule.names), ("Verbs", rule.verbs),
-    )  # fmt: skip
+        ("APIGroups", rule.groups),
+        ("Resources", rule.resources),
+        ("NonResourceURLs", rule.urls),
+        ("ResourceNames", rule.names),
+        ("Verbs", rule.verbs),
+    )
     return "{" + ", ".join(f"{name}:{quoted_list(values)}" for name, values in parts if values) + "}"

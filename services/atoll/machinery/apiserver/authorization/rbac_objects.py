@@ -73,11 +73,14 @@ binding_decoder = msgspec.json.Decoder(Binding)
 def rules_from(rules: Iterable[_Rule] | None) -> tuple[Rule, ...]:
     return tuple(
         Rule(
-            rule.verbs or (), rule.api_groups or (), rule.resources or (), rule.resource_names or (),
+            rule.verbs or (),
+            rule.api_groups or (),
+            rule.resources or (),
+            rule.resource_names or (),
             rule.non_resource_urls or (),
         )
         for rule in rules or ()
-    )  # fmt: skip
+    )
 
 
 def rules_of_objects(rules: Sequence[Object]) -> tuple[Rule, ...]:
@@ -110,9 +113,13 @@ def _index(kind: str, bindings: Iterable[Binding]) -> Subjects:
         namespace = binding.metadata.namespace
         for subject in binding.subjects or ():
             grant = Grant(
-                kind, binding.metadata.name, namespace, binding.role_ref.kind, binding.role_ref.name,
+                kind,
+                binding.metadata.name,
+                namespace,
+                binding.role_ref.kind,
+                binding.role_ref.name,
                 _description(subject, namespace),
-            )  # fmt: skip
+            )
             if subject.kind == "Group":
                 groups[subject.name].append(grant)
             elif user := _user_name(subject, namespace):

@@ -150,9 +150,7 @@ class Conversions:
         except TimeoutError as error:
             raise ApiError(f"{lead} it took longer than {TIMEOUT_S:.0f}s", code=500, reason="") from error
 
-    async def _ask(
-        self, kind: Kind, conversion: Conversion, values: Sequence[bytes], api_version: str
-    ) -> list[bytes]:
+    async def _ask(self, kind: Kind, conversion: Conversion, values: Sequence[bytes], api_version: str) -> list[bytes]:
         """One question to the webhook. Raises ApiError."""
         began, result, failure = time.monotonic(), "failure", CALL
         try:
@@ -176,10 +174,17 @@ class Conversions:
             raise ReviewError(CALL, f"failed: {text}")
         version = review.version_of(webhook.reviews)
         body = review.request(version, uid, api_version, values)
-        answer = await self._egress.send(Outbound(
-            purpose="conversion", url=webhook.url, body=body, ca_pem=webhook.ca_pem, timeout_s=TIMEOUT_S,
-            query=f"timeout={TIMEOUT_S:.0f}s", repeatable=True,
-        ))  # fmt: skip
+        answer = await self._egress.send(
+            Outbound(
+                purpose="conversion",
+                url=webhook.url,
+                body=body,
+                ca_pem=webhook.ca_pem,
+                timeout_s=TIMEOUT_S,
+                query=f"timeout={TIMEOUT_S:.0f}s",
+                repeatable=True,
+            )
+        )
         objects = review.objects(version, uid, answer.body, len(values))
         converted: list[bytes] = []
         turn_s = time.monotonic()

@@ -39,8 +39,12 @@ class Known:
     async def fetch(self, missing: Unconverted) -> None:
         """Have one object converted. Raises the ApiError of a failed conversion."""
         if len(self._found) >= MAX_FETCHES:
-            raise ApiError(f"conversion webhook for {self._kind.api_version}, Kind={self._kind.kind} failed: "
-                           "one write needs too many conversions", code=500, reason="")  # fmt: skip
+            raise ApiError(
+                f"conversion webhook for {self._kind.api_version}, Kind={self._kind.kind} failed: "
+                "one write needs too many conversions",
+                code=500,
+                reason="",
+            )
         (value,) = await self._conversions.convert(self._kind, [missing.value], missing.api_version)
         self._found[_key(missing.value, missing.api_version)] = value
 

@@ -24,9 +24,11 @@ _CLUSTER = "kcp.io/cluster"
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 
 CALL, MALFORMED, PARTIAL, INVALID = (
-    "webhook_call_failure", "malformed_response_failure", "partial_response_failure",
+    "webhook_call_failure",
+    "malformed_response_failure",
+    "partial_response_failure",
     "invalid_converted_object_failure",
-)  # fmt: skip
+)
 
 
 class ReviewError(Exception):

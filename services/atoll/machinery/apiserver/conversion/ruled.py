@@ -31,9 +31,11 @@ class Ruled:
     def __init__(self, timeout_s: float, registry: CollectorRegistry) -> None:
         self._timeout_s = timeout_s
         self._times = Histogram(
-            "conversion_cel_transformation_duration_seconds", "Time that rules took for one object.",
-            buckets=_BUCKETS, registry=registry,
-        )  # fmt: skip
+            "conversion_cel_transformation_duration_seconds",
+            "Time that rules took for one object.",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
 
     async def convert(
         self, converter: Converter, conversion: Conversion, values: Sequence[bytes], api_version: str, deadline_s: float

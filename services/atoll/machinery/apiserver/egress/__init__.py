@@ -8,7 +8,6 @@ Not here: what is sent and what an answer means (conversion, admission), and cal
 addresses the operator names.
 """
 
-
 from atoll.machinery.apiserver.egress.addresses import Policy, policy
 from atoll.machinery.apiserver.egress.guard import Egress, EgressError, Outbound
 

@@ -31,10 +31,22 @@ MAX_FETCHED = 1 << 20
 #: Watches are long: the server's own bookmarks keep them from being silent for so long.
 _LIMITS = ClientLimits(connections=0, streams=256, connect_timeout_s=10.0, stream_idle_timeout_s=600.0)
 #: Of one hop, by RFC 9110 7.6.1, and those that our own side sets anew.
-_HOP = frozenset({
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-    "transfer-encoding", "upgrade", "host", "content-length", "expect",
-})  # fmt: skip
+_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "host",
+        "content-length",
+        "expect",
+    }
+)
 #: Beside what was asked for, as the address of an OpenAPI document of another hash: no scheme, no host, no other path.
 _BESIDE = re.compile(r"[\w.~-]*\?[\w.~=&%-]*", re.ASCII)
 #: Left as it came; what is beyond it is not allowed in a request target.

@@ -103,9 +103,11 @@ class Egress:
         self._clients: OrderedDict[tuple[str, int, str, bytes], HttpClient] = OrderedDict()
         registry = registry or CollectorRegistry()
         self._calls = Counter(
-            "atoll_egress_requests_total", "Calls to addresses that tenants name.", ("purpose", "result"),
+            "atoll_egress_requests_total",
+            "Calls to addresses that tenants name.",
+            ("purpose", "result"),
             registry=registry,
-        )  # fmt: skip
+        )
         self._times = Histogram(
             "atoll_egress_duration_seconds", "Time such calls took.", ("purpose",), buckets=_BUCKETS, registry=registry
         )
@@ -123,9 +125,13 @@ class Egress:
             # What an open circuit keeps back was told when it opened.
             tell = log.debug if error.result == "open" else log.warning
             tell(
-                "egress failed", purpose=call.purpose, host=host, result=error.result, reason=str(error),
+                "egress failed",
+                purpose=call.purpose,
+                host=host,
+                result=error.result,
+                reason=str(error),
                 duration_s=round(time.monotonic() - began, 3),
-            )  # fmt: skip
+            )
             raise EgressError(error.result, f"{call.shown}: {error}") from error
         finally:
             self._times.labels(call.purpose).observe(time.monotonic() - began)

@@ -50,10 +50,14 @@ def _v3_json(paths: Pieces, schemas: Pieces) -> bytes:
 
 
 def _v2_json(paths: Pieces, definitions: Pieces) -> bytes:
-    tail = encode_json({
-        "parameters": v2.shared_parameters(), "security": v2.SECURITY, "securityDefinitions": v3.SECURITY,
-        "swagger": v2.VERSION,
-    })  # fmt: skip
+    tail = encode_json(
+        {
+            "parameters": v2.shared_parameters(),
+            "security": v2.SECURITY,
+            "securityDefinitions": v3.SECURITY,
+            "swagger": v2.VERSION,
+        }
+    )
     head = _members(definitions), encode_json(v2.INFO), _members(paths)
     return b'{"definitions":{%b},"info":%b,"paths":{%b},%b\n' % (*head, tail[1:])
 

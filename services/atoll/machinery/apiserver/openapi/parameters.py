@@ -44,7 +44,8 @@ _DESCRIPTIONS: dict[str, tuple[str, str]] = {
     "fieldManager": ("string", "Who writes: the name under which changed fields are owned. Up to 128 characters."),
     "fieldSelector": ("string", "Only objects whose fields are as this says. All if absent."),
     "fieldValidation": (
-        "string", "What becomes of unknown and repeated fields: `Ignore` drops them silently, `Warn` (the default) "
+        "string",
+        "What becomes of unknown and repeated fields: `Ignore` drops them silently, `Warn` (the default) "
         "says so in a warning header, `Strict` refuses the request.",
     ),
     "gracePeriodSeconds": ("integer", "Seconds that the object is left to end by itself; 0 is at once."),
@@ -56,11 +57,12 @@ _DESCRIPTIONS: dict[str, tuple[str, str]] = {
     "resourceVersion": ("string", "The revision to read at or to watch from; resourceVersionMatch says how."),
     "resourceVersionMatch": ("string", "How resourceVersion binds a list: `Exact` or `NotOlderThan`."),
     "sendInitialEvents": (
-        "boolean", f"{_WATCHED}Begin with an ADDED for every object there is and a bookmark that says so.",
+        "boolean",
+        f"{_WATCHED}Begin with an ADDED for every object there is and a bookmark that says so.",
     ),
     "timeoutSeconds": ("integer", "After so many seconds the request ends, whatever happens."),
     "watch": ("boolean", "Do not list but follow: the answer is a stream of changes."),
-}  # fmt: skip
+}
 
 #: Every query parameter there is.
 QUERY: dict[str, Parameter] = {name: Parameter(name, type, text) for name, (type, text) in _DESCRIPTIONS.items()}
@@ -74,14 +76,27 @@ NAMESPACE = Parameter("namespace", "string", "The namespace the request is about
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 _DELETE = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
 _SELECT = (
-    "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch",
-    "sendInitialEvents", "timeoutSeconds",
-)  # fmt: skip
+    "continue",
+    "fieldSelector",
+    "labelSelector",
+    "limit",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeoutSeconds",
+)
 _LIST = ("allowWatchBookmarks", *_SELECT, "watch")
 _BY_ACTION: dict[str, tuple[str, ...]] = {
-    "get": (), "list": _LIST, "watch": _LIST, "watchlist": _LIST, "post": _WRITE, "put": _WRITE,
-    "patch": ("dryRun", "fieldValidation"), "delete": _DELETE, "deletecollection": (*_SELECT, *_DELETE),
-}  # fmt: skip
+    "get": (),
+    "list": _LIST,
+    "watch": _LIST,
+    "watchlist": _LIST,
+    "post": _WRITE,
+    "put": _WRITE,
+    "patch": ("dryRun", "fieldValidation"),
+    "delete": _DELETE,
+    "deletecollection": (*_SELECT, *_DELETE),
+}
 
 _OF_CUSTOM = {"deletecollection": _LIST, "get": ("resourceVersion",)}
 

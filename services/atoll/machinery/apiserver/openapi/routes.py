@@ -22,9 +22,11 @@ TOKEN_REQUEST = "io.k8s.api.authentication.v1.TokenRequest"
 JSON, YAML, STREAM = "application/json", "application/yaml", "application/json;stream=watch"
 
 _PATCHES = (
-    "application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json",
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
     "application/strategic-merge-patch+json",
-)  # fmt: skip
+)
 _CREATED = ((200, "OK"), (201, "Created"))
 _ACCEPTED = (*_CREATED, (202, "Accepted"))
 _OK = ((200, "OK"),)
@@ -90,9 +92,12 @@ def of_kind(kind: Kind, name: str, list_name: str) -> Iterator[Route]:
 
 #: Verbs on one object, with the action and the word that begins the id; create is for subresources.
 _ON_ONE = {
-    "get": ("get", "read"), "update": ("put", "replace"), "patch": ("patch", "patch"), "create": ("post", "create"),
+    "get": ("get", "read"),
+    "update": ("put", "replace"),
+    "patch": ("patch", "patch"),
+    "create": ("post", "create"),
     "delete": ("delete", "delete"),
-}  # fmt: skip
+}
 _METHODS = {"list": "get", "watch": "get", "watchlist": "get", "deletecollection": "delete"}
 _TEXTS = {
     "list": "List objects of kind {kind}, or watch them.",
@@ -234,18 +239,26 @@ _ROOTS: dict[str, Route] = {
     "api": _get("/api/", "getCoreAPIVersions", "core", "List the versions of the core group.", "APIVersions"),
     "apis": _get("/apis/", "getAPIVersions", "apis", "List the groups.", "APIGroupList"),
     "version": _plain(
-        "/version/", "getCodeVersion", "version", "Tell the version of the server.",
+        "/version/",
+        "getCodeVersion",
+        "version",
+        "Tell the version of the server.",
         answer="io.k8s.apimachinery.pkg.version.Info",
     ),
     ".well-known/openid-configuration": _plain(
-        "/.well-known/openid-configuration/", "getServiceAccountIssuerOpenIDConfiguration", "WellKnown",
+        "/.well-known/openid-configuration/",
+        "getServiceAccountIssuerOpenIDConfiguration",
+        "WellKnown",
         "Describe the issuer of service account tokens to OpenID clients.",
     ),
     "openid/v1/jwks": _plain(
-        "/openid/v1/jwks/", "getServiceAccountIssuerOpenIDKeyset", "openid",
-        "Give the keys that service account tokens are signed with, to verify them by.", "application/jwk-set+json",
+        "/openid/v1/jwks/",
+        "getServiceAccountIssuerOpenIDKeyset",
+        "openid",
+        "Give the keys that service account tokens are signed with, to verify them by.",
+        "application/jwk-set+json",
     ),
-}  # fmt: skip
+}
 ROOTS = tuple(_ROOTS)
 
 

@@ -14,10 +14,8 @@ from atoll.machinery.meta.objects import Object
 PREFIX = "#/components/schemas/"
 #: How clients say who they are.
 SECURITY: Object = {
-    "BearerToken": {
-        "description": "A bearer token.", "in": "header", "name": "authorization", "type": "apiKey",
-    },
-}  # fmt: skip
+    "BearerToken": {"description": "A bearer token.", "in": "header", "name": "authorization", "type": "apiKey"}
+}
 INFO: Object = {"title": "Atoll", "version": "unversioned"}
 VERSION = "3.0.0"
 

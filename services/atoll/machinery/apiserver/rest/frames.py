@@ -79,9 +79,12 @@ def bookmark(kind: Kind, form: FrameForm, revision: int, *, initial_end: bool = 
         obj = tables.partial({"metadata": metadata}, shape.version)
         row = {"cells": [], "object": obj}
         body: Object = {
-            "kind": "Table", "apiVersion": f"meta.k8s.io/{shape.version}",
-            "metadata": {"resourceVersion": str(revision)}, "columnDefinitions": [], "rows": [row],
-        }  # fmt: skip
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{shape.version}",
+            "metadata": {"resourceVersion": str(revision)},
+            "columnDefinitions": [],
+            "rows": [row],
+        }
     elif shape.transform:
         body = tables.partial({"metadata": metadata}, shape.version)
     else:

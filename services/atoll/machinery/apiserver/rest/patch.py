@@ -10,13 +10,7 @@ from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.call import Plan
 from atoll.machinery.apiserver.options import boolean
 from atoll.machinery.apiserver.ownership import reset_of, schemas_of, type_schema_of
-from atoll.machinery.apiserver.rest.body import (
-    check_kind,
-    decode_text,
-    field_problems,
-    media_type,
-    unsupported,
-)
+from atoll.machinery.apiserver.rest.body import check_kind, decode_text, field_problems, media_type, unsupported
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import strip_claims, strip_cluster
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
@@ -174,9 +168,12 @@ def applied(writing: Writing, live: Object | None, patch: Object) -> Object:
     call, kind = writing.call, writing.call.kind
     who = Manager(writing.options.manager, "Apply", kind.api_version, call.info.subresource)
     options = ApplyOptions(
-        force=bool(writing.options.force), now=call.now, reset=reset_of(kind, call.info.subresource),
-        convert=kind.convert, schemas=schemas_of(kind),
-    )  # fmt: skip
+        force=bool(writing.options.force),
+        now=call.now,
+        reset=reset_of(kind, call.info.subresource),
+        convert=kind.convert,
+        schemas=schemas_of(kind),
+    )
     return apply_patch(live, patch, who, type_schema_of(kind), options)
 
 

@@ -9,13 +9,7 @@ from atoll.machinery.apiserver.call import Call, Plan, Reply, look_up
 from atoll.machinery.apiserver.judging import Slow
 from atoll.machinery.apiserver.negotiation import Form
 from atoll.machinery.apiserver.rest import present
-from atoll.machinery.apiserver.rest.body import (
-    cannot_be_handled,
-    check_kind,
-    decode_document,
-    media_type,
-    unsupported,
-)
+from atoll.machinery.apiserver.rest.body import cannot_be_handled, check_kind, decode_document, media_type, unsupported
 from atoll.machinery.apiserver.rest.patch import APPLY, JSON_PATCH, MERGE, applied, applied_document
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import Stored, Writing, own_fields, stored
@@ -32,9 +26,15 @@ _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _MAX_REPLICAS = 2**31 - 1
 _COMPONENT = "io.k8s.api.autoscaling.v1.Scale"
 _SCALE = Kind(
-    group="autoscaling", version="v1", kind="Scale", plural="scales", singular="scale", builtin=True,
-    schema=NativeSchema(_COMPONENT), schema_name=_COMPONENT,
-)  # fmt: skip
+    group="autoscaling",
+    version="v1",
+    kind="Scale",
+    plural="scales",
+    singular="scale",
+    builtin=True,
+    schema=NativeSchema(_COMPONENT),
+    schema_name=_COMPONENT,
+)
 _CLUSTER_SCALE = msgspec.structs.replace(_SCALE, namespaced=False)
 
 

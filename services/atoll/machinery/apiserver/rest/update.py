@@ -56,9 +56,7 @@ def plan_replace(writing: Writing, obj: Object, old: Stored, *, tracked: bool = 
     keep_system_fields(obj, old.obj)
     if not call.info.subresource:
         call.kind.prepare_update(obj, old.obj)
-    return finish_update(
-        writing, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned
-    )
+    return finish_update(writing, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned)
 
 
 def merged_for_subresource(writing: Writing, obj: Object, old: Stored) -> Object:

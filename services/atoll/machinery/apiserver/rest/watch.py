@@ -68,9 +68,8 @@ class Watch:
     """One watch being served. `run` ends when the client goes, the time is up, or the history is lost."""
 
     def __init__(
-        self, call: Call, store: Rows, request: WatchRequest, cache: frames.FrameCache,
-        convert: Convert | None = None,
-    ) -> None:  # fmt: skip
+        self, call: Call, store: Rows, request: WatchRequest, cache: frames.FrameCache, convert: Convert | None = None
+    ) -> None:
         """`convert`: brings stored objects into the call's version where a webhook does that; the kind is then bare."""
         self._convert = convert
         self._call, self._store, self._request, self._cache = call, store, request, cache

@@ -39,16 +39,7 @@ from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.managers import Manager
 from atoll.machinery.patch.options import TrackOptions
 from atoll.machinery.patch.update import keep_timestamps, track_update
-from atoll.machinery.storage.contract import (
-    Check,
-    Delete,
-    GateUnchanged,
-    Guard,
-    Mutation,
-    NamespaceActive,
-    Put,
-    Record,
-)
+from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, NamespaceActive, Put, Record
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -202,8 +193,15 @@ def is_released(kind: Kind, obj: Object) -> bool:
 
 def _review(writing: Writing, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:
     call = writing.call
-    return Review(call=call, operation=operation, subresource=subresource, obj=obj, old=old, view=writing.view,
-                  dry_run=writing.options.dry_run)  # fmt: skip
+    return Review(
+        call=call,
+        operation=operation,
+        subresource=subresource,
+        obj=obj,
+        old=old,
+        view=writing.view,
+        dry_run=writing.options.dry_run,
+    )
 
 
 def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldError]:
@@ -263,9 +261,14 @@ def encoded_with(stored_form: Object, shown: Object | None) -> Encoded:
 
 
 def _plan(
-    writing: Writing, mutation: Mutation, guards: tuple[Guard, ...], encoded: Encoded, status: int = 200,
-    *, blind: bool = True,
-) -> Plan:  # fmt: skip
+    writing: Writing,
+    mutation: Mutation,
+    guards: tuple[Guard, ...],
+    encoded: Encoded,
+    status: int = 200,
+    *,
+    blind: bool = True,
+) -> Plan:
     call = writing.call
     if writing.options.dry_run:
         expected = getattr(mutation, "expected", 0) or None

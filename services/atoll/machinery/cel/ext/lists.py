@@ -252,10 +252,7 @@ def _member(name: str, *overloads: Overload) -> Function:
 LISTS = Library(
     "cel.lib.ext.lists",
     functions=(
-        _member(
-            "slice",
-            Overload("list_slice", (_LIST, INT, INT), _LIST, _slice, True, _output_cost, _slice_estimate),
-        ),
+        _member("slice", Overload("list_slice", (_LIST, INT, INT), _LIST, _slice, True, _output_cost, _slice_estimate)),
         _member(
             "flatten",
             Overload(

@@ -83,8 +83,7 @@ LIBRARY: Final = Library(
         Function("getPort", (Overload("url_get_port", (TYPE,), STRING, _port, member=True),)),
         Function("getEscapedPath", (Overload("url_get_escaped_path", (TYPE,), STRING, _escaped_path, member=True),)),
         Function(
-            "getQuery",
-            (Overload("url_get_query", (TYPE,), MapType(STRING, ListType(STRING)), _query, member=True),),
+            "getQuery", (Overload("url_get_query", (TYPE,), MapType(STRING, ListType(STRING)), _query, member=True),)
         ),
     ),
 )

@@ -113,18 +113,10 @@ FUNCTIONS = (
                 "add_duration_duration", DURATION, DURATION, DURATION, lambda a, b: duration_result(a.nanos + b.nanos)
             ),
             _binary(
-                "add_duration_timestamp",
-                DURATION,
-                TIMESTAMP,
-                TIMESTAMP,
-                lambda a, b: timestamp_result(b, a.nanos),
+                "add_duration_timestamp", DURATION, TIMESTAMP, TIMESTAMP, lambda a, b: timestamp_result(b, a.nanos)
             ),
             _binary(
-                "add_timestamp_duration",
-                TIMESTAMP,
-                DURATION,
-                TIMESTAMP,
-                lambda a, b: timestamp_result(a, b.nanos),
+                "add_timestamp_duration", TIMESTAMP, DURATION, TIMESTAMP, lambda a, b: timestamp_result(a, b.nanos)
             ),
             _binary("add_int64", INT, INT, INT, lambda a, b: int_result(a + b)),
             _binary("add_list", ListType(_A), ListType(_A), ListType(_A), lambda a, b: a + b),
@@ -179,10 +171,7 @@ FUNCTIONS = (
     ),
     Function(
         "_%_",
-        (
-            _binary("modulo_int64", INT, INT, INT, _modulo_int),
-            _binary("modulo_uint64", UINT, UINT, UINT, _modulo_uint),
-        ),
+        (_binary("modulo_int64", INT, INT, INT, _modulo_int), _binary("modulo_uint64", UINT, UINT, UINT, _modulo_uint)),
     ),
     Function(
         "-_",

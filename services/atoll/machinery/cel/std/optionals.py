@@ -113,14 +113,8 @@ FUNCTIONS = (
             Overload("optional_map_index_value", (OptionalType(_MAP), _K), _OPT, _lazy),
         ),
     ),
-    Function(
-        "first",
-        (Overload("list_first", (_LIST,), _OPT, lambda v: Optional_(v[0]) if v else NONE, member=True),),
-    ),
-    Function(
-        "last",
-        (Overload("list_last", (_LIST,), _OPT, lambda v: Optional_(v[-1]) if v else NONE, member=True),),
-    ),
+    Function("first", (Overload("list_first", (_LIST,), _OPT, lambda v: Optional_(v[0]) if v else NONE, member=True),)),
+    Function("last", (Overload("list_last", (_LIST,), _OPT, lambda v: Optional_(v[-1]) if v else NONE, member=True),)),
     Function("optional.unwrap", (Overload("optional_unwrap", (ListType(_OPT),), _LIST, _unwrap),)),
     Function("unwrapOpt", (Overload("optional_unwrapOpt", (ListType(_OPT),), _LIST, _unwrap, member=True),)),
 )

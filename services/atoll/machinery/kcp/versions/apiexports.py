@@ -23,9 +23,7 @@ def to_v1alpha1(obj: Object) -> Object:
     """An APIExport of v1alpha2."""
     found = dict(obj)
     spec = mapping(obj.get("spec"))
-    older = claims.to_v1alpha1(
-        objects(spec.get("permissionClaims")), notes.read(obj, notes.OLD_CLAIMS), scoped=False
-    )
+    older = claims.to_v1alpha1(objects(spec.get("permissionClaims")), notes.read(obj, notes.OLD_CLAIMS), scoped=False)
     offered = objects(spec.get("resources"))
     others = [each for each in offered if not _is_named(each)]
     if "spec" in obj:
@@ -43,9 +41,7 @@ def to_v1alpha2(obj: Object) -> Object:
     say the same: an apply that puts one name in place of another has both for a moment."""
     found = dict(obj)
     spec = mapping(obj.get("spec"))
-    newer = claims.to_v1alpha2(
-        objects(spec.get("permissionClaims")), notes.read(obj, notes.CLAIMS), scoped=False
-    )
+    newer = claims.to_v1alpha2(objects(spec.get("permissionClaims")), notes.read(obj, notes.CLAIMS), scoped=False)
     others = notes.read(obj, notes.RESOURCES)
     if "spec" in obj:
         found["spec"] = _spec(spec, newer.claims, dropped="latestResourceSchemas")
@@ -91,9 +87,7 @@ def _resource(schema: str) -> Object | None:
     if len(segments) < MIN_SEGMENTS:
         return None
     group = ".".join(segments[2:])
-    return {
-        "name": segments[1], "group": "" if group == CORE else group, "schema": schema, "storage": {"crd": {}},
-    }  # fmt: skip
+    return {"name": segments[1], "group": "" if group == CORE else group, "schema": schema, "storage": {"crd": {}}}
 
 
 def _is_named(resource: Object) -> bool:

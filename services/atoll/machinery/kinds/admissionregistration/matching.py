@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from atoll.machinery.kinds.checks import (
-    invalid_values,
-    items,
-    mapping,
-    objects,
-    selector_errors,
-    strings,
-    text,
-)
+from atoll.machinery.kinds.checks import invalid_values, items, mapping, objects, selector_errors, strings, text
 from atoll.machinery.meta.labels import label_key_errors, path_segment_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError

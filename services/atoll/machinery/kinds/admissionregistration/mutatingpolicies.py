@@ -14,16 +14,7 @@ from atoll.machinery.kinds.admissionregistration.policyspec import (
 )
 from atoll.machinery.kinds.checks import items, mapping, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind
-from atoll.machinery.kinds.native import (
-    AGE,
-    API_EXTENSIONS,
-    NAME,
-    age_cell,
-    builtin,
-    name_cell,
-    not_enforced,
-    row,
-)
+from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, not_enforced, row
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import invalid, not_supported, required

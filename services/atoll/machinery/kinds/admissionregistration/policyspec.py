@@ -22,9 +22,30 @@ from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported
 
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*\Z")
 _RESERVED = frozenset(
-    ("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
-     "import", "let", "loop", "package", "namespace", "return", "var", "void", "while")
-)  # fmt: skip
+    (
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    )
+)
 _NOT_FOUND_ACTIONS = ("Deny", "Allow")
 
 

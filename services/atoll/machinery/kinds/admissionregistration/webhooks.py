@@ -7,27 +7,9 @@ from collections.abc import Iterator
 from atoll.machinery.kinds.admissionregistration.clients import client_errors
 from atoll.machinery.kinds.admissionregistration.matching import GROUP, condition_errors, rule_errors
 from atoll.machinery.kinds.binary import join_lines
-from atoll.machinery.kinds.checks import (
-    invalid_values,
-    items,
-    mapping,
-    number,
-    objects,
-    selector_errors,
-    strings,
-    text,
-)
+from atoll.machinery.kinds.checks import invalid_values, items, mapping, number, objects, selector_errors, strings, text
 from atoll.machinery.kinds.kind import Column, Kind
-from atoll.machinery.kinds.native import (
-    AGE,
-    API_EXTENSIONS,
-    NAME,
-    age_cell,
-    builtin,
-    name_cell,
-    not_enforced,
-    row,
-)
+from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, not_enforced, row
 from atoll.machinery.meta.labels import dns_1035_label_errors, dns_subdomain_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError

@@ -74,8 +74,11 @@ class Converter:
         made = fresh(obj)
         if self._rules.has(source, target):
             _Moving(obj, made, pause).move(self._rules.direction(source, target, pause))
-        kept = {path: value for path in self._rules.preserved(source, target)
-                if (value := get(obj, split(path))) is not MISSING}  # fmt: skip
+        kept = {
+            path: value
+            for path in self._rules.preserved(source, target)
+            if (value := get(obj, split(path))) is not MISSING
+        }
         self._restore(made, source, target)
         if kept:
             metadata = made["metadata"]

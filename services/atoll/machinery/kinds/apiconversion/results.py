@@ -11,9 +11,13 @@ from atoll.machinery.cel.std.times import duration_text, timestamp_text
 from atoll.machinery.cel.values import Duration, Optional_, Timestamp
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
     "number": (int, float),
-}  # fmt: skip
+}
 
 
 def fits(schema: Any, value: Any) -> bool:

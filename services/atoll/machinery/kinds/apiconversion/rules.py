@@ -126,9 +126,7 @@ class _Compiling:
             self._is_content(field, f"{path}.preserve[{index}]")
         return _preserved(given)
 
-    def _rules(
-        self, rules: list[tuple[int, Object]], schemas: tuple[Object, Object], path: str
-    ) -> Iterator[Rule]:
+    def _rules(self, rules: list[tuple[int, Object]], schemas: tuple[Object, Object], path: str) -> Iterator[Rule]:
         for index, given in rules:
             rule = self._rule(given, schemas, f"{path}.rules[{index}]")
             if rule is not None:

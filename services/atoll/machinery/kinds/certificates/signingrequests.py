@@ -17,24 +17,36 @@ from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.times import human_duration
 from atoll.machinery.process.certificaterequests import certificate_request_problem, certificates_problem
-from atoll.machinery.schema.fielderrors import (
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-)
+from atoll.machinery.schema.fielderrors import duplicate, forbidden, invalid, not_supported, required, too_long
 
 GROUP = "certificates.k8s.io"
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
 
 _USAGES = (
-    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign",
-    "data encipherment", "decipher only", "digital signature", "email protection", "encipher only",
-    "ipsec end system", "ipsec tunnel", "ipsec user", "key agreement", "key encipherment", "microsoft sgc",
-    "netscape sgc", "ocsp signing", "s/mime", "server auth", "signing", "timestamping",
-)  # fmt: skip
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+)
 _OPPOSITE = {APPROVED: DENIED, DENIED: APPROVED}
 _LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 _SIGNER_PATH_SIZE = 317
@@ -183,7 +195,9 @@ CERTIFICATESIGNINGREQUESTS = Kind(
     ),
     has_status=True,
     resets={
-        "": ("spec", "status"), "status": ("spec", "status.conditions"), "approval": ("spec", "status.certificate"),
+        "": ("spec", "status"),
+        "status": ("spec", "status.conditions"),
+        "approval": ("spec", "status.certificate"),
     },
     unconditional_update=True,
     # Kubernetes takes any name here that fits into a URL.

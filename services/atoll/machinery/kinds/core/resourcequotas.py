@@ -13,14 +13,25 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import invalid, required
 
-_COUNTED = frozenset({
-    "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps",
-    "persistentvolumeclaims", "services.nodeports", "services.loadbalancers",
-})  # fmt: skip
+_COUNTED = frozenset(
+    {
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    }
+)
 _COMPUTE = frozenset({"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"})
-_STANDARD = _COUNTED | _COMPUTE | {
-    "ephemeral-storage", "requests.storage", "requests.ephemeral-storage", "limits.ephemeral-storage",
-}  # fmt: skip
+_STANDARD = (
+    _COUNTED
+    | _COMPUTE
+    | {"ephemeral-storage", "requests.storage", "requests.ephemeral-storage", "limits.ephemeral-storage"}
+)
 _HUGE_PAGES = ("hugepages-", "requests.hugepages-")
 _REQUESTS = "requests."
 

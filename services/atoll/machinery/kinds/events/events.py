@@ -8,14 +8,7 @@ carry.
 from __future__ import annotations
 
 from atoll.machinery.kinds.checks import immutable, number, text
-from atoll.machinery.kinds.core.events import (
-    COLUMNS,
-    EVENTS,
-    cells,
-    event_errors,
-    reference_labels,
-    source_label,
-)
+from atoll.machinery.kinds.core.events import COLUMNS, EVENTS, cells, event_errors, reference_labels, source_label
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.native import builtin
 from atoll.machinery.meta.objects import Object
@@ -37,9 +30,19 @@ _CORE_NAMES = {
 _OWN_NAMES = {core: own for own, core in _CORE_NAMES.items()}
 #: What of an event may never change through this group; eventTime is judged to the microsecond.
 _IMMUTABLE = (
-    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type",
-    "action", "related", "reportingComponent", "reportingInstance",
-)  # fmt: skip
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+)
 
 
 def to_stored(obj: Object) -> Object:

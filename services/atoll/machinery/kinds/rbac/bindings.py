@@ -105,12 +105,7 @@ _COLUMNS = (
     Column("ServiceAccounts", description="Service accounts that have the role.", priority=1),
 )
 _CELLS = row(
-    name_cell,
-    _role_cell,
-    age_cell,
-    _subjects_cell(USER),
-    _subjects_cell(USER_GROUP),
-    _subjects_cell(SERVICE_ACCOUNT),
+    name_cell, _role_cell, age_cell, _subjects_cell(USER), _subjects_cell(USER_GROUP), _subjects_cell(SERVICE_ACCOUNT)
 )
 
 ROLEBINDINGS = Kind(

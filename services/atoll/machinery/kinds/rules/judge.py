@@ -32,11 +32,8 @@ CALL_LIMIT, OBJECT_LIMIT = 1_000_000, 10_000_000
 MAX_MESSAGE_SIZE = 5 * 1024
 #: Errors after which rules are not asked: they may rely on types, sizes and presence.
 _BLOCKING = frozenset(
-    {
-        "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
-)  # fmt: skip
+    {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
+)
 _UNCHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
     " validation"

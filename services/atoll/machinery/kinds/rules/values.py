@@ -85,13 +85,29 @@ _GO_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
 _WORD_PART = r"(\d+)\s*([A-Za-zµ]+)"
 _MINUTE, _HOUR = 60 * SECOND, 3600 * SECOND
 _UNITS = {
-    "ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 1_000_000, "s": SECOND, "m": _MINUTE, "h": _HOUR,
-    "hr": _HOUR, "d": 24 * _HOUR, "w": 168 * _HOUR, "wk": 168 * _HOUR,
-}  # fmt: skip
+    "ns": 1,
+    "us": 1000,
+    "µs": 1000,
+    "μs": 1000,
+    "ms": 1_000_000,
+    "s": SECOND,
+    "m": _MINUTE,
+    "h": _HOUR,
+    "hr": _HOUR,
+    "d": 24 * _HOUR,
+    "w": 168 * _HOUR,
+    "wk": 168 * _HOUR,
+}
 _WORDS = (
-    ("nano", 1), ("micro", 1000), ("milli", 1_000_000), ("sec", SECOND), ("min", _MINUTE), ("hour", _HOUR),
-    ("day", 24 * _HOUR), ("week", 168 * _HOUR),
-)  # fmt: skip
+    ("nano", 1),
+    ("micro", 1000),
+    ("milli", 1_000_000),
+    ("sec", SECOND),
+    ("min", _MINUTE),
+    ("hour", _HOUR),
+    ("day", 24 * _HOUR),
+    ("week", 168 * _HOUR),
+)
 
 
 def duration(value: Any) -> Any:

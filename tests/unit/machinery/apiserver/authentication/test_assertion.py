@@ -74,23 +74,46 @@ GOOD = msgspec.json.encode(claims())
 ES256 = {"alg": "ES256", "typ": "atoll-assertion"}
 
 
-@pytest.mark.parametrize("header", [
-    {"alg": "none", "typ": "atoll-assertion"}, {"alg": "HS256", "typ": "atoll-assertion"}, {"alg": "ES256"},
-    {"alg": "RS256", "typ": "atoll-assertion"}, {"typ": "atoll-assertion", "alg": "ES256"}, {**ES256, "kid": "x"},
-    {"alg": "ES256", "typ": "JWT"}, {**ES256, "jwk": {}}, {**ES256, "crit": ["x"]}, [], "",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"alg": "none", "typ": "atoll-assertion"},
+        {"alg": "HS256", "typ": "atoll-assertion"},
+        {"alg": "ES256"},
+        {"alg": "RS256", "typ": "atoll-assertion"},
+        {"typ": "atoll-assertion", "alg": "ES256"},
+        {**ES256, "kid": "x"},
+        {"alg": "ES256", "typ": "JWT"},
+        {**ES256, "jwk": {}},
+        {**ES256, "crit": ["x"]},
+        [],
+        "",
+    ],
+)
 def test_the_header_is_nobodys_to_choose(header: object) -> None:
     assert verify(signed(ES256, GOOD), KEY.public_key()) == claims()
     with pytest.raises(TokenError):
         verify(signed(header, GOOD), KEY.public_key())
 
 
-@pytest.mark.parametrize("payload", [
-    GOOD + b" ", GOOD.replace(b'"dave"', b'"d\\u0061ve"'), GOOD[:-1] + b',"admin":true}', b"[]", b"{}", b"", b"\xff",
-    GOOD[:-1] + b',"user":"dave"}', GOOD.replace(b'"user":"dave"', b'"user":"","user":"dave"'),
-    GOOD.replace(b'"dave"', b'""'), GOOD.replace(b'"devs"', b"1"), GOOD.replace(b":1000,", b':"1000",'),
-    GOOD.replace(b'"cluster":"2web",', b""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "payload",
+    [
+        GOOD + b" ",
+        GOOD.replace(b'"dave"', b'"d\\u0061ve"'),
+        GOOD[:-1] + b',"admin":true}',
+        b"[]",
+        b"{}",
+        b"",
+        b"\xff",
+        GOOD[:-1] + b',"user":"dave"}',
+        GOOD.replace(b'"user":"dave"', b'"user":"","user":"dave"'),
+        GOOD.replace(b'"dave"', b'""'),
+        GOOD.replace(b'"devs"', b"1"),
+        GOOD.replace(b":1000,", b':"1000",'),
+        GOOD.replace(b'"cluster":"2web",', b""),
+    ],
+)
 def test_claims_have_one_spelling(payload: bytes) -> None:
     assert payload != GOOD
     with pytest.raises(TokenError):
@@ -165,9 +188,7 @@ class TestReading:
         with pytest.raises(TokenError, match="too long"):
             self.read(reader, make(claims(exp=exp), KEY))
 
-    def test_one_read_for_one_certificate_is_read_anew_for_another(
-        self, reader: AssertionReader, clock: Clock
-    ) -> None:
+    def test_one_read_for_one_certificate_is_read_anew_for_another(self, reader: AssertionReader, clock: Clock) -> None:
         made = Assertions(KEY, clock).about(DAVE, WEB)
         self.read(reader, made)
         with pytest.raises(TokenError):
@@ -209,10 +230,13 @@ class TestMaking:
     def test_each_identity_and_each_cluster_has_its_own(self) -> None:
         maker = Assertions(KEY, Clock())
         users = [
-            DAVE, User("dave2", DAVE.groups, DAVE.uid, DAVE.extra), User("dave", (), DAVE.uid, DAVE.extra),
-            User("dave", DAVE.groups, "", DAVE.extra), User("dave", DAVE.groups, DAVE.uid),
+            DAVE,
+            User("dave2", DAVE.groups, DAVE.uid, DAVE.extra),
+            User("dave", (), DAVE.uid, DAVE.extra),
+            User("dave", DAVE.groups, "", DAVE.extra),
+            User("dave", DAVE.groups, DAVE.uid),
             User("dave", DAVE.groups, DAVE.uid, {"example.com/team": ("red",)}),
-        ]  # fmt: skip
+        ]
         made = {maker.about(user, cluster) for user in users for cluster in (WEB, OTHER, "")}
         assert len(made) == 3 * len(users)
 
@@ -281,18 +305,31 @@ class TestAuthenticator:
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair, proxies: Pair, clients: Pair
     ) -> None:
         made = Assertions(signing_key(proxy.key)).about(DAVE, WEB)
-        others = (None, make_client(clients, "front-proxy"), make_client(proxies, "stranger"),
-                  make_client(proxies, "second"), make_client(make_ca("proxies"), "front-proxy"))  # fmt: skip
+        others = (
+            None,
+            make_client(clients, "front-proxy"),
+            make_client(proxies, "stranger"),
+            make_client(proxies, "second"),
+            make_client(make_ca("proxies"), "front-proxy"),
+        )
         for pair in others:
             for headers in ({}, {"authorization": ["Bearer x"]}):
                 with pytest.raises(Unauthorized):
                     authenticator.authenticate(self.ask(pair, {HEADER: [made], **headers}), WEB, store)
 
-    @pytest.mark.parametrize("more", [
-        {"x-remote-user": ["dave"]}, {"x_remote_group": ["a"]}, {"connection": ["close, Atoll-Assertion"]},
-        {"atoll_assertion": ["a"]}, {"atoll-assertion-2": ["a"]}, {"atoll%2dassertion": ["a"]},
-        {"atoll%252dassertion": ["a"]}, {"atoll.assertion": ["a"]},
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"x-remote-user": ["dave"]},
+            {"x_remote_group": ["a"]},
+            {"connection": ["close, Atoll-Assertion"]},
+            {"atoll_assertion": ["a"]},
+            {"atoll-assertion-2": ["a"]},
+            {"atoll%2dassertion": ["a"]},
+            {"atoll%252dassertion": ["a"]},
+            {"atoll.assertion": ["a"]},
+        ],
+    )
     def test_it_stands_alone(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair, more: dict[str, list[str]]
     ) -> None:

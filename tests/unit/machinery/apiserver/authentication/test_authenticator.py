@@ -107,10 +107,20 @@ def test_no_credential_carries_a_lifecycle_group(
 @pytest.mark.parametrize(
     "value",
     [
-        "Bearer wrong", "Bearer ", "Bearer", "Bearer a b", "Basic YTpi", "Negotiate x", "", "s3cret-alice",
-        "Bearer s3cret-alice,", "Bearer s3cret-ALICE", "Bearer " + "x" * 100_000, "Bearer a.b.c",
+        "Bearer wrong",
+        "Bearer ",
+        "Bearer",
+        "Bearer a b",
+        "Basic YTpi",
+        "Negotiate x",
+        "",
+        "s3cret-alice",
+        "Bearer s3cret-alice,",
+        "Bearer s3cret-ALICE",
+        "Bearer " + "x" * 100_000,
+        "Bearer a.b.c",
     ],
-)  # fmt: skip
+)
 def test_a_bad_authorization_header_is_refused_not_anonymous(
     authenticator: Authenticator, store: FakeStore, value: str
 ) -> None:
@@ -170,13 +180,27 @@ class TestClientCertificates:
 # --- identity headers ------------------------------------------------------------------------------------
 
 SPELLINGS = [
-    "x-remote-user", "x_remote_user", "x-remote_user", "x%2dremote-user", "x%2Dremote%2duser",
+    "x-remote-user",
+    "x_remote_user",
+    "x-remote_user",
+    "x%2dremote-user",
+    "x%2Dremote%2duser",
     "X-REMOTE-USER",
-    "x-remote-group", "x_remote_group", "x-remote_group", "x%5fremote_group", "x-remote-uid", "x_remote_uid",
-    "x-remote-extra-authorization.kcp.io%2fwarrant", "x_remote_extra_scopes", "x-remote_extra-a",
-    "x-remote-anything", "x-remote-", "x-remote-extra-", "x-remote-extra-authentication.kcp.io/scopes",
+    "x-remote-group",
+    "x_remote_group",
+    "x-remote_group",
+    "x%5fremote_group",
+    "x-remote-uid",
+    "x_remote_uid",
+    "x-remote-extra-authorization.kcp.io%2fwarrant",
+    "x_remote_extra_scopes",
+    "x-remote_extra-a",
+    "x-remote-anything",
+    "x-remote-",
+    "x-remote-extra-",
+    "x-remote-extra-authentication.kcp.io/scopes",
     "x%2d%72emote-group",
-]  # fmt: skip
+]
 
 
 class TestIdentityHeaders:
@@ -190,16 +214,16 @@ class TestIdentityHeaders:
 
     def test_from_the_proxy_are_the_user(self, authenticator: Authenticator, store: FakeStore, proxy: bytes) -> None:
         headers = {
-            "x-remote-user": ["dave"], "x-remote-group": ["devs", "ops"], "x-remote-uid": ["u9"],
+            "x-remote-user": ["dave"],
+            "x-remote-group": ["devs", "ops"],
+            "x-remote-uid": ["u9"],
             "x-remote-extra-authentication.kcp.io%2fscopes": ["cluster:a", "cluster:b"],
             "x-remote-extra-foo_bar": ["1"],
-        }  # fmt: skip
+        }
         found = authenticator.authenticate(HttpRequest("GET", b"/", headers, b"", Peer("", 1, proxy)), WEB, store)
         assert (found.name, found.uid) == ("dave", "u9")
         assert found.groups == ("devs", "ops", "system:authenticated")
-        assert found.extra == {
-            "authentication.kcp.io/scopes": ("cluster:a", "cluster:b"), "foo_bar": ("1",)
-        }  # fmt: skip
+        assert found.extra == {"authentication.kcp.io/scopes": ("cluster:a", "cluster:b"), "foo_bar": ("1",)}
 
     @pytest.mark.parametrize("name", SPELLINGS)
     def test_from_anybody_else_refuse_the_request(
@@ -233,13 +257,15 @@ class TestIdentityHeaders:
     @pytest.mark.parametrize(
         "headers",
         [
-            {"x-remote-group": ["system:masters"]}, {"x-remote-user": [""], "x-remote-group": ["devs"]},
-            {"x-remote-user": ["dave", "root"]}, {"x-remote-user": ["dave"], "x-remote-uid": ["1", "2"]},
+            {"x-remote-group": ["system:masters"]},
+            {"x-remote-user": [""], "x-remote-group": ["devs"]},
+            {"x-remote-user": ["dave", "root"]},
+            {"x-remote-user": ["dave"], "x-remote-uid": ["1", "2"]},
             {"x-remote-user": ["dave"], "connection": ["close, X-Remote-User"]},
             {"x-remote-user": ["dave"], "x-remote-group": ["a"], "connection": ["x-remote-group"]},
             {"x-remote-user": ["dave"], "x-remote-nonsense": ["a"]},
         ],
-    )  # fmt: skip
+    )
     def test_that_are_incomplete_or_ambiguous_refuse_the_proxys_request(
         self, authenticator: Authenticator, store: FakeStore, proxy: bytes, headers: dict[str, list[str]]
     ) -> None:

@@ -206,9 +206,11 @@ async def test_an_account_of_a_cluster_that_nobody_knows_is_nobody(
     assert shards.asked == 0
 
 
-@pytest.mark.parametrize("metadata", [
-    {"uid": "another"}, {"uid": "uid-1", "deletionTimestamp": "2026-01-01T00:00:00Z"}, {},
-], ids=["another of its name", "being deleted", "without uid"])  # fmt: skip
+@pytest.mark.parametrize(
+    "metadata",
+    [{"uid": "another"}, {"uid": "uid-1", "deletionTimestamp": "2026-01-01T00:00:00Z"}, {}],
+    ids=["another of its name", "being deleted", "without uid"],
+)
 def test_what_does_not_stand(metadata: Object) -> None:
     subject = Subject(THERE, "ns", "builder", "uid-1", secret=Reference("s", "uid-1"))
     assert not account_stands({"metadata": metadata}, subject)

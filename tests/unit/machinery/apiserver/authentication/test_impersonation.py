@@ -63,9 +63,10 @@ def send(token: str, **headers: str | list[str]) -> HttpRequest:
 def test_the_privileged_groups_are_kcps_and_complete() -> None:
     """A group that the code gives a meaning of its own has to be in the list this table is made of."""
     named = {
-        value for name, value in vars(groups).items()
+        value
+        for name, value in vars(groups).items()
         if isinstance(value, str) and name.isupper() and not name.endswith("_PREFIX") and ":" in value
-    }  # fmt: skip
+    }
     assert named - {groups.SERVICE_ACCOUNTS} == set(groups.PRIVILEGED_GROUPS)
 
 
@@ -164,9 +165,12 @@ def test_without_the_verb_each_part_is_refused_by_name(authenticator: Authentica
     store.put(WEB, binding("helper", "helper", "User:bob"))
     assert authenticator.authenticate(send("bob", user="carol"), WEB, store).name == "carol"
     refused_ones: tuple[dict[str, str | list[str]], ...] = (
-        {"user": "dave"}, {"user": "carol", "group": ["devs"]}, {"user": "carol", "uid": "7"},
-        {"user": "carol", "extra__color": "red"}, {"user": "system:serviceaccount:ns:x"},
-    )  # fmt: skip
+        {"user": "dave"},
+        {"user": "carol", "group": ["devs"]},
+        {"user": "carol", "uid": "7"},
+        {"user": "carol", "extra__color": "red"},
+        {"user": "system:serviceaccount:ns:x"},
+    )
     for headers in refused_ones:
         with pytest.raises(Forbidden):
             authenticator.authenticate(send("bob", **headers), WEB, store)
@@ -208,10 +212,15 @@ def test_anonymous_is_unauthenticated(authenticator: Authenticator, store: FakeS
 @pytest.mark.parametrize(
     "headers",
     [
-        {"group": ["devs"]}, {"uid": "1"}, {"extra__color": "red"}, {"user": ""}, {"user": ["a", "b"]},
-        {"user": "a", "uid": ["1", "2"]}, {"user": "a", "nonsense": "x"},
+        {"group": ["devs"]},
+        {"uid": "1"},
+        {"extra__color": "red"},
+        {"user": ""},
+        {"user": ["a", "b"]},
+        {"user": "a", "uid": ["1", "2"]},
+        {"user": "a", "nonsense": "x"},
     ],
-)  # fmt: skip
+)
 def test_headers_that_make_no_identity_are_a_bad_request(
     authenticator: Authenticator, store: FakeStore, headers: dict[str, str | list[str]]
 ) -> None:

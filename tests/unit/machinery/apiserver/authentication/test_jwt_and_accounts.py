@@ -17,13 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.apiserver.authentication.claims import Reference
 from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer, account_key
-from atoll.machinery.apiserver.authentication.keys import (
-    KeySet,
-    jwks,
-    key_id,
-    load_keys,
-    openid_configuration,
-)
+from atoll.machinery.apiserver.authentication.keys import KeySet, jwks, key_id, load_keys, openid_configuration
 from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
 from atoll.machinery.apiserver.authentication.tokens import token_digest
@@ -99,9 +93,7 @@ def test_a_token_names_its_account_cluster_and_groups(
         assert user is not None
         assert user.name == "system:serviceaccount:ns:builder"
         assert user.uid == "uid-1"
-        assert user.groups == (
-            "system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"
-        )  # fmt: skip
+        assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
         assert user.extra["authentication.kcp.io/cluster-name"] == (WEB,)
         assert user.extra["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
 
@@ -262,9 +254,14 @@ def test_a_key_counts_with_its_own_algorithm_alone(store: FakeStore, clock: Cloc
     assert check(tokens, signed_as(claims, key, "ES256", mine.signing_id), store)
     other = next(name for name in mine.verifying if name != mine.signing_id)
     for algorithm, name, between in (
-        ("RS256", mine.signing_id, b""), ("none", mine.signing_id, b""), ("ES384", mine.signing_id, b""),
-        ("ES256", other, b""), ("RS256", other, b""), ("ES256", "", b""), ("ES256", mine.signing_id, b"\0"),
-    ):  # fmt: skip
+        ("RS256", mine.signing_id, b""),
+        ("none", mine.signing_id, b""),
+        ("ES384", mine.signing_id, b""),
+        ("ES256", other, b""),
+        ("RS256", other, b""),
+        ("ES256", "", b""),
+        ("ES256", mine.signing_id, b"\0"),
+    ):
         with pytest.raises(Unauthorized):
             check(tokens, signed_as(claims, key, algorithm, name, between), store)
 
@@ -299,14 +296,48 @@ def _json(text: str) -> Object:
 
 def _headers(keys: KeySet, good: Object) -> Iterator[Object]:
     kid = keys.signing_id
-    yield from ({**good, "alg": alg} for alg in (
-        "none", "None", "NONE", "nOnE", "", "HS256", "HS384", "HS512", "RS384", "RS512", "PS256", "ES256",
-        "EdDSA", "rs256", "RS256 ", None, 256, ["RS256"],
-    ))  # fmt: skip
-    yield from ({**good, "kid": value} for value in (
-        "", "unknown", kid[:-1], kid + "=", kid + " ", kid.upper(), "../../sa.key", "/dev/null",
-        "' OR 1=1 --", 0, None, [kid], {"kid": kid}, "\x00" + kid,
-    ))  # fmt: skip
+    yield from (
+        {**good, "alg": alg}
+        for alg in (
+            "none",
+            "None",
+            "NONE",
+            "nOnE",
+            "",
+            "HS256",
+            "HS384",
+            "HS512",
+            "RS384",
+            "RS512",
+            "PS256",
+            "ES256",
+            "EdDSA",
+            "rs256",
+            "RS256 ",
+            None,
+            256,
+            ["RS256"],
+        )
+    )
+    yield from (
+        {**good, "kid": value}
+        for value in (
+            "",
+            "unknown",
+            kid[:-1],
+            kid + "=",
+            kid + " ",
+            kid.upper(),
+            "../../sa.key",
+            "/dev/null",
+            "' OR 1=1 --",
+            0,
+            None,
+            [kid],
+            {"kid": kid},
+            "\x00" + kid,
+        )
+    )
     yield {"alg": "RS256"}
     yield {"kid": kid}
     yield {}
@@ -355,10 +386,7 @@ def forgeries(keys: KeySet) -> Iterator[tuple[str, str]]:
             stolen = attacker.signing.sign(signed, PKCS1v15(), hashes.SHA256())
             yield f"{kind} {number}, other key", f"{first}.{second}.{_b64(stolen)}"
             secret = secrets[number % len(secrets)]
-            yield (
-                f"{kind} {number}, hmac",
-                f"{first}.{second}.{_b64(hmac.digest(secret, signed, hashlib.sha256))}",
-            )
+            yield (f"{kind} {number}, hmac", f"{first}.{second}.{_b64(hmac.digest(secret, signed, hashlib.sha256))}")
     good = f"{_b64(header)}.{_b64(payload)}.{signature}"
     for place in range(0, len(good), 4):
         swapped = "A" if good[place] != "A" else "B"
@@ -464,12 +492,13 @@ class TestTokenRequest:
     @pytest.mark.parametrize(
         ("reference", "error"),
         [
-            ({"kind": "Pod", "name": "p"}, NotFound), ({"kind": "Node", "name": "n"}, NotFound),
+            ({"kind": "Pod", "name": "p"}, NotFound),
+            ({"kind": "Node", "name": "n"}, NotFound),
             ({"kind": "Secret", "name": "absent"}, NotFound),
             ({"kind": "ConfigMap", "name": "c"}, BadRequest),
             ({"kind": "Secret", "name": "s", "uid": "other"}, Conflict),
         ],
-    )  # fmt: skip
+    )
     def test_refuses_objects_it_cannot_be_bound_to(
         self, issuer: TokenIssuer, store: FakeStore, reference: Object, error: type[Exception]
     ) -> None:
@@ -499,8 +528,9 @@ def test_discovery_documents_let_others_verify(keys: KeySet) -> None:
 def test_keys_of_the_curve_are_told_with_their_point() -> None:
     keys = load_keys(curve_key(ec.SECP256R1()), [make_rsa_key()])
     assert openid_configuration(ISSUER, "https://shard", keys)["id_token_signing_alg_values_supported"] == [
-        "ES256", "RS256",
-    ]  # fmt: skip
+        "ES256",
+        "RS256",
+    ]
     first, second = jwks(keys)["keys"]
     assert (first["kid"], first["alg"], first["crv"], second["alg"]) == (keys.signing_id, "ES256", "P-256", "RS256")
     x, y = (int.from_bytes(jwt.decode_base64(first[name]), "big") for name in ("x", "y"))
@@ -512,10 +542,7 @@ def test_keys_of_the_curve_are_told_with_their_point() -> None:
 
 class TestRoutingByToken:
     def request(self, token: str, **more: str) -> HttpRequest:
-        headers = {
-            "authorization": [f"Bearer {token}"],
-            **{k.replace("_", "-"): [v] for k, v in more.items()},
-        }
+        headers = {"authorization": [f"Bearer {token}"], **{k.replace("_", "-"): [v] for k, v in more.items()}}
         return HttpRequest("GET", b"/api", headers, b"", Peer("::1", 1))
 
     def test_reads_the_cluster_of_both_kinds_of_token(self, issuer: TokenIssuer) -> None:

@@ -26,8 +26,10 @@ class Site:
     def __init__(self, issuer: Issuer) -> None:
         self.issuer, self.now, self.fetched, self.takes_s = issuer, 1000.0, 0, 0.0
         self.down = False
-        found = {"issuer": {"url": issuer.url, "audiences": ["me"]},
-                 "claimMappings": {"username": {"claim": "sub", "prefix": ""}}}  # fmt: skip
+        found = {
+            "issuer": {"url": issuer.url, "audiences": ["me"]},
+            "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
+        }
         (self.authenticator,) = config.from_object({"spec": {"jwt": [found]}})
         self.known: source.Known = LruCache(4)
 
@@ -116,9 +118,10 @@ async def test_tokens_of_all_issuers_are_remembered_in_one_bounded_place(site: S
     assert len(site.known) == 4
 
 
-@pytest.mark.parametrize(("bits", "exponent", "usable"), [
-    (2048, 65537, 1), (2047, 65537, 0), (8192, 65537, 1), (8193, 65537, 0), (2048, (1 << 33) + 1, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bits", "exponent", "usable"),
+    [(2048, 65537, 1), (2047, 65537, 0), (8192, 65537, 1), (8193, 65537, 0), (2048, (1 << 33) + 1, 0)],
+)
 def test_a_key_costs_no_more_than_a_key_does(bits: int, exponent: int, usable: int) -> None:
     def number(value: int) -> str:
         return encode_base64(value.to_bytes((value.bit_length() + 7) // 8))

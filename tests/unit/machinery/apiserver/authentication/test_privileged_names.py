@@ -59,11 +59,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "system:kcp:terminator:*": LIFECYCLE,
 }
 NAME = {**VOUCHED, "impersonation": REFUSED, "workspace's issuer": REFUSED}
-NAMES: dict[str, dict[str, str]] = {
-    "system:kcp:*": NAME,
-    "system:cluster:*": NAME,
-    "apis.kcp.io:binding:*": NAME,
-}
+NAMES: dict[str, dict[str, str]] = {"system:kcp:*": NAME, "system:cluster:*": NAME, "apis.kcp.io:binding:*": NAME}
 #: Certificates and the token file have no extras; the operator's own mappings may not make such either way round.
 EXTRAS: dict[str, dict[str, str]] = {
     effective.SCOPES: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
@@ -85,10 +81,13 @@ class Doors:
         self._clients, self._proxies = make_ca("clients"), make_ca("proxies")
         self._proxy = pem_to_der(make_client(self._proxies, "front").certificate)
         self.by: dict[str, Callable[[str, list[str], dict[str, str]], User]] = {
-            "token file": self._token_file, "certificate": self._certificate, "proxy": self._spoken_for,
-            "impersonation": self._impersonated, "operator's issuer": self._operators,
+            "token file": self._token_file,
+            "certificate": self._certificate,
+            "proxy": self._spoken_for,
+            "impersonation": self._impersonated,
+            "operator's issuer": self._operators,
             "workspace's issuer": self._tenants,
-        }  # fmt: skip
+        }
 
     def _come(self, request: HttpRequest, *sources: Any) -> User:
         table = KnownTokens(parse_token_file("alice-token,alice,1"), (OWN,))
@@ -130,8 +129,9 @@ class Doors:
 
     def _trusted(self, extra: dict[str, str]) -> dict[str, Any]:
         mappings: dict[str, Any] = {
-            "username": {"claim": "sub", "prefix": ""}, "groups": {"claim": "groups", "prefix": ""},
-        }  # fmt: skip
+            "username": {"claim": "sub", "prefix": ""},
+            "groups": {"claim": "groups", "prefix": ""},
+        }
         if extra:
             mappings["extra"] = [{"key": key, "valueExpression": f"'{value}'"} for key, value in extra.items()]
         trust = {"url": self.issuer.url, "audiences": ["us"], "certificateAuthority": self.issuer.ca_pem}
@@ -201,9 +201,11 @@ def test_every_name_the_code_keeps_for_itself_has_its_rules() -> None:
 def test_every_group_that_bootstrap_gives_power_is_one_of_them() -> None:
     bound = {
         subject["name"]
-        for manifest in bootstrapped() if manifest.type.resource in {"clusterrolebindings", "rolebindings"}
-        for subject in manifest.object.get("subjects") or [] if subject["kind"] == "Group"
-    }  # fmt: skip
+        for manifest in bootstrapped()
+        if manifest.type.resource in {"clusterrolebindings", "rolebindings"}
+        for subject in manifest.object.get("subjects") or []
+        if subject["kind"] == "Group"
+    }
     assert bound >= {"system:masters", "system:kcp:admin"}
     assert {name for name in bound if not groups.is_privileged(name)} <= HARMLESS
 
@@ -223,16 +225,25 @@ def test_a_name_the_system_makes_is_nobodys_to_take(doors: Doors, row: str, door
     assert outcome(lambda: doors.by[door](name, ["devs"], {}).name == name) == NAMES[row][door]
 
 
-@pytest.mark.parametrize("name", ["system:masters", "system:anonymous", "system:apiserver", "system:node:x",
-                                  "system:serviceaccount:default:default"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "system:masters",
+        "system:anonymous",
+        "system:apiserver",
+        "system:node:x",
+        "system:serviceaccount:default:default",
+    ],
+)
 def test_a_tenants_issuer_makes_nobody_of_the_systems(doors: Doors, name: str) -> None:
     assert outcome(lambda: bool(doors.by["workspace's issuer"](name, [], {}))) == REFUSED
 
 
 @pytest.mark.parametrize(("key", "door"), [(key, door) for key, rules in EXTRAS.items() for door in rules])
 def test_an_extra_that_carries_authority_is_nobodys_to_set(doors: Doors, key: str, door: str) -> None:
-    found = outcome(lambda: "cluster:elsewhere" in doors.by[door]("carol", [], {key: "cluster:elsewhere"}).extra.get(
-        key, ()))  # fmt: skip
+    found = outcome(
+        lambda: "cluster:elsewhere" in doors.by[door]("carol", [], {key: "cluster:elsewhere"}).extra.get(key, ())
+    )
     assert found == EXTRAS[key][door]
 
 

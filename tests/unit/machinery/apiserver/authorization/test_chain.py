@@ -9,17 +9,7 @@ from atoll.machinery.apiserver.authorization.attributes import Attributes, Decis
 from atoll.machinery.apiserver.authorization.chain import STEPS, Authorizer
 from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, WARRANT
 from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, MASTERS, User
-from harness.rbac_snapshot import (
-    FakeStore,
-    binding,
-    bootstrap,
-    logical_cluster,
-    role,
-    rule,
-    subject,
-    urls,
-    workspace,
-)
+from harness.rbac_snapshot import FakeStore, binding, bootstrap, logical_cluster, role, rule, subject, urls, workspace
 
 ALICE = User("alice", (AUTHENTICATED,))
 BOB = User("bob", (AUTHENTICATED,))
@@ -59,9 +49,16 @@ def step_of(decision: Decision) -> str:
 
 def test_the_order_of_the_steps_is_kcps() -> None:
     assert [name for name, _ in STEPS] == [
-        "masters", "paths", "01-requiredgroups", "02-content", "03-systemcrd", "04-maxpermissionpolicy",
-        "05-bootstrap", "05-local", "05-global",
-    ]  # fmt: skip
+        "masters",
+        "paths",
+        "01-requiredgroups",
+        "02-content",
+        "03-systemcrd",
+        "04-maxpermissionpolicy",
+        "05-bootstrap",
+        "05-local",
+        "05-global",
+    ]
 
 
 def test_masters_may_do_everything_everywhere_even_where_no_workspace_is(
@@ -144,11 +141,17 @@ def test_metrics_of_the_shard_are_judged_by_the_rbac_of_root(store: FakeStore, a
 @pytest.mark.parametrize(
     ("phase", "open_"),
     [
-        ("Scheduling", False), ("Unavailable", False), ("", False), ("Made up", False),
-        ("Initializing", True), ("Ready", True), ("Inactive", True), ("Terminating", True),
+        ("Scheduling", False),
+        ("Unavailable", False),
+        ("", False),
+        ("Made up", False),
+        ("Initializing", True),
+        ("Ready", True),
+        ("Inactive", True),
+        ("Terminating", True),
         ("Deleting", True),
     ],
-)  # fmt: skip
+)
 def test_only_some_phases_let_people_in(store: FakeStore, authorizer: Authorizer, phase: str, open_: bool) -> None:
     store.put(WEB, logical_cluster(phase))
     assert authorizer.authorize(store, ask(ALICE)).allowed is open_
@@ -182,10 +185,16 @@ class TestRequiredGroups:
     @pytest.mark.parametrize(
         ("required", "held", "allowed"),
         [
-            ("a", (), False), ("a", ("a",), True), ("a,b", ("a",), False), ("a,b", ("b", "a"), True),
-            ("a,b;c", ("c",), True), ("a;b", ("b",), True), ("a;b", ("c",), False), ("", (), False),
+            ("a", (), False),
+            ("a", ("a",), True),
+            ("a,b", ("a",), False),
+            ("a,b", ("b", "a"), True),
+            ("a,b;c", ("c",), True),
+            ("a;b", ("b",), True),
+            ("a;b", ("c",), False),
+            ("", (), False),
         ],
-    )  # fmt: skip
+    )
     def test_are_an_or_of_ands(
         self, store: FakeStore, authorizer: Authorizer, required: str, held: tuple[str, ...], allowed: bool
     ) -> None:
@@ -233,11 +242,15 @@ class TestMaximalPermissionPolicy:
         policy = {"maximalPermissionPolicy": {"local": {}}}
         store.put("root", {"kind": "APIExport", "metadata": {"name": "tenancy.kcp.io"}, "spec": policy})
         resources = [{"group": "tenancy.kcp.io", "resource": "workspaces"}]
-        store.put(WEB, {
-            "kind": "APIBinding", "metadata": {"name": "tenancy"},
-            "spec": {"reference": {"export": {"path": "root", "name": "tenancy.kcp.io"}}},
-            "status": {"apiExportClusterName": "root", "boundResources": resources},
-        })  # fmt: skip
+        store.put(
+            WEB,
+            {
+                "kind": "APIBinding",
+                "metadata": {"name": "tenancy"},
+                "spec": {"reference": {"export": {"path": "root", "name": "tenancy.kcp.io"}}},
+                "status": {"apiExportClusterName": "root", "boundResources": resources},
+            },
+        )
 
     def allow(self, store: FakeStore, subject_: str) -> None:
         store.put("root", role("max", rule("*", "workspaces", "tenancy.kcp.io")))
@@ -264,14 +277,18 @@ class TestMaximalPermissionPolicy:
         workspace(store, "later", owner="alice")
         question = ask(ALICE, "create", "later", **self.WORKSPACES)
         assert authorizer.authorize(store, question).allowed
-        store.put("later", {
-            "kind": "APIBinding", "metadata": {"name": "tenancy"},
-            "spec": {"reference": {"export": {"path": "root", "name": "tenancy.kcp.io"}}},
-            "status": {
-                "apiExportClusterName": "root",
-                "boundResources": [{"group": "tenancy.kcp.io", "resource": "workspaces"}],
+        store.put(
+            "later",
+            {
+                "kind": "APIBinding",
+                "metadata": {"name": "tenancy"},
+                "spec": {"reference": {"export": {"path": "root", "name": "tenancy.kcp.io"}}},
+                "status": {
+                    "apiExportClusterName": "root",
+                    "boundResources": [{"group": "tenancy.kcp.io", "resource": "workspaces"}],
+                },
             },
-        })  # fmt: skip
+        )
         assert not authorizer.authorize(store, question).allowed
 
     def test_is_only_an_upper_bound(self, store: FakeStore, authorizer: Authorizer) -> None:
@@ -307,11 +324,15 @@ class TestMaximalPermissionPolicy:
     def test_a_binding_that_does_not_say_where_its_export_is_lets_nobody_through(
         self, store: FakeStore, authorizer: Authorizer
     ) -> None:
-        store.put(WEB, {
-            "kind": "APIBinding", "metadata": {"name": "tenancy"},
-            "spec": {"reference": {"export": {"name": "tenancy.kcp.io"}}},
-            "status": {"boundResources": [{"group": "tenancy.kcp.io", "resource": "workspaces"}]},
-        })  # fmt: skip
+        store.put(
+            WEB,
+            {
+                "kind": "APIBinding",
+                "metadata": {"name": "tenancy"},
+                "spec": {"reference": {"export": {"name": "tenancy.kcp.io"}}},
+                "status": {"boundResources": [{"group": "tenancy.kcp.io", "resource": "workspaces"}]},
+            },
+        )
         assert not authorizer.authorize(store, ask(ALICE, "create", **self.WORKSPACES)).allowed
 
 

@@ -11,15 +11,7 @@ from atoll.machinery.kcp import boundcrds
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.storage.contract import Record
-from harness.rbac_snapshot import (
-    FakeStore,
-    binding,
-    bootstrap,
-    logical_cluster,
-    role,
-    rule,
-    workspace,
-)
+from harness.rbac_snapshot import FakeStore, binding, bootstrap, logical_cluster, role, rule, workspace
 
 ALICE = User("alice", (AUTHENTICATED,))
 HERE, THERE = "2consumer", "3provider"
@@ -114,14 +106,18 @@ class TestAPolicyElsewhere:
 
     @pytest.fixture(autouse=True)
     def bound(self, store: FakeStore) -> None:
-        store.put(HERE, {
-            "kind": "APIBinding", "metadata": {"name": "things"},
-            "spec": {"reference": {"export": {"path": "root:provider", "name": "things"}}},
-            "status": {
-                "apiExportClusterName": THERE,
-                "boundResources": [{"group": "shapes.dev", "resource": "things", "schema": {"UID": UID}}],
+        store.put(
+            HERE,
+            {
+                "kind": "APIBinding",
+                "metadata": {"name": "things"},
+                "spec": {"reference": {"export": {"path": "root:provider", "name": "things"}}},
+                "status": {
+                    "apiExportClusterName": THERE,
+                    "boundResources": [{"group": "shapes.dev", "resource": "things", "schema": {"UID": UID}}],
+                },
             },
-        })  # fmt: skip
+        )
 
     def export(self, policed: bool = True) -> Object:
         spec: Object = {"maximalPermissionPolicy": {"local": {}}} if policed else {}

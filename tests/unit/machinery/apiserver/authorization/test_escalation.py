@@ -72,7 +72,7 @@ def test_what_is_not_held_is_refused_with_the_missing_rules(store: FakeStore) ->
         (urls("get", "/a"), urls("*", "/a"), False),
         (rule("*", "*", "apps"), urls("get", "/a"), False),
     ],
-)  # fmt: skip
+)
 def test_rules_cover_rules(store: FakeStore, held: Object, granted: Object, allowed: bool) -> None:
     hold(store, held)
     if allowed:
@@ -85,10 +85,7 @@ def test_rules_cover_rules(store: FakeStore, held: Object, granted: Object, allo
 def test_rules_held_in_a_namespace_can_be_granted_there_only(store: FakeStore) -> None:
     hold(store, rule("get", "configmaps"), namespace="team")
     check_role_write(author(store), role("new", rule("get", "configmaps"), namespace="team"))
-    for refused in (
-        role("new", rule("get", "configmaps"), namespace="x"),
-        role("new", rule("get", "configmaps")),
-    ):
+    for refused in (role("new", rule("get", "configmaps"), namespace="x"), role("new", rule("get", "configmaps"))):
         with pytest.raises(Forbidden):
             check_role_write(author(store), refused)
 

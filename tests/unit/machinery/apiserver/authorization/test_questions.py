@@ -30,9 +30,7 @@ def asked(method: str, target: str) -> Attributes:
 class TestAttributes:
     def test_of_a_resource_request(self) -> None:
         found = asked("PUT", "/clusters/root:web/apis/apps/v1/namespaces/n/deployments/d/status")
-        assert (found.verb, found.group, found.version, found.resource) == (
-            "update", "apps", "v1", "deployments"
-        )  # fmt: skip
+        assert (found.verb, found.group, found.version, found.resource) == ("update", "apps", "v1", "deployments")
         assert (found.subresource, found.namespace, found.name, found.cluster) == ("status", "n", "d", "2web")
         assert found.resource_path == "deployments/status"
 
@@ -43,10 +41,15 @@ class TestAttributes:
     @pytest.mark.parametrize(
         ("selector", "name"),
         [
-            ("metadata.name=c", "c"), ("metadata.name==c", "c"), ("a=b,metadata.name=c", "c"),
-            ("metadata.name!=c", ""), ("metadata.namespace=c", ""), ("", ""), (r"metadata.name=a\,b", ""),
+            ("metadata.name=c", "c"),
+            ("metadata.name==c", "c"),
+            ("a=b,metadata.name=c", "c"),
+            ("metadata.name!=c", ""),
+            ("metadata.namespace=c", ""),
+            ("", ""),
+            (r"metadata.name=a\,b", ""),
         ],
-    )  # fmt: skip
+    )
     def test_take_the_name_that_a_field_selector_pins(self, selector: str, name: str) -> None:
         assert pinned_name(selector) == name
         assert asked("GET", f"/api/v1/configmaps?watch=1&fieldSelector={selector.replace(',', '%2C')}").name == name
@@ -60,19 +63,28 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("method", "target", "text"),
         [
-            ("GET", "/api/v1/namespaces/n/configmaps/c",
-             'configmaps "c" is forbidden: User "alice" cannot get resource "configmaps" in API group "" '
-             'in the namespace "n"'),
-            ("GET", "/apis/apps/v1/deployments",
-             'deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group '
-             '"apps" at the cluster scope'),
-            ("PATCH", "/apis/apps/v1/namespaces/n/deployments/d/scale",
-             'deployments.apps "d" is forbidden: User "alice" cannot patch resource "deployments/scale" in '
-             'API group "apps" in the namespace "n"'),
+            (
+                "GET",
+                "/api/v1/namespaces/n/configmaps/c",
+                'configmaps "c" is forbidden: User "alice" cannot get resource "configmaps" in API group "" '
+                'in the namespace "n"',
+            ),
+            (
+                "GET",
+                "/apis/apps/v1/deployments",
+                'deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group '
+                '"apps" at the cluster scope',
+            ),
+            (
+                "PATCH",
+                "/apis/apps/v1/namespaces/n/deployments/d/scale",
+                'deployments.apps "d" is forbidden: User "alice" cannot patch resource "deployments/scale" in '
+                'API group "apps" in the namespace "n"',
+            ),
             ("GET", "/openapi/v3", 'forbidden: User "alice" cannot get path "/openapi/v3"'),
             ("GET", "/a%3Cb%26", 'forbidden: User "alice" cannot get path "/a&lt;b&amp;"'),
         ],
-    )  # fmt: skip
+    )
     def test_read_as_kubernetes_writes_them(self, method: str, target: str, text: str) -> None:
         assert forbidden(asked(method, target)).message == text
         assert forbidden(asked(method, target), "why").message == f"{text}: why"
@@ -95,12 +107,19 @@ class TestScopes:
     @pytest.mark.parametrize(
         ("values", "inside"),
         [
-            (("cluster:a",), True), (("cluster:b",), False), (("cluster:b,cluster:a",), True),
-            (("cluster:a", "cluster:b"), False), (("cluster:a", "cluster:b,cluster:a"), True), (("",), False),
-            (("a",), False), (("namespace:a",), False), (("cluster:ab",), False), (("cluster:*",), False),
+            (("cluster:a",), True),
+            (("cluster:b",), False),
+            (("cluster:b,cluster:a",), True),
+            (("cluster:a", "cluster:b"), False),
+            (("cluster:a", "cluster:b,cluster:a"), True),
+            (("",), False),
+            (("a",), False),
+            (("namespace:a",), False),
+            (("cluster:ab",), False),
+            (("cluster:*",), False),
             ((), True),
         ],
-    )  # fmt: skip
+    )
     def test_are_ors_within_and_ands_between_values(self, values: tuple[str, ...], inside: bool) -> None:
         found = effective(scoped(*values), "a")
         assert found.in_scope is inside
@@ -129,8 +148,9 @@ class TestServiceAccounts:
     def test_have_only_the_global_name_and_their_cluster_elsewhere(self) -> None:
         held = (AUTHENTICATED, "system:cluster:a")
         assert effective(self.account("a"), "b").identities == (
-            Identity("system:anonymous", held), Identity("system:kcp:serviceaccount:a:ns:sa", held)
-        )  # fmt: skip
+            Identity("system:anonymous", held),
+            Identity("system:kcp:serviceaccount:a:ns:sa", held),
+        )
 
     def test_of_two_clusters_are_nobody_in_either(self) -> None:
         assert effective(self.account("a", "b"), "a").identities == (ANYBODY,)

@@ -58,12 +58,10 @@ class TestSubjectAccessReview:
         assert status(reviews, store, self.KIND, spec) == {
             "allowed": True,
             "reason": 'RBAC: allowed by ClusterRoleBinding "workspace-admin" of ClusterRole "cluster-admin" to '
-                      'User "alice"',
-        }  # fmt: skip
+            'User "alice"',
+        }
         spec = {"user": "bob", "resourceAttributes": CREATE_SECRETS}
-        assert status(reviews, store, self.KIND, spec) == {
-            "allowed": False, "reason": "workspace access not permitted"
-        }  # fmt: skip
+        assert status(reviews, store, self.KIND, spec) == {"allowed": False, "reason": "workspace access not permitted"}
 
     def test_takes_groups_and_extra_into_account(self, reviews: Reviews, store: FakeStore) -> None:
         store.put(WEB, binding("devs", "cluster-admin", "Group:devs"))
@@ -188,8 +186,10 @@ class TestTokenReview:
     def test_names_the_user_of_a_good_token(self, reviews: Reviews, store: FakeStore) -> None:
         user = {"username": "carol", "uid": "7", "groups": ["devs", AUTHENTICATED]}
         assert status(reviews, store, self.KIND, {"token": "good"}) == {
-            "authenticated": True, "user": user, "audiences": ["api"]
-        }  # fmt: skip
+            "authenticated": True,
+            "user": user,
+            "audiences": ["api"],
+        }
 
     def test_says_no_to_others(self, reviews: Reviews, store: FakeStore) -> None:
         refused = {"user": {}, "error": "invalid bearer token"}
@@ -207,7 +207,10 @@ def test_a_self_review_says_who_one_counts_as_here(reviews: Reviews, store: Fake
         return found
 
     assert who(User("alice", (AUTHENTICATED,), "u", {"k": ("v",)})) == {
-        "username": "alice", "uid": "u", "groups": [AUTHENTICATED], "extra": {"k": ["v"]}
-    }  # fmt: skip
+        "username": "alice",
+        "uid": "u",
+        "groups": [AUTHENTICATED],
+        "extra": {"k": ["v"]},
+    }
     account = User("system:serviceaccount:n:a", (AUTHENTICATED,), extra={CLUSTER_NAME: ("other",)})
     assert who(account) == {"username": "system:anonymous", "groups": [AUTHENTICATED, "system:cluster:other"]}

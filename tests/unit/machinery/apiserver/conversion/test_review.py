@@ -24,9 +24,11 @@ def finish(obj: Object) -> Object:
 
 CONVERSION = Conversion(Webhook("https://x", b"", ("v1",)), "mark", "Foo", V2, False, {V2: finish})
 ORIGINAL: Object = {
-    "apiVersion": "example.com/v1", "kind": "Foo", "spec": {},
+    "apiVersion": "example.com/v1",
+    "kind": "Foo",
+    "spec": {},
     "metadata": {"name": "a", "namespace": "n", "uid": "u", "annotations": {"kcp.io/cluster": "c", "x": "y"}},
-}  # fmt: skip
+}
 
 
 def adopted(converted: Any) -> Object:
@@ -43,9 +45,10 @@ def test_the_first_version_known_to_both_is_spoken() -> None:
 def test_a_question_holds_the_objects_as_they_are() -> None:
     question = json.loads(review.request("v1", "id", V2, [encode_json(ORIGINAL)]))
     assert question == {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "ConversionReview",
         "request": {"uid": "id", "desiredAPIVersion": V2, "objects": [ORIGINAL]},
-    }  # fmt: skip
+    }
 
 
 def answer(**more: Any) -> Object:
@@ -62,15 +65,21 @@ def answer(**more: Any) -> Object:
         (b'{"response":{"convertedObjects":{}}}', review.MALFORMED, "is no ConversionReview"),
         (encode_json({**answer(), "apiVersion": "apiextensions.k8s.io/v1beta1"}), review.MALFORMED, "expected webhook"),
         (encode_json(answer(uid="other")), review.MALFORMED, 'failed: expected response.uid="id", got "other"'),
-        (encode_json(answer(result={"status": "Failure"})), review.MALFORMED,
-         "failed: response.result.status was 'Failure', not 'Success'"),
+        (
+            encode_json(answer(result={"status": "Failure"})),
+            review.MALFORMED,
+            "failed: response.result.status was 'Failure', not 'Success'",
+        ),
         (encode_json(answer(result=None)), review.MALFORMED, "failed: response.result.status was ''"),
-        (encode_json(answer(result={"status": "Failure", "message": "m" * 5000})), review.MALFORMED,
-         "failed: " + "m" * review.MAX_TOLD),
+        (
+            encode_json(answer(result={"status": "Failure", "message": "m" * 5000})),
+            review.MALFORMED,
+            "failed: " + "m" * review.MAX_TOLD,
+        ),
         (encode_json(answer(convertedObjects=[{}, {}])), review.PARTIAL, "returned 2 objects, expected 1"),
         (encode_json(answer(convertedObjects=None)), review.PARTIAL, "returned 0 objects, expected 1"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_that_is_none_is_refused(body: bytes, failure: str, text: str) -> None:
     with pytest.raises(ReviewError) as caught:
         review.objects("v1", "id", body, 1)
@@ -92,12 +101,18 @@ def converted(**more: Any) -> Object:
 def test_a_converted_object_is_finished_and_keeps_its_metadata() -> None:
     found = adopted(converted(metadata={"labels": {"l": "1"}, "annotations": {"z": "1"}, "finalizers": ["x/y"]}))
     assert found == {
-        "apiVersion": V2, "kind": "Foo", "spec": {"b": 1}, "finished": True,
-        "metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"l": "1"},
-                     "annotations": {"kcp.io/cluster": "c", "z": "1"}},
-    }  # fmt: skip
-
-
+        "apiVersion": V2,
+        "kind": "Foo",
+        "spec": {"b": 1},
+        "finished": True,
+        "metadata": {
+            "name": "a",
+            "namespace": "n",
+            "uid": "u",
+            "labels": {"l": "1"},
+            "annotations": {"kcp.io/cluster": "c", "z": "1"},
+        },
+    }
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,16 @@ DEADLINE_S = 60.0
 
 def kind(transformation: str) -> Kind:
     inner = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": TEXT, "b": TEXT}}}}
-    made: Object = {"spec": {
-        "group": "example.com", "names": {"plural": "widgets", "kind": "Widget"}, "scope": "Namespaced",
-        "versions": [{"name": name, "served": True, "storage": name == "v1", "schema": inner} for name in ("v1", "v2")],
-    }}  # fmt: skip
+    made: Object = {
+        "spec": {
+            "group": "example.com",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "scope": "Namespaced",
+            "versions": [
+                {"name": name, "served": True, "storage": name == "v1", "schema": inner} for name in ("v1", "v2")
+            ],
+        }
+    }
     rule = {"field": "spec.a", "destination": "spec.b", "transformation": transformation}
     rules = {"conversions": [{"from": "v1", "to": "v2", "rules": [rule]}]}
     return next(each for each in kinds_of_resource_schema(made, "ab", rules) if each.version == "v2")

@@ -100,9 +100,18 @@ async def test_the_certificate_must_be_of_the_bundle(webhook: WebhookServer) -> 
 
 
 @pytest.mark.parametrize(
-    "url", ["http://example.com/", "ftp://example.com/", "https:///x", "https://user@example.com/", "https://a b/",
-            "https://example.com:0/", "https://example.com:99999/", "https://[::1/"],
-)  # fmt: skip
+    "url",
+    [
+        "http://example.com/",
+        "ftp://example.com/",
+        "https:///x",
+        "https://user@example.com/",
+        "https://a b/",
+        "https://example.com:0/",
+        "https://example.com:99999/",
+        "https://[::1/",
+    ],
+)
 async def test_only_plain_https_urls_are_called(webhook: WebhookServer, url: str) -> None:
     assert (await refused(Egress(OPEN), outbound(webhook, url=url))).result == "refused"
 

@@ -68,9 +68,12 @@ def test_open_values_are_yaml_that_means_the_same(value: Any) -> None:
 def test_a_definition_of_v2_keeps_its_markers() -> None:
     gvk = [{"group": "", "version": "v1", "kind": "A"}]
     schema = {
-        "type": "object", "required": ["b"], "properties": {"b": {"$ref": "#/definitions/B"}},
-        "additionalProperties": False, "x-kubernetes-group-version-kind": gvk,
-    }  # fmt: skip
+        "type": "object",
+        "required": ["b"],
+        "properties": {"b": {"$ref": "#/definitions/B"}},
+        "additionalProperties": False,
+        "x-kubernetes-group-version-kind": gvk,
+    }
     data = gnostic_v2.definition("A", schema)
     assert _one(data, 1, 1) == b"A"
     value = _one(data, 1, 2)
@@ -91,9 +94,11 @@ def test_a_component_of_v3_is_a_schema_or_a_reference() -> None:
 
 def test_operations_of_both_versions_have_their_action_and_kind() -> None:
     operation = {
-        "operationId": "readA", "parameters": [{"$ref": "#/parameters/a"}, {"in": "path", "name": "n"}],
-        "responses": {"401": {"description": "Unauthorized"}}, "x-kubernetes-action": "get",
-    }  # fmt: skip
+        "operationId": "readA",
+        "parameters": [{"$ref": "#/parameters/a"}, {"in": "path", "name": "n"}],
+        "responses": {"401": {"description": "Unauthorized"}},
+        "x-kubernetes-action": "get",
+    }
     v2 = _one(gnostic_v2.path_item("/a", {"get": operation}), 2, 2, 2)
     assert (_one(v2, 5), _one(v2, 13, 2, 2)) == (b"readA", b'"get"\n')
     shared, own = (value for number, value in _fields(v2) if number == 8)

@@ -57,8 +57,10 @@ def test_custom_kinds_have_no_watch_paths_and_no_strategic_patches() -> None:
     assert not [route for route in found if "/watch/" in route.path]
     patch = next(route for route in found if route.id == "patchShapesExampleComV1NamespacedSquare")
     assert patch.consumes == (
-        "application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json",
-    )  # fmt: skip
+        "application/apply-patch+yaml",
+        "application/json-patch+json",
+        "application/merge-patch+json",
+    )
     scale = [route for route in found if route.path.endswith("/scale")]
     assert {route.answer for route in scale} == {"io.k8s.api.autoscaling.v1.Scale"}
     assert {str(route.subject) for route in scale} == {str(found[0].subject)}
@@ -92,9 +94,13 @@ def test_every_parameter_that_v2_refers_to_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("text", "capital", "part"),
-    [("rbac.authorization", True, "RbacAuthorization"), ("stable.example-2.com", False, "stableExample2Com"),
-     ("2a", True, "A"), ("core", False, "core")],
-)  # fmt: skip
+    [
+        ("rbac.authorization", True, "RbacAuthorization"),
+        ("stable.example-2.com", False, "stableExample2Com"),
+        ("2a", True, "A"),
+        ("core", False, "core"),
+    ],
+)
 def test_parts_of_ids_hold_letters_and_digits(text: str, capital: bool, part: str) -> None:
     assert id_part(text, capital=capital) == part
 

@@ -165,7 +165,7 @@ VALUES: list[tuple[str, Any, int, Expected]] = [
 
 #: Expression, message, run-time cost, estimate.
 ERRORS: list[tuple[str, str, int, Expected]] = [
-    ("format.named('nothing').value()", "optional.none() dereference", 2, (2, 2)),
+    ("format.named('nothing').value()", "optional.none() dereference", 2, (2, 2))
 ]
 
 

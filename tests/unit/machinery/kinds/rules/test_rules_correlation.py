@@ -10,9 +10,7 @@ from atoll.machinery.kinds.rules.correlation import Lineage, Link, OldItems, unc
 
 STRING = {"type": "string"}
 ITEM = {"type": "object", "properties": {"k": STRING, "v": STRING}}
-MAP_LIST = {
-    "type": "array", "items": ITEM, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
-}  # fmt: skip
+MAP_LIST = {"type": "array", "items": ITEM, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
 ATOMIC = {"type": "array", "items": ITEM}
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

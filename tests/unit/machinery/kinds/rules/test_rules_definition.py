@@ -92,9 +92,12 @@ def test_old_selves_are_out_of_reach_below_lists_without_keys(list_type: str | N
 def test_old_selves_are_known_below_lists_with_keys_and_maps() -> None:
     item = {**ruled(struct(k={**STRING, "maxLength": 9}), "self.k == oldSelf.k"), "required": ["k"]}
     keyed = {
-        "type": "array", "items": item, "maxItems": 5, "x-kubernetes-list-type": "map",
+        "type": "array",
+        "items": item,
+        "maxItems": 5,
+        "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["k"],
-    }  # fmt: skip
+    }
     entries = {"type": "object", "additionalProperties": ruled(INTEGER, "self == oldSelf"), "maxProperties": 5}
     assert complaints(whole(struct(l=keyed, m=entries))) == []
 

@@ -94,9 +94,7 @@ def test_escaped_names_reach_their_fields() -> None:
 
 
 def test_embedded_objects_show_their_names() -> None:
-    embedded = {
-        "type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True,
-    }  # fmt: skip
+    embedded = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
     schema = struct(e=ruled(embedded, "self.metadata.name == 'x' && self.kind == 'K'"))
     good = {"apiVersion": "v1", "kind": "K", "metadata": {"name": "x"}, "more": 1}
     assert refusals(schema, {"e": good}) == []

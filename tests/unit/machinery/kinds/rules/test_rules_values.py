@@ -95,11 +95,7 @@ def test_what_needs_no_conversion_is_the_value_itself() -> None:
 
 
 def test_a_converted_value_converts_to_itself() -> None:
-    schema = {
-        "type": "array",
-        "x-kubernetes-list-type": "set",
-        "items": {**STRING, "format": "date-time"},
-    }
+    schema = {"type": "array", "x-kubernetes-list-type": "set", "items": {**STRING, "format": "date-time"}}
     once = converted(schema, ["2026-01-01T00:00:00Z"])
     assert converted(schema, once) is once
 

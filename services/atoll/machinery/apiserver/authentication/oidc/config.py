@@ -220,9 +220,10 @@ def _email_errors(authenticator: Authenticator) -> Iterator[str]:
     """An unverified address must not become a name by oversight."""
     mappings = authenticator.claim_mappings
     used = (
-        mappings.username.expression, *(rule.expression for rule in authenticator.claim_validation_rules),
+        mappings.username.expression,
+        *(rule.expression for rule in authenticator.claim_validation_rules),
         *(extra.value_expression for extra in mappings.extra),
-    )  # fmt: skip
+    )
     if _EMAIL.search(mappings.username.expression) and not any(_VERIFIED.search(each) for each in used):
         yield (
             "claimMappings.username.expression: Invalid value: claims.email_verified must be used in an expression of "

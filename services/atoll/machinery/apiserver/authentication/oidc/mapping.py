@@ -30,10 +30,12 @@ BUDGET = 1_000_000
 _USER = ObjectType(
     "kubernetes.UserInfo",
     {
-        "username": Field(STRING), "uid": Field(STRING), "groups": Field(ListType(STRING)),
+        "username": Field(STRING),
+        "uid": Field(STRING),
+        "groups": Field(ListType(STRING)),
         "extra": Field(MapType(STRING, ListType(STRING))),
     },
-)  # fmt: skip
+)
 _environment = Environment({"claims": MapType(STRING, DYN), "user": _USER}, rule_libraries())
 
 Claims = Mapping[str, Any]

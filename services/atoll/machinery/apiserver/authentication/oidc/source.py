@@ -160,9 +160,7 @@ class WorkspaceIssuers:
         self._known: Known = LruCache(MAX_TOKENS)
         self._read: LruCache[object, tuple[int, dict[str, IssuerTokens]]] = LruCache(MAX_CONFIGURATIONS)
 
-    def user_of(
-        self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str
-    ) -> User | None:
+    def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str) -> User | None:
         """The user of a token of one of the cluster's own issuers, confined to the cluster; None if it is none."""
         named = _issuer_named(token)
         if not named:
