@@ -6,11 +6,11 @@ import copy
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.apply import ApplyOptions, apply_patch
-from atoll.machinery.patch.managers import Manager
-from atoll.machinery.patch.object_meta import OBJECT_META
-from atoll.machinery.patch.topology import type_schema
-from atoll.machinery.patch.update import track_update
+from atoll.machinery.patch.managedfields.apply import ApplyOptions, apply_patch
+from atoll.machinery.patch.managedfields.managers import Manager
+from atoll.machinery.patch.managedfields.update import track_update
+from atoll.machinery.patch.structuredmerge.object_meta import OBJECT_META
+from atoll.machinery.patch.structuredmerge.topology import type_schema
 
 API_VERSION = "example.io/v1"
 STRING: Object = {"type": "string"}
@@ -144,7 +144,7 @@ class Live:
         new = copy.deepcopy(new)
         who = Manager(manager, "Update", API_VERSION, subresource)
         if options:
-            from atoll.machinery.patch.options import TrackOptions
+            from atoll.machinery.patch.managedfields.options import TrackOptions
 
             track_update(self.obj, new, who, SCHEMA, self._now(), TrackOptions(**options))
         else:

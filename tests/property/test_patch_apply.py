@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.patch.compare import compare
 from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import difference, intersection, parse, union
-from atoll.machinery.patch.merge import extract_items, merge, remove_items
-from atoll.machinery.patch.typed import created_set, to_set
+from atoll.machinery.patch.structuredmerge.comparison import compare
+from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set, to_set
+from atoll.machinery.patch.structuredmerge.merge import extract_items, merge, remove_items
 from harness.patch_schemas import SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")

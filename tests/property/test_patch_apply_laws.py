@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from atoll.machinery.patch.check import problems
 from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import contains, from_paths
-from atoll.machinery.patch.managers import decode
-from atoll.machinery.patch.scale_fields import to_parent, to_scale
-from atoll.machinery.patch.typed import Untyped, to_set, typed_set
+from atoll.machinery.patch.managedfields.managers import decode
+from atoll.machinery.patch.managedfields.scale import to_parent, to_scale
+from atoll.machinery.patch.structuredmerge.fieldset_builder import Untyped, to_set, typed_set
+from atoll.machinery.patch.structuredmerge.validation import problems
 from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")

@@ -23,7 +23,7 @@ from atoll.machinery.patch.fieldset import (
 )
 from atoll.machinery.patch.json_patch import apply_json_patch
 from atoll.machinery.patch.merge_patch import merge_patch
-from atoll.machinery.patch.strategic import strategic_merge
+from atoll.machinery.patch.strategicmerge.merge import strategic_merge
 from harness.patch_schemas import DEFINITIONS
 
 _elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"', "i:0"])

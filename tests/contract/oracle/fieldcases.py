@@ -9,12 +9,12 @@ from typing import Any
 
 from atoll.machinery.apiserver.ownership import type_schema_of
 from atoll.machinery.kinds.registry import NATIVE
-from atoll.machinery.patch.apply import apply_patch
 from atoll.machinery.patch.errors import ApplyConflict, PatchError
-from atoll.machinery.patch.managers import Manager
-from atoll.machinery.patch.options import ApplyOptions, TrackOptions, reset_fields
-from atoll.machinery.patch.topology import TypeSchema, type_schema
-from atoll.machinery.patch.update import track_update
+from atoll.machinery.patch.managedfields.apply import apply_patch
+from atoll.machinery.patch.managedfields.managers import Manager
+from atoll.machinery.patch.managedfields.options import ApplyOptions, TrackOptions, reset_fields
+from atoll.machinery.patch.managedfields.update import track_update
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
 from contract.oracle.draw import Object, Schemas, Values, rng_of
 
 CUSTOM = "example.io/v1"

@@ -7,7 +7,7 @@ from typing import Any
 
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.patch.errors import PatchError
-from atoll.machinery.patch.strategic import strategic_merge
+from atoll.machinery.patch.strategicmerge.merge import strategic_merge
 from contract.oracle.draw import Object, Values, rng_of
 from harness.oracle import Oracle
 

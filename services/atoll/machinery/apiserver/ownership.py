@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from atoll.machinery.kinds.kind import Kind, Schema
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.options import Reset, Schemas, reset_fields, reset_paths
-from atoll.machinery.patch.topology import TypeSchema, type_schema
+from atoll.machinery.patch.managedfields.options import Reset, Schemas, reset_fields, reset_paths
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
 
 #: A kind without a schema: maps are granular, lists atomic.
 _OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

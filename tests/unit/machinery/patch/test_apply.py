@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.patch.apply import ApplyOptions, apply_patch
 from atoll.machinery.patch.errors import ApplyConflict, ApplyRefused, TypedPatchError, UndecodablePatch
-from atoll.machinery.patch.managers import Manager
-from atoll.machinery.patch.options import reset_fields
-from atoll.machinery.patch.topology import type_schema
+from atoll.machinery.patch.managedfields.apply import ApplyOptions, apply_patch
+from atoll.machinery.patch.managedfields.managers import Manager
+from atoll.machinery.patch.managedfields.options import reset_fields
+from atoll.machinery.patch.structuredmerge.topology import type_schema
 from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 

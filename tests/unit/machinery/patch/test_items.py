@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.patch import items
-from atoll.machinery.patch.items import by_element, element_of, elements_of, grouped
+from atoll.machinery.patch.structuredmerge import items
+from atoll.machinery.patch.structuredmerge.items import by_element, element_of, elements_of, grouped
 from harness.patch_schemas import SCHEMA
 
 

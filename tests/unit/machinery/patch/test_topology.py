@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.topology import KEYED, LEAF, MAP, OPEN, SET, Type, type_schema
+from atoll.machinery.patch.structuredmerge.topology import KEYED, LEAF, MAP, OPEN, SET, Type, type_schema
 
 STRING: Object = {"type": "string"}
 

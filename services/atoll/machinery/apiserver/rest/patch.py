@@ -17,13 +17,13 @@ from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import Stored, Writing, stored
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
-from atoll.machinery.patch.apply import apply_patch
-from atoll.machinery.patch.check import kind_text, refuse
 from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
-from atoll.machinery.patch.managers import Manager
+from atoll.machinery.patch.managedfields.apply import apply_patch
+from atoll.machinery.patch.managedfields.managers import Manager
+from atoll.machinery.patch.managedfields.options import ApplyOptions
 from atoll.machinery.patch.merge_patch import merge_patch
-from atoll.machinery.patch.options import ApplyOptions
-from atoll.machinery.patch.strategic import strategic_merge
+from atoll.machinery.patch.strategicmerge.merge import strategic_merge
+from atoll.machinery.patch.structuredmerge.validation import kind_text, refuse
 from atoll.machinery.schema.decode import DecodeError, decode_json
 
 JSON_PATCH = "application/json-patch+json"

@@ -18,8 +18,8 @@ from atoll.machinery.kinds.native_schemas import NativeSchema
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, InternalError, invalid
 from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch
+from atoll.machinery.patch.managedfields.scale import SCALE_VERSION, replicas_path, to_parent, to_scale
 from atoll.machinery.patch.merge_patch import merge_patch
-from atoll.machinery.patch.scale_fields import SCALE_VERSION, replicas_path, to_parent, to_scale
 from atoll.machinery.storage.contract import Snapshot
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

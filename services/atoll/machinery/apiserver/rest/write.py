@@ -36,9 +36,9 @@ from atoll.machinery.kinds.metadata import (
 )
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
-from atoll.machinery.patch.managers import Manager
-from atoll.machinery.patch.options import TrackOptions
-from atoll.machinery.patch.update import keep_timestamps, track_update
+from atoll.machinery.patch.managedfields.managers import Manager
+from atoll.machinery.patch.managedfields.options import TrackOptions
+from atoll.machinery.patch.managedfields.update import keep_timestamps, track_update
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, NamespaceActive, Put, Record
 
 

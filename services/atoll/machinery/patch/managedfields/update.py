@@ -10,7 +10,7 @@ from __future__ import annotations
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.fieldset import union
-from atoll.machinery.patch.managers import (
+from atoll.machinery.patch.managedfields.managers import (
     Entry,
     Manager,
     Owners,
@@ -21,10 +21,10 @@ from atoll.machinery.patch.managers import (
     is_reset,
     only_times_differ,
 )
-from atoll.machinery.patch.options import TrackOptions, Versions
-from atoll.machinery.patch.ownership import Changes, reconcile, settle
-from atoll.machinery.patch.topology import TypeSchema
-from atoll.machinery.patch.typed import created_set
+from atoll.machinery.patch.managedfields.options import TrackOptions, Versions
+from atoll.machinery.patch.managedfields.ownership import Changes, reconcile, settle
+from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
 _DEFAULTS = TrackOptions()
 _IGNORED: Object = {"managedFields": None, "resourceVersion": None}

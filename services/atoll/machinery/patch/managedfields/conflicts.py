@@ -12,7 +12,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Cause
 from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import FieldSet, leaves
-from atoll.machinery.patch.managers import UPDATE, Entry, Manager
+from atoll.machinery.patch.managedfields.managers import UPDATE, Entry, Manager
 from atoll.machinery.patch.path_elements import readable
 
 

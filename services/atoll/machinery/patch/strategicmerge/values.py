@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from atoll.machinery.patch.topology import Type
+from atoll.machinery.patch.structuredmerge.topology import Type
 
 PATCH = "$patch"
 #: What `taken` gives for a value that is dropped as a whole.

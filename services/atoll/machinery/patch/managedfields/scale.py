@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import FieldSet, contains, difference, from_paths, union
-from atoll.machinery.patch.managers import Entry, Identity, Manager, Owners, decode, encode
+from atoll.machinery.patch.managedfields.managers import Entry, Identity, Manager, Owners, decode, encode
 
 SCALE_VERSION = "autoscaling/v1"
 _REPLICAS = ("f:spec", "f:replicas")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.compare import Comparison, compare
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, intersection
-from atoll.machinery.patch.managers import Entry, Identity, Owners
-from atoll.machinery.patch.options import Reset, Versions
-from atoll.machinery.patch.topology import LEAF as LEAF_TYPE
-from atoll.machinery.patch.topology import Type
+from atoll.machinery.patch.managedfields.managers import Entry, Identity, Owners
+from atoll.machinery.patch.managedfields.options import Reset, Versions
+from atoll.machinery.patch.structuredmerge.comparison import Comparison, compare
+from atoll.machinery.patch.structuredmerge.topology import LEAF as LEAF_TYPE
+from atoll.machinery.patch.structuredmerge.topology import Type
 
 
 class Changes:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch import gotext
 from atoll.machinery.patch.errors import TypedPatchError
-from atoll.machinery.patch.items import BadItem, element_of
 from atoll.machinery.patch.path_elements import readable
-from atoll.machinery.patch.topology import KEYED, SET, Type
+from atoll.machinery.patch.structuredmerge import go_format
+from atoll.machinery.patch.structuredmerge.items import BadItem, element_of
+from atoll.machinery.patch.structuredmerge.topology import KEYED, SET, Type
 
 _MAX_ERRORS = 100
 
@@ -55,7 +55,7 @@ def _walk(value: Any, type: Type, path: str, errors: list[str]) -> None:
 
 def _walk_map(value: Any, type: Type, path: str, errors: list[str]) -> None:
     if not isinstance(value, dict):
-        errors.append(f"{path}: expected map, got {gotext.plain(value)}")
+        errors.append(f"{path}: expected map, got {go_format.plain(value)}")
         return
     for name, child in value.items():
         field = type.field(name)
@@ -67,7 +67,7 @@ def _walk_map(value: Any, type: Type, path: str, errors: list[str]) -> None:
 
 def _walk_list(value: Any, type: Type, path: str, errors: list[str]) -> None:
     if not isinstance(value, list):
-        errors.append(f"{path}: expected list, got {gotext.plain(value)}")
+        errors.append(f"{path}: expected list, got {go_format.plain(value)}")
         return
     if type.merge not in (SET, KEYED):
         for index, item in enumerate(value):
@@ -93,9 +93,9 @@ def scalar_problem(value: Any, scalar: str) -> str:
     if scalar in ("integer", "number") and (is_bool or not isinstance(value, int | float)):
         return f"expected numeric (int or float), got {_type_name(value)}"
     if scalar == "string" and not isinstance(value, str):
-        return f"expected string, got {gotext.detailed(value)}"
+        return f"expected string, got {go_format.detailed(value)}"
     if scalar == "boolean" and not is_bool:
-        return f"expected boolean, got {gotext.plain(value)}"
+        return f"expected boolean, got {go_format.plain(value)}"
     return ""
 
 

@@ -8,20 +8,28 @@ changes only by force; applying the same patch twice returns the object unchange
 from __future__ import annotations
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.check import refuse
-from atoll.machinery.patch.compare import UNOWNED
-from atoll.machinery.patch.conflicts import conflict_error
 from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import ApplyRefused, UndecodablePatch
 from atoll.machinery.patch.fieldset import FieldSet, difference
-from atoll.machinery.patch.last_applied import KUBECTL, client_applied_fields, refresh_annotation
-from atoll.machinery.patch.managers import BEFORE_FIRST_APPLY, UPDATE, Entry, Manager, Owners, decode, encode
-from atoll.machinery.patch.merge import merge
-from atoll.machinery.patch.options import ApplyOptions, Versions
-from atoll.machinery.patch.ownership import Changes, Settled, reconcile, settle
-from atoll.machinery.patch.prune import prune
-from atoll.machinery.patch.topology import TypeSchema
-from atoll.machinery.patch.typed import Untyped, created_set, typed_set
+from atoll.machinery.patch.managedfields.conflicts import conflict_error
+from atoll.machinery.patch.managedfields.last_applied import KUBECTL, client_applied_fields, refresh_annotation
+from atoll.machinery.patch.managedfields.managers import (
+    BEFORE_FIRST_APPLY,
+    UPDATE,
+    Entry,
+    Manager,
+    Owners,
+    decode,
+    encode,
+)
+from atoll.machinery.patch.managedfields.options import ApplyOptions, Versions
+from atoll.machinery.patch.managedfields.ownership import Changes, Settled, reconcile, settle
+from atoll.machinery.patch.managedfields.pruning import prune
+from atoll.machinery.patch.structuredmerge.comparison import UNOWNED
+from atoll.machinery.patch.structuredmerge.fieldset_builder import Untyped, created_set, typed_set
+from atoll.machinery.patch.structuredmerge.merge import merge
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
+from atoll.machinery.patch.structuredmerge.validation import refuse
 
 __all__ = ["ApplyOptions", "apply_patch"]
 

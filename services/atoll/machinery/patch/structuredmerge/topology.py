@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.object_meta import OBJECT_META
+from atoll.machinery.patch.structuredmerge.object_meta import OBJECT_META
 
 # How values of a type merge. A leaf is taken or left whole: scalars, and whatever is atomic.
 LEAF: Final = 0

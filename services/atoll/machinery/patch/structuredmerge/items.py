@@ -9,7 +9,7 @@ from typing import Any
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.path_elements import key_element, value_element
-from atoll.machinery.patch.topology import KEYED, Type
+from atoll.machinery.patch.structuredmerge.topology import KEYED, Type
 
 
 class BadItem(ValueError):

@@ -13,9 +13,9 @@ from typing import TypeAlias
 import msgspec
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.compare import Comparison
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, FieldSet, from_paths, recursive_difference
-from atoll.machinery.patch.topology import TypeSchema
+from atoll.machinery.patch.structuredmerge.comparison import Comparison
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
 #: An object and an apiVersion to the object in that version; its own apiVersion says what it is now.
 Convert: TypeAlias = Callable[[Object, str], Object]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, intersection, union
-from atoll.machinery.patch.managers import Entry, Owners
-from atoll.machinery.patch.merge import remove_items
-from atoll.machinery.patch.options import Versions
-from atoll.machinery.patch.topology import Type
-from atoll.machinery.patch.typed import to_set
+from atoll.machinery.patch.managedfields.managers import Entry, Owners
+from atoll.machinery.patch.managedfields.options import Versions
+from atoll.machinery.patch.structuredmerge.fieldset_builder import to_set
+from atoll.machinery.patch.structuredmerge.merge import remove_items
+from atoll.machinery.patch.structuredmerge.topology import Type
 
 
 def prune(merged: Object, owners: Owners, last: Entry, versions: Versions) -> Object:

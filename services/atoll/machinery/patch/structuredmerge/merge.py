@@ -12,8 +12,8 @@ from typing import Any
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.fieldset import FieldSet, is_member
-from atoll.machinery.patch.items import elements_of
-from atoll.machinery.patch.topology import KEYED, MAP, OPEN, SET, Type
+from atoll.machinery.patch.structuredmerge.items import elements_of
+from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 
 _GRANULAR = (MAP, OPEN, SET, KEYED)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.patch.compare import compare
 from atoll.machinery.patch.fieldset import EMPTY, FieldSet, difference
-from atoll.machinery.patch.topology import Type
-from atoll.machinery.patch.typed import to_set
+from atoll.machinery.patch.structuredmerge.comparison import compare
+from atoll.machinery.patch.structuredmerge.fieldset_builder import to_set
+from atoll.machinery.patch.structuredmerge.topology import Type
 
 KUBECTL = "kubectl"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

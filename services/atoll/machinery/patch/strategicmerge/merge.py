@@ -12,9 +12,9 @@ from typing import Any
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.errors import UndecodablePatch
-from atoll.machinery.patch.strategic_lists import delete_primitives, list_of, merge_list, ordered
-from atoll.machinery.patch.strategic_values import DROPPED, PATCH, is_directive, raw, taken
-from atoll.machinery.patch.topology import Type, type_schema
+from atoll.machinery.patch.strategicmerge.lists import delete_primitives, list_of, merge_list, ordered
+from atoll.machinery.patch.strategicmerge.values import DROPPED, PATCH, is_directive, raw, taken
+from atoll.machinery.patch.structuredmerge.topology import Type, type_schema
 
 RETAIN_KEYS = "$retainKeys"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"

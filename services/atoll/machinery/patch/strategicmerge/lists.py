@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
-from atoll.machinery.patch.strategic_values import PATCH, raw
-from atoll.machinery.patch.topology import Type
+from atoll.machinery.patch.strategicmerge.values import PATCH, raw
+from atoll.machinery.patch.structuredmerge.topology import Type
 
 MergeMap: TypeAlias = Callable[[Object, Object, Type | None], Object]
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, from_paths, join, union
-from atoll.machinery.patch.items import by_element, grouped
-from atoll.machinery.patch.topology import KEYED, MAP, OPEN, SET, Type
-from atoll.machinery.patch.typed import UNOWNED_METADATA, whole_node
+from atoll.machinery.patch.structuredmerge.fieldset_builder import UNOWNED_METADATA, whole_node
+from atoll.machinery.patch.structuredmerge.items import by_element, grouped
+from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 
 #: What is nobody's: type, identity, and what the server writes.
 UNOWNED = from_paths(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.check import problems
 from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join
-from atoll.machinery.patch.items import by_element, grouped
-from atoll.machinery.patch.topology import KEYED, MAP, OPEN, SET, Type
+from atoll.machinery.patch.structuredmerge.items import by_element, grouped
+from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
+from atoll.machinery.patch.structuredmerge.validation import problems
 
 #: Fields of metadata that no manager owns: the server's own, and the object's identity.
 UNOWNED_METADATA = frozenset(
