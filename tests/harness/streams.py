@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 from nats.aio.msg import Msg
 
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.events import Event, Malformed, decode
 from atoll.machinery.stream.log import Log
@@ -21,7 +22,7 @@ from atoll.machinery.stream.resume import Deposed
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer
 
-QUICK = PublisherOptions(backoff_max_s=0.2, limits=Limits(stall_s=2.0))
+QUICK = PublisherOptions(backoff=Backoff(0.05, 0.2), limits=Limits(stall_s=2.0))
 
 
 class Running:

@@ -9,7 +9,6 @@ Invariant: never this shard itself, and nobody whose Shard object did not come f
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections.abc import Callable
 
@@ -20,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.kcp.ownership import ROOT_SHARD
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Elsewhere, Mark, Record, Scope
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer import Subscription
@@ -40,7 +40,7 @@ FOLLOWED = "replication.followed"
 MAX_SHARDS = 1000
 #: Rows written at once: requests wait meanwhile.
 _BATCH = 200
-_PAUSE_S, _PAUSE_MAX_S = 0.1, 30.0
+_BACKOFF = Backoff(0.1, 30.0)
 
 
 def everything_there(_: ResourceType) -> bool:
@@ -107,7 +107,7 @@ class Follower:
                     failures += 1
                     self._metrics.failed("")
                     log.exception("following other shards failed", error=repr(error), failures=failures)
-                await asyncio.sleep(_pause_s(failures))
+                await asyncio.sleep(_BACKOFF.delay_s(failures))
         finally:
             await self._end(list(self._running))
 
@@ -246,7 +246,7 @@ class Follower:
                 failures += 1
                 self._metrics.failed(origin.name)
                 log.exception("following a shard failed", shard=origin.name, error=repr(error), failures=failures)
-            await asyncio.sleep(_pause_s(failures))
+            await asyncio.sleep(_BACKOFF.delay_s(failures))
 
     def _origin(self, name: str, region: str) -> Origin:
         return Origin(name, region, self._options.region, self._is_wanted)
@@ -264,11 +264,6 @@ class Follower:
     async def _remember(self, names: list[str]) -> None:
         if names != self._followed():
             await self.projection.write([Mark(FOLLOWED, msgspec.json.encode(names))])
-
-
-def _pause_s(failures: int) -> float:
-    longest: float = min(_PAUSE_MAX_S, _PAUSE_S * 2 ** min(failures, 10))
-    return longest * random.uniform(0.5, 1.0)
 
 
 def _is_name(name: str) -> bool:

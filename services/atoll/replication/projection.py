@@ -9,7 +9,6 @@ mark is never kept without the rows it speaks of; a reckoning that was cut off i
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -21,6 +20,7 @@ from atoll.machinery.kcp.ownership import ROOT_SHARD, Claim, Seat, claim_of
 from atoll.machinery.kcp.reckoning import Reckoning
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import (
     CorruptRecord,
     Full,
@@ -44,7 +44,7 @@ log = structlog.get_logger()
 #: Set while a reckoning is under way in more than one transaction.
 UNSETTLED = "replication.unsettled"
 _PAGE = 500
-_PAUSE_S, _PAUSE_MAX_S = 0.1, 5.0
+_BACKOFF = Backoff(0.1, 5.0)
 #: What who is cancelled waits for a write, so that what it changes is told.
 _LAST_WRITE_S = 5.0
 
@@ -112,14 +112,15 @@ class Projection:
 
     async def write(self, mutations: Sequence[Mutation]) -> list[int]:
         """Submit, again and again where there is no room. Raises what else the store raises."""
-        pause_s = _PAUSE_S
+        failures = 0
         while True:
             try:
                 return await self.store.submit(mutations)
             except Full as error:
+                pause_s = _BACKOFF.delay_s(failures)
                 log.warning("no room for what other shards publish", error=str(error), again_s=pause_s)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+            failures += 1
+            await asyncio.sleep(pause_s)
 
     # --- one transaction ---
 

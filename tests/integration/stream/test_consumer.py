@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.consumer import Subscription
@@ -110,7 +111,7 @@ async def test_it_rides_out_kills_of_the_server(tmp_path: Path) -> None:
             await asyncio.sleep(0.001)
 
     async with (
-        NatsServer(tmp_path, backoff_s=0.01) as nats,
+        NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0)) as nats,
         publishing(log, nats),
         Subscriber(nats.operator_access(), everything(from_start=True), projection),
     ):

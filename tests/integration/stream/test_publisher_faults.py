@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.audit import Audit
 from atoll.machinery.stream.definitions import Bounds
 from atoll.machinery.stream.events import Event, Operation
@@ -47,7 +48,7 @@ async def test_killing_nats_again_and_again_loses_nothing_and_doubles_nothing(tm
             write(log, 15)
             await asyncio.sleep(0.001)
 
-    async with NatsServer(tmp_path, backoff_s=0.01) as nats, publishing(log, nats) as running:
+    async with NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0)) as nats, publishing(log, nats) as running:
         writing = asyncio.ensure_future(keep_writing())
         for _ in range(5):
             reached = len(log.entries) + 1000
@@ -289,7 +290,7 @@ async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
 
 async def test_a_server_that_hangs_over_a_damaged_message_is_restarted_and_mended(tmp_path: Path) -> None:
     log, options = ShardLog(), msgspec.structs.replace(QUICK, bounds=Bounds(max_bytes=60_000))
-    async with NatsServer(tmp_path, backoff_s=0.01) as nats:
+    async with NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0)) as nats:
         async with publishing(log, nats, options) as running:
             write(log, 60)
             await running.drained()

@@ -17,6 +17,7 @@ import msgspec
 import nats
 import pytest
 
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.pki import make_ca, make_serving
 from atoll.machinery.stream.connection import Connection, TooOld, Unavailable, check_version
 from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
@@ -86,7 +87,7 @@ async def test_it_listens_for_clients_on_loopback_and_nothing_else(tmp_path: Pat
 
 
 async def test_a_server_that_dies_is_started_again_on_the_same_address(tmp_path: Path) -> None:
-    async with NatsServer(tmp_path, backoff_s=0.01) as server:
+    async with NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0)) as server:
         address, pid = server.server.address, server.server.pid
         await server.kill()
         assert server.server.pid not in (0, pid)
@@ -148,7 +149,7 @@ async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp
 
 
 async def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path) -> None:
-    async with NatsServer(tmp_path, backoff_s=0.3) as server:
+    async with NatsServer(tmp_path, backoff=Backoff(0.3, 5.0, least=1.0)) as server:
         first = server.server.pid
         config = json.loads((server.directory / "server.conf").read_text())
         config["jetstream"]["store_dir"] = str(tmp_path / "elsewhere")

@@ -9,7 +9,6 @@ their permissions.
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,6 +19,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.process.backoff import Backoff
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -32,7 +32,9 @@ VERSION_FLOOR = (2, 14, 3)
 _CONNECT_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 2.0
 _REQUEST_TIMEOUT_S = 5.0
-_PAUSE_S, _PAUSE_MAX_S, _REFUSED_PAUSE_MAX_S = 0.05, 5.0, 1.0
+_BACKOFF = Backoff(0.05, 5.0)
+#: For a JetStream that answers with an error: a missing stream is being made by its shard.
+_REFUSED_BACKOFF = Backoff(0.05, 1.0)
 #: Work that went on for so long did not fail of its start.
 _HEALTHY_S = 10.0
 
@@ -220,9 +222,9 @@ class Connection:
 async def keep_connected(access: Access, name: str, work: Callable[[Connection], Awaitable[None]]) -> None:
     """Do `work` on one connection after the other until cancelled, later each time it fails soon. What else than the
     stream's errors it raises ends it."""
-    failures, longest_s = 0, _PAUSE_MAX_S
+    failures = 0
     while True:
-        since = time.monotonic()
+        since, backoff = time.monotonic(), _BACKOFF
         try:
             connection = await Connection.open(access, name)
             try:
@@ -231,11 +233,10 @@ async def keep_connected(access: Access, name: str, work: Callable[[Connection],
                 await connection.close()
         except (Unavailable, ApiError, TooOld) as error:
             failures = failures + 1 if time.monotonic() - since < _HEALTHY_S else 1
-            # A stream that is not there is being made by its shard.
-            longest_s = _REFUSED_PAUSE_MAX_S if isinstance(error, ApiError) else _PAUSE_MAX_S
+            backoff = _REFUSED_BACKOFF if isinstance(error, ApiError) else _BACKOFF
             tell = log.debug if failures & (failures - 1) else log.warning
             tell("stream not readable", reader=name, error=str(error), failures=failures)
-        await asyncio.sleep(min(longest_s, _PAUSE_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))
+        await asyncio.sleep(backoff.delay_s(failures))
 
 
 def _check_cancelled() -> None:

@@ -8,13 +8,13 @@ publisher a shard in a process, and one that a higher epoch has deposed publishe
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
 
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.audit import Audit
 from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import Bounds
@@ -36,8 +36,7 @@ class PublisherOptions(msgspec.Struct, frozen=True):
 
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
-    backoff_s: float = 0.05
-    backoff_max_s: float = 5.0
+    backoff: Backoff = Backoff(0.05, 5.0)
     audit_interval_s: float = 600.0
     #: Messages a second, at some 30 us of CPU each: beside other work, and while publishing waits.
     audit_pace: tuple[int, int] = (1_000, 20_000)
@@ -128,7 +127,7 @@ class Publisher:
                 log.exception("publishing failed", error=repr(error), failures=failures)
             finally:
                 self._connected = False
-            await asyncio.sleep(self._pause_s(failures))
+            await asyncio.sleep(self._options.backoff.delay_s(failures))
 
     async def _note_silence(self, silent: bool) -> None:
         """A server that hung twice in a row is not going to come back by itself."""
@@ -143,10 +142,6 @@ class Publisher:
             await self._options.restart_server()
         except Exception as error:
             log.exception("stream server could not be restarted", error=repr(error))
-
-    def _pause_s(self, failures: int) -> float:
-        longest = min(self._options.backoff_max_s, self._options.backoff_s * 2 ** min(failures, 16))
-        return float(longest * random.uniform(0.5, 1.0))
 
     async def _session(self) -> None:
         shard = self._log.identity.shard

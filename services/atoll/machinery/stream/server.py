@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, TooOld, check_version
 from atoll.machinery.stream.server_config import (
     Listener,
@@ -63,8 +64,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     tls: TlsFiles | None = None
     memory_limit_bytes: int = 128 << 20
     store_limit_bytes: int = 16 << 30
-    backoff_s: float = 0.1
-    backoff_max_s: float = 5.0
+    backoff: Backoff = Backoff(0.1, 5.0, least=1.0)
 
 
 class EmbeddedServer:
@@ -200,7 +200,7 @@ class EmbeddedServer:
             since = time.monotonic()
             code = await self._process.wait()
             failures = 0 if time.monotonic() - since > _HEALTHY_S else failures
-            pause_s = min(self._options.backoff_max_s, self._options.backoff_s * 2 ** min(failures, 10))
+            pause_s = self._options.backoff.delay_s(failures)
             log.error("nats server ended", code=code, failures=failures, pause_s=pause_s)
             failures += 1
             await asyncio.sleep(pause_s)
