@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.crd import add_stored_version, default_crd
-from atoll.machinery.schema.decode import decode_yaml
+from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
+from atoll.machinery.schema.definitions.crd import add_stored_version, default_crd
 
 SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

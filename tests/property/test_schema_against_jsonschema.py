@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema import compile_schema
+from atoll.machinery.schema.structural.structural_schema import compile_schema
 
 KEYS = st.sampled_from(["a", "b", "c"])
 SCALARS = st.one_of(

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.schema.decode import DecodeError, decode_json, decode_yaml
+from atoll.machinery.schema.decoding.document import DecodeError
+from atoll.machinery.schema.decoding.json_decoder import decode_json
+from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
 VALUES = st.recursive(
     st.one_of(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema import crd as definitions
+from atoll.machinery.schema.definitions import crd as definitions
 
 LEAVES = st.one_of(
     st.none(),

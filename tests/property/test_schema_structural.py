@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.schema import compile_schema
-from atoll.machinery.schema.crd import add_stored_version, default_crd, validate_crd
+from atoll.machinery.schema.definitions.crd import add_stored_version, default_crd, validate_crd
+from atoll.machinery.schema.structural.structural_schema import compile_schema
 
 KEYS = ("a", "b", "c")
 SCALARS = st.one_of(
@@ -145,9 +145,9 @@ def test_what_is_unknown_is_what_pruning_drops(source: Object, spec: Any) -> Non
 @settings(max_examples=200, deadline=None)
 @given(SCHEMAS, VALUES, st.none() | VALUES)
 def test_the_fast_answer_agrees_with_the_full_report(source: Object, spec: Any, old: Any) -> None:
-    from atoll.machinery.schema import lists as uniqueness
-    from atoll.machinery.schema.build import build_root
-    from atoll.machinery.schema.report import Report, report
+    from atoll.machinery.schema.structural import list_types as uniqueness
+    from atoll.machinery.schema.structural.compiler import build_root
+    from atoll.machinery.schema.structural.validation import Report, report
 
     obj = thing(spec)
     root = build_root(whole(source), None)

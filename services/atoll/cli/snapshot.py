@@ -19,8 +19,8 @@ import yaml
 from atoll.cli.plugin import Failure, run, say, warn
 from atoll.machinery.kcp.snapshot import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.values import DecodeError
-from atoll.machinery.schema.yamldoc import decode_yaml
+from atoll.machinery.schema.decoding.document import DecodeError
+from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
 #: Where one document of a YAML file ends and the next begins.
 _BREAK = re.compile(rb"^---(?=\s|$).*$", re.MULTILINE)

@@ -17,7 +17,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.resources import schema_path
-from atoll.machinery.schema.crd import validate_resource_schema
+from atoll.machinery.schema.definitions.crd import validate_resource_schema
 from atoll.shard.versions import served_in_both
 
 #: CRDs of `system:system-crds`, served in every cluster and not overridable.

@@ -13,8 +13,8 @@ from atoll.machinery.kinds.rules.correlation import Lineage, Link
 from atoll.machinery.kinds.rules.definition import Checks
 from atoll.machinery.kinds.rules.judge import CALL_LIMIT, OBJECT_LIMIT, walk
 from atoll.machinery.kinds.rules.tree import tree_of
-from atoll.machinery.schema.definition import definition_errors
-from atoll.machinery.schema.structural import compile_schema
+from atoll.machinery.schema.definitions.version_schema import definition_errors
+from atoll.machinery.schema.structural.structural_schema import compile_schema
 from contract.oracle.draw import Object, Schemas, Values, rng_of
 
 _PER_SCHEMA = 10

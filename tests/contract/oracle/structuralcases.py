@@ -6,7 +6,7 @@ import copy
 from functools import lru_cache
 from typing import Any
 
-from atoll.machinery.schema.structural import StructuralSchema, compile_schema
+from atoll.machinery.schema.structural.structural_schema import StructuralSchema, compile_schema
 from contract.oracle.draw import Object, Schemas, Values, rng_of
 
 _PER_SCHEMA = 10

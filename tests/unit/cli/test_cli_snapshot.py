@@ -11,7 +11,7 @@ import pytest
 from atoll.cli import kcp, snapshot
 from atoll.machinery.kcp.snapshot import resource_schema
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.schema.decode import decode_yaml
+from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 from harness.api import crd
 from harness.shared_data import SHARED_DATA, documents
 

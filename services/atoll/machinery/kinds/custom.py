@@ -23,8 +23,8 @@ from atoll.machinery.kinds.rules.judge import rules_of
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.schema import StructuralSchema, schema_for
 from atoll.machinery.schema.openapi import component_name
+from atoll.machinery.schema.structural.structural_schema import StructuralSchema, schema_for
 
 #: Definitions whose kinds are kept.
 CACHE_SIZE = 1024

@@ -57,7 +57,7 @@ class NativeSchema:
 
     @cached_property
     def _compiled(self) -> Schema:
-        from atoll.machinery.schema import compile_schema
+        from atoll.machinery.schema.structural.structural_schema import compile_schema
 
         compiled: Schema = compile_schema(self.source, self.definitions)
         return compiled

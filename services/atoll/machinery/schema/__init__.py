@@ -7,7 +7,3 @@ follow from them (`openapi`). Everything is pure: values in, values and field er
 Not here: what a kind is (`kinds`), expressions in x-kubernetes-validations (`kinds.rules`), conversion, storage, and
 who may write what.
 """
-
-from atoll.machinery.schema.structural import StructuralSchema, compile_schema, has_rules, schema_for
-
-__all__ = ["StructuralSchema", "compile_schema", "has_rules", "schema_for"]

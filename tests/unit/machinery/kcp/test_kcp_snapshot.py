@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.kcp.snapshot import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.crd import validate_resource_schema
+from atoll.machinery.schema.definitions.crd import validate_resource_schema
 from harness.api import crd
 from harness.shared_data import SHARED_DATA, documents
 

@@ -10,7 +10,7 @@ import pytest
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.pki import make_ca
-from atoll.machinery.schema.crd import (
+from atoll.machinery.schema.definitions.crd import (
     SERVICE_WARNING,
     add_stored_version,
     approval,
@@ -614,7 +614,7 @@ def test_a_schema_nested_deeper_than_any_real_one_is_refused_without_overflow() 
 
 
 def test_the_deepest_schema_allowed_is_judged_and_compiled() -> None:
-    from atoll.machinery.schema import compile_schema
+    from atoll.machinery.schema.structural.structural_schema import compile_schema
 
     source, value = {**STRING, "allOf": [{"minLength": 1}]}, "x"
     for _ in range(90):

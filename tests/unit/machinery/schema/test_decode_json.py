@@ -5,7 +5,8 @@ import tracemalloc
 
 import pytest
 
-from atoll.machinery.schema.decode import MAX_DEPTH, DecodeError, decode_json
+from atoll.machinery.schema.decoding.document import MAX_DEPTH, DecodeError
+from atoll.machinery.schema.decoding.json_decoder import decode_json
 
 
 def test_a_document_becomes_its_value() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.schema.decode import MAX_DEPTH, DecodeError, decode_yaml
+from atoll.machinery.schema.decoding.document import MAX_DEPTH, DecodeError
+from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
 
 def value(text: str) -> Any:

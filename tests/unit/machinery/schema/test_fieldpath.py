@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.schema.fieldpath import resolved
+from atoll.machinery.schema.definitions.rule_field_path import resolved
 
 SCHEMA = {
     "type": "object",

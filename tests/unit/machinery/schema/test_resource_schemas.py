@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.crd import crd_warnings, validate_resource_schema
+from atoll.machinery.schema.definitions.crd import crd_warnings, validate_resource_schema
 from harness.shared_data import real_crds
 
 

@@ -7,8 +7,12 @@ import weakref
 from typing import Any
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.schema import StructuralSchema, compile_schema, schema_for
-from atoll.machinery.schema.structural import COMPILED_BYTES
+from atoll.machinery.schema.structural.structural_schema import (
+    COMPILED_BYTES,
+    StructuralSchema,
+    compile_schema,
+    schema_for,
+)
 
 
 class _Held:

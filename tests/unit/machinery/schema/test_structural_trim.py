@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.schema import StructuralSchema, compile_schema, has_rules, schema_for
-from atoll.machinery.schema.structural import CACHE_SIZE
+from atoll.machinery.schema.structural.structural_schema import (
+    CACHE_SIZE,
+    StructuralSchema,
+    compile_schema,
+    has_rules,
+    schema_for,
+)
 
 STRING: Object = {"type": "string"}
 META: Object = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}

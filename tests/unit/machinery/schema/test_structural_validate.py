@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema import StructuralSchema, compile_schema
+from atoll.machinery.schema.structural.structural_schema import StructuralSchema, compile_schema
 
 STRING: Object = {"type": "string"}
 INTEGER: Object = {"type": "integer"}

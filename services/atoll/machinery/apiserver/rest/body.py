@@ -17,7 +17,9 @@ from atoll.machinery.kinds import protobuf
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
-from atoll.machinery.schema.decode import Decoded, DecodeError, decode_json, decode_yaml
+from atoll.machinery.schema.decoding.document import Decoded, DecodeError
+from atoll.machinery.schema.decoding.json_decoder import decode_json
+from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
 _ACCEPTED = (JSON, YAML, PROTOBUF)
 #: YAML takes the event loop half a second a MiB.

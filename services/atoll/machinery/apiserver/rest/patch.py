@@ -24,7 +24,8 @@ from atoll.machinery.patch.managedfields.options import ApplyOptions
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
 from atoll.machinery.patch.structuredmerge.validation import kind_text, refuse
-from atoll.machinery.schema.decode import DecodeError, decode_json
+from atoll.machinery.schema.decoding.document import DecodeError
+from atoll.machinery.schema.decoding.json_decoder import decode_json
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"

@@ -17,7 +17,7 @@ from atoll.machinery.kinds.rules.definition import Checks, expressions_of
 from atoll.machinery.meta.conditions import TRUE, Condition, set_status_condition
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema.crd import (
+from atoll.machinery.schema.definitions.crd import (
     add_stored_version,
     crd_warnings,
     default_crd,

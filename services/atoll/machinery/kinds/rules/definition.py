@@ -19,8 +19,8 @@ from atoll.machinery.kinds.rules.rule import Expression, Rule
 from atoll.machinery.kinds.rules.tree import VALIDATIONS, RuleNode, part_tree, rule_tree, tree_of
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema import schema_for
 from atoll.machinery.schema.fielderrors import SHOWN_SIZE, forbidden, invalid
+from atoll.machinery.schema.structural.structural_schema import schema_for
 
 #: The most that a rule, and all rules of a version, may cost by the static estimate, in units of the cost model.
 RULE_COST_LIMIT, TOTAL_COST_LIMIT = 10_000_000, 100_000_000

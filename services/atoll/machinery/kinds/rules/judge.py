@@ -21,8 +21,8 @@ from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.kinds.rules.tree import RuleNode, tree_of
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema import StructuralSchema
 from atoll.machinery.schema.fielderrors import NO_FIELD, duplicate, forbidden, invalid, quote, required
+from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 
 if TYPE_CHECKING:
     from atoll.machinery.cel.program import Program

@@ -19,7 +19,7 @@ from atoll.machinery.cel.sizes import SizeEstimate
 from atoll.machinery.kinds.rules.declared import Declared, Sizes
 from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.fieldpath import resolved
+from atoll.machinery.schema.definitions.rule_field_path import resolved
 
 #: Name of the type of `self` in messages. Kubernetes draws one for each compilation, so that nobody relies on it.
 _SCOPE = "selfType"

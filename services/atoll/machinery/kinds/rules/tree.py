@@ -14,7 +14,7 @@ from atoll.machinery.kinds.rules.declared import Declared, below, declare
 from atoll.machinery.kinds.rules.escaping import escape
 from atoll.machinery.kinds.rules.rule import Rule
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema import StructuralSchema
+from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 
 VALIDATIONS = "x-kubernetes-validations"
 #: Kept beside a schema without rules.

@@ -12,8 +12,8 @@ from typing import Any
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema.accept import TYPE_NAMES
 from atoll.machinery.schema.fielderrors import quote, type_invalid
+from atoll.machinery.schema.structural.fast_validation import TYPE_NAMES
 
 #: Levels of schemas in schemas. Real ones have about 20.
 MAX_LEVELS = 100

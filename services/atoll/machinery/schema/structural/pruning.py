@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from atoll.machinery.schema.node import Node
-from atoll.machinery.schema.objectmeta import META_FIELDS
+from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.object_meta import META_FIELDS
 
 
 def prune(node: Node, value: Any) -> None:

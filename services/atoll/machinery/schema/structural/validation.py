@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema import accept
 from atoll.machinery.schema import fielderrors as errors
-from atoll.machinery.schema.node import Node
-from atoll.machinery.schema.objectmeta import embedded_errors
-from atoll.machinery.schema.ratchet import NOTHING, Old
+from atoll.machinery.schema.structural import fast_validation
+from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.object_meta import embedded_errors
+from atoll.machinery.schema.structural.ratcheting import NOTHING, Old
 
 _NATURAL_FORMATS: dict[type, str] = {int: "int64", float: "float64"}
 
@@ -83,7 +83,7 @@ def _report(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
         matched += 2
     elif kind is list:
         matched += 2 + _array(node, value, path, out, old)
-    if node.enum is not None and not accept.in_enum(node.enum, value):
+    if node.enum is not None and not fast_validation.in_enum(node.enum, value):
         out.add(errors.not_supported(out.field(path), value, node.enum))
     matched += 1
     if kind is dict:
@@ -106,14 +106,14 @@ def _type_error(path: str, wanted: str, found: str, out: Report) -> FieldError:
 
 
 def _type(node: Node, value: Any, path: str, out: Report) -> int:
-    if accept.type_fits(node, value):
+    if fast_validation.type_fits(node, value):
         return 1
     kind = type(value)
     if node.format_name and kind is not str and kind is not list:
         # Where a format is asked for, Go names that and what format the value has by nature.
         out.add(_type_error(path, node.format_name, _NATURAL_FORMATS.get(kind, ""), out))
     else:
-        out.add(_type_error(path, node.type_name, accept.TYPE_NAMES[kind], out))
+        out.add(_type_error(path, node.type_name, fast_validation.TYPE_NAMES[kind], out))
     return 0
 
 
@@ -132,7 +132,7 @@ def _string(node: Node, value: str, path: str, out: Report) -> None:
 
 def _number(node: Node, value: float, path: str, out: Report) -> None:
     def check_range(number: float, what: str) -> bool:
-        if accept.in_range(node, number):
+        if fast_validation.in_range(node, number):
             return True
         suffix = f"with format {node.format}" if node.format else "(default format)"
         out.free(f"{what} value must be of type {node.type_name} {suffix} in {path}")
@@ -142,7 +142,7 @@ def _number(node: Node, value: float, path: str, out: Report) -> None:
         out.add(errors.invalid(out.field(path), shown, f"{path} in body should be {text}"))
 
     check_range(value, "Checked")
-    if node.multiple_of is not None and not accept.is_multiple(value, node.multiple_of):
+    if node.multiple_of is not None and not fast_validation.is_multiple(value, node.multiple_of):
         tell(f"a multiple of {errors.number(float(node.multiple_of))}", value)
     if node.minimum is not None:
         fits = check_range(node.minimum, "Minimum boundary")

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema.accept import same
-from atoll.machinery.schema.conversion import bundle_errors, conversion_errors
-from atoll.machinery.schema.definition import RuleChecks, definition_errors, unrecognized_formats
+from atoll.machinery.schema.definitions.conversion import bundle_errors, conversion_errors
+from atoll.machinery.schema.definitions.version_schema import RuleChecks, definition_errors, unrecognized_formats
+from atoll.machinery.schema.definitions.versions import version_errors
 from atoll.machinery.schema.fielderrors import invalid, not_supported, quote, required
-from atoll.machinery.schema.version import version_errors
+from atoll.machinery.schema.structural.fast_validation import same
 
 APPROVED_ANNOTATION = "api-approved.kubernetes.io"
 SERVICE_WARNING = (

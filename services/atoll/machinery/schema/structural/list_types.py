@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema.accept import duplicates
 from atoll.machinery.schema.fielderrors import duplicate, invalid
-from atoll.machinery.schema.node import Node
+from atoll.machinery.schema.structural.fast_validation import duplicates
+from atoll.machinery.schema.structural.node import Node
 
 
 def repeated(node: Node, value: Any) -> list[FieldError]:

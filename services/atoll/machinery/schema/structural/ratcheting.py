@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from atoll.machinery.schema.accept import same
-from atoll.machinery.schema.node import Node
+from atoll.machinery.schema.structural.fast_validation import same
+from atoll.machinery.schema.structural.node import Node
 
 _ABSENT: Final = object()
 

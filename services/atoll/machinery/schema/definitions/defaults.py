@@ -10,13 +10,13 @@ from typing import Any
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema import trim
-from atoll.machinery.schema.build import build_value
+from atoll.machinery.schema.definitions.structural_rules import is_set
 from atoll.machinery.schema.fielderrors import invalid
-from atoll.machinery.schema.node import Node
-from atoll.machinery.schema.objectmeta import META_FIELDS, METADATA, embedded_errors
-from atoll.machinery.schema.report import Report, report, report_embedded
-from atoll.machinery.schema.structure import is_set
+from atoll.machinery.schema.structural import pruning
+from atoll.machinery.schema.structural.compiler import build_value
+from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.object_meta import META_FIELDS, METADATA, embedded_errors
+from atoll.machinery.schema.structural.validation import Report, report, report_embedded
 
 #: A step into a list; other steps are keys.
 _ITEM = 0
@@ -52,7 +52,7 @@ def _errors(schema: Object, path: str, steps: Steps, judge: Judge | None, *, in_
 
 def _value_errors(schema: Object, value: Any, path: str, _: Steps) -> Iterator[FieldError]:
     node = build_value(schema)
-    if not trim.is_clean(node, value):
+    if not pruning.is_clean(node, value):
         yield invalid(path, value, "must not have unknown fields")
     yield from _judged(node, value, path)
 

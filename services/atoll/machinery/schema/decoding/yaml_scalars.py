@@ -10,8 +10,8 @@ import math
 import re
 from typing import Any, Final
 
+from atoll.machinery.schema.decoding.document import INT_MAX, INT_MIN, DecodeError
 from atoll.machinery.schema.fielderrors import number
-from atoll.machinery.schema.values import INT_MAX, INT_MIN, DecodeError
 
 #: Stands for a plain `<<`.
 MERGE: Final = object()

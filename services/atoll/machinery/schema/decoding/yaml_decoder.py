@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from atoll.machinery.schema.values import MAX_DEPTH, Decoded, DecodeError
-from atoll.machinery.schema.yamlscalars import MERGE, key_text, resolve
+from atoll.machinery.schema.decoding.document import MAX_DEPTH, Decoded, DecodeError
+from atoll.machinery.schema.decoding.yaml_scalars import MERGE, key_text, resolve
 
 #: What aliases may add to a document, in nodes and characters together.
 MAX_EXPANSION = 3 * 1024 * 1024

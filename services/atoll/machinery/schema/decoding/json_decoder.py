@@ -12,11 +12,16 @@ from typing import Any
 import msgspec
 
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.schema.duplicates import find_duplicates as _find_duplicates
-from atoll.machinery.schema.values import INT_MAX, INT_MIN, MAX_DEPTH, Decoded, DecodeError, is_too_deep, numbers
-from atoll.machinery.schema.yamldoc import decode_yaml
-
-__all__ = ["MAX_DEPTH", "DecodeError", "Decoded", "decode_json", "decode_yaml"]
+from atoll.machinery.schema.decoding.document import (
+    INT_MAX,
+    INT_MIN,
+    MAX_DEPTH,
+    Decoded,
+    DecodeError,
+    is_too_deep,
+    numbers,
+)
+from atoll.machinery.schema.decoding.duplicate_keys import find_duplicates as _find_duplicates
 
 _decoder = msgspec.json.Decoder()
 #: Every digit as 0, so that a run of digits that may not fit into 64 bits is found faster than by an expression.

@@ -11,11 +11,11 @@ import msgspec
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.definitions.keyword_types import HOLDING, JUNCTORS, NAMED
+from atoll.machinery.schema.definitions.rule_field_path import resolved
+from atoll.machinery.schema.definitions.structural_rules import is_set
 from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported, required
-from atoll.machinery.schema.fieldpath import resolved
-from atoll.machinery.schema.objectmeta import META_FIELDS
-from atoll.machinery.schema.shape import HOLDING, JUNCTORS, NAMED
-from atoll.machinery.schema.structure import is_set
+from atoll.machinery.schema.structural.object_meta import META_FIELDS
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")

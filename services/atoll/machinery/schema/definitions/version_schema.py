@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema import formats
-from atoll.machinery.schema.defaulting import Judge, default_errors
+from atoll.machinery.schema.definitions.defaults import Judge, default_errors
+from atoll.machinery.schema.definitions.keyword_types import children, shape_errors
+from atoll.machinery.schema.definitions.keywords import has_unsupported, keyword_errors
+from atoll.machinery.schema.definitions.structural_rules import is_set, structural_errors
 from atoll.machinery.schema.fielderrors import forbidden, invalid
-from atoll.machinery.schema.keywords import has_unsupported, keyword_errors
-from atoll.machinery.schema.shape import children, shape_errors
-from atoll.machinery.schema.structure import is_set, structural_errors
 
 # Kubernetes lists them by the names of Go's fields.
 _ROOT_WITH_STATUS = (

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.schema.node import Accept, Node
-from atoll.machinery.schema.objectmeta import embedded_errors
+from atoll.machinery.schema.structural.node import Accept, Node
+from atoll.machinery.schema.structural.object_meta import embedded_errors
 
 TYPE_NAMES: dict[type, str] = {
     str: "string",

@@ -16,11 +16,11 @@ from typing import Any
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema import lists, trim
-from atoll.machinery.schema.build import build_root
-from atoll.machinery.schema.node import Node
-from atoll.machinery.schema.ratchet import NOTHING, Old
-from atoll.machinery.schema.report import Report, report, report_embedded
+from atoll.machinery.schema.structural import list_types, pruning
+from atoll.machinery.schema.structural.compiler import build_root
+from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.ratcheting import NOTHING, Old
+from atoll.machinery.schema.structural.validation import Report, report, report_embedded
 
 #: Schemas that are found by their source; each is little more than its JSON.
 CACHE_SIZE = 4096
@@ -90,19 +90,19 @@ class StructuralSchema:
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """Paths that the schema does not declare, in document order; unknown metadata fields are among them."""
-        if trim.is_clean(self._root, obj):
+        if pruning.is_clean(self._root, obj):
             return []
         found: list[str] = []
-        trim.unknown(self._root, obj, "", found)
+        pruning.unknown(self._root, obj, "", found)
         return found
 
     def prune(self, obj: Object) -> None:
         """Drop, in place, unknown fields, and nulls that are neither allowed nor defaulted."""
-        trim.prune(self._root, obj)
+        pruning.prune(self._root, obj)
 
     def default(self, obj: Object) -> None:
         """Fill missing fields, and nulls that are not allowed, in place. Call it after prune."""
-        trim.default(self._root, obj)
+        pruning.default(self._root, obj)
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         """Every violation, in document order for each object; empty if there is none.
@@ -116,8 +116,8 @@ class StructuralSchema:
         out = Report()
         report(root, obj, "", out, NOTHING if old is None else Old(old, is_root=True))
         report_embedded(root, obj, "", out.errors)
-        if old is None or not lists.repeated(root, old):
-            out.errors.extend(lists.repeated(root, obj))
+        if old is None or not list_types.repeated(root, old):
+            out.errors.extend(list_types.repeated(root, obj))
         return out.errors
 
 

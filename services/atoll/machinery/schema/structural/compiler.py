@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.schema import accept, formats
-from atoll.machinery.schema.node import Node
-from atoll.machinery.schema.objectmeta import METADATA
+from atoll.machinery.schema import formats
 from atoll.machinery.schema.patterns import PatternError, matcher
+from atoll.machinery.schema.structural import fast_validation
+from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.object_meta import METADATA
 
 #: Beside a reference these say nothing about the value.
 _SILENT = frozenset({"description", "title", "example", "externalDocs", "$ref", "allOf"})
@@ -36,7 +37,7 @@ def build_root(source: Object, definitions: Mapping[str, Object] | None) -> Node
     builder = _Builder(definitions)
     root = builder.node(source)
     root.meta = builder.metadata()
-    root.accept = accept.choose(root)
+    root.accept = fast_validation.choose(root)
     if definitions is not None:
         root.properties = {key: child for key, child in root.properties.items() if key != "metadata"}
     builder.finish()
@@ -84,7 +85,7 @@ class _Builder:
         if self._nothing is None:
             self._nothing = Node({})
             self._nothing.nullable = True
-            self._nothing.accept = accept.accept_any
+            self._nothing.accept = fast_validation.accept_any
             self._nothing.trims_items = self._nothing
         return self._nothing
 
@@ -117,8 +118,8 @@ class _Builder:
         _fill_default(node, source)
         self._fill_junctors(node, source)
         _fill_lists(node, source)
-        node.accept = accept.choose(node)
-        node.plain = accept.plain_type(node)
+        node.accept = fast_validation.choose(node)
+        node.plain = fast_validation.plain_type(node)
         return node
 
     def _fill_structure(self, node: Node, source: Object) -> None:
