@@ -37,7 +37,6 @@ from atoll.machinery.cel.types import (
     OptionalType,
     Type,
     TypeType,
-    WrapperType,
 )
 from atoll.machinery.cel.values import SECOND, Duration, Timestamp, TypeValue, UInt, type_of
 from harness.golang import go
@@ -162,7 +161,8 @@ def _type(message: Message) -> Type:
     if kind == "map_type":
         return MapType(_type(value["key_type"][0]), _type(value["value_type"][0]))
     if kind == "wrapper":
-        return WrapperType(_PRIMITIVES[value])
+        of = _PRIMITIVES[value]
+        return Type(of.kind, of.name, nullable=True)
     if kind == "type":
         return TypeType(_type(value)) if value else TypeType()
     if kind == "abstract_type" and _text(value, "name") in ("optional", "optional_type"):

@@ -6,8 +6,8 @@ Invariant: ids are unique within one tree; a macro that uses an expression twice
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 
 class Expr:
@@ -113,21 +113,61 @@ class StructExpr(Expr):
         self.entries = list(entries)
 
 
-class Comprehension(Expr):
-    """A fold: what the macros over lists and maps become. `variable2` is "" in the form with one variable.
+#: The variable in which comprehensions accumulate their result; no source text can name it.
+ACCUMULATOR: Final = "@result"
 
-    Made of the names (first and second variable, accumulator) and the parts (init, condition, step, result).
-    """
+
+class LoopVariables(NamedTuple):
+    """The names that a comprehension declares. `second` is "" in the form with one variable."""
+
+    first: str
+    second: str = ""
+    accumulator: str = ACCUMULATOR
+
+
+class LoopParts(NamedTuple):
+    """The expressions of a comprehension beside its range, in the order in which cel-go numbers them."""
+
+    init: Expr
+    condition: Expr
+    step: Expr
+    result: Expr
+
+
+class Comprehension(Expr):
+    """A loop: the expansion of a macro over lists and maps. `variable2` is "" in the form with one variable."""
 
     __slots__ = ("accumulator", "condition", "init", "range", "result", "step", "variable", "variable2")
 
-    def __init__(
-        self, id: int, offset: int, range: Expr, names: tuple[str, str, str], parts: tuple[Expr, Expr, Expr, Expr]
-    ) -> None:
+    def __init__(self, id: int, offset: int, range: Expr, variables: LoopVariables, parts: LoopParts) -> None:
         super().__init__(id, offset)
         self.range = range
-        self.variable, self.variable2, self.accumulator = names
+        self.variable, self.variable2, self.accumulator = variables
         self.init, self.condition, self.step, self.result = parts
+
+
+def children(expr: Expr) -> list[Expr]:
+    """Return the expressions directly below, from left to right."""
+    if isinstance(expr, Select):
+        return [expr.operand]
+    if isinstance(expr, Call):
+        return ([] if expr.target is None else [expr.target]) + expr.arguments
+    if isinstance(expr, ListExpr):
+        return expr.items
+    if isinstance(expr, MapExpr | StructExpr):
+        return [part for entry in expr.entries for part in (entry.key, entry.value) if part is not None]
+    if isinstance(expr, Comprehension):
+        return [expr.range, expr.init, expr.condition, expr.step, expr.result]
+    return []
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Yield the expression and all expressions below it, parents first, from left to right."""
+    stack = [expr]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(children(top)))
 
 
 def qualified_name(expr: Expr) -> str | None:

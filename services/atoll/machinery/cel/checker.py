@@ -357,7 +357,7 @@ class _Checker:
 
     def _complain(self, expr: Expr, message: str) -> None:
         line, column = self.place.of(expr.offset)
-        self.issues.append(Issue(line, column, message, expr.id))
+        self.issues.append(Issue(line, column, message))
 
 
 _CHECKS: Final[dict[type[Expr], Callable[[_Checker, Any], Type]]] = {

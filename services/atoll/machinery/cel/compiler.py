@@ -11,18 +11,29 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from atoll.machinery.cel import access, folds, operators, patterns
-from atoll.machinery.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
+from atoll.machinery.cel.ast import (
+    ACCUMULATOR,
+    Call,
+    Comprehension,
+    Expr,
+    Ident,
+    ListExpr,
+    Literal,
+    MapExpr,
+    Select,
+    StructExpr,
+)
 from atoll.machinery.cel.bounds import breathe
-from atoll.machinery.cel.calls import call_code, dispatcher, is_open, list_code, map_code, or_value
+from atoll.machinery.cel.calls import call_code, list_code, map_code, or_value
 from atoll.machinery.cel.checker import Checked
 from atoll.machinery.cel.code import Code, constant
 from atoll.machinery.cel.cost import LIST_COST, MAP_COST, STRUCT_COST, price
+from atoll.machinery.cel.dispatch import dispatcher, is_open
 from atoll.machinery.cel.equality import MISSING, find
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.failures import beside
 from atoll.machinery.cel.frame import FIRST, Frame
 from atoll.machinery.cel.functions import Overload
-from atoll.machinery.cel.macros import ACCUMULATOR
 from atoll.machinery.cel.scope import Tables
 from atoll.machinery.cel.std.structure import key_text
 from atoll.machinery.cel.types import Field, Kind, ObjectType, Type

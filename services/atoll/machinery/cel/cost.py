@@ -12,36 +12,17 @@ from typing import Any, Final
 
 from atoll.machinery.cel.functions import Overload, RuntimeCost
 from atoll.machinery.cel.scope import Tables
-from atoll.machinery.cel.sizes import REGEX_FACTOR, STRING_FACTOR
+from atoll.machinery.cel.sizes import REGEX_FACTOR, STRING_FACTOR, size_of
 from atoll.machinery.cel.types import Kind, Type
-from atoll.machinery.cel.values import Optional_, UInt
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
 STRUCT_COST: Final = 40
 
-_SCALARS: Final = frozenset({int, bool, float, UInt, type(None)})
-_SIZED: Final = frozenset({str, bytes, list, dict})
-
 _OF_THE_LANGUAGE: Final = frozenset(Kind) - {Kind.OPAQUE, Kind.OBJECT, Kind.DYN, Kind.ANY, Kind.PARAMETER, Kind.ERROR}
 
 #: (arguments, result) -> cost
 Price = Callable[[Sequence[Any], Any], int]
-
-
-def size_of(value: Any) -> int:
-    """What `size()` would say, and 1 for values without a size."""
-    kind = type(value)
-    if kind in _SIZED:
-        return len(value)
-    if kind in _SCALARS:
-        return 1
-    if isinstance(value, list | dict):
-        return len(value)
-    if isinstance(value, Optional_):
-        return size_of(value.value) if value.has_value else 1
-    sized = getattr(value, "cel_size", None)
-    return 1 if sized is None else int(sized())
 
 
 def traversal(size: int) -> int:

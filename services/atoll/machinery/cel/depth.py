@@ -11,8 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from atoll.machinery.cel.ast import Expr
-from atoll.machinery.cel.validate import children
+from atoll.machinery.cel.ast import Expr, children
 
 FRAMES = 6000
 #: So many levels fit the interpreter's own limit, beside the stack of a server.

@@ -15,7 +15,8 @@ from atoll.machinery.cel.checker import check
 from atoll.machinery.cel.compiler import Compiler
 from atoll.machinery.cel.depth import deep_stack
 from atoll.machinery.cel.errors import CompileError, EvaluationError, ProgramError
-from atoll.machinery.cel.functions import Estimate, Library, Macro, Overload, RuntimeCost
+from atoll.machinery.cel.expansion import Macro
+from atoll.machinery.cel.functions import Estimate, Library, Overload, RuntimeCost
 from atoll.machinery.cel.parser import parse
 from atoll.machinery.cel.program import Program
 from atoll.machinery.cel.scope import Named, Tables

@@ -19,7 +19,6 @@ class Issue:
     line: int
     column: int
     message: str
-    expression_id: int = 0
 
     def show(self, text: str, description: str = "<input>") -> str:
         """As cel-go prints it: place, message, the line and a caret below the column."""
@@ -76,7 +75,3 @@ class BudgetExceeded(Exception):
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
-
-
-class DeadlineExceeded(Exception):
-    """The caller's clock ran out while an evaluation was running."""

@@ -10,12 +10,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
+from atoll.machinery.cel.ast import (
+    ACCUMULATOR,
+    Call,
+    Comprehension,
+    Expr,
+    Ident,
+    ListExpr,
+    Literal,
+    MapExpr,
+    Select,
+    StructExpr,
+)
 from atoll.machinery.cel.bounds import breathe
 from atoll.machinery.cel.checker import Checked
 from atoll.machinery.cel.estimate_calls import LAZY, default_estimate
 from atoll.machinery.cel.functions import CallSite, Overload, SizeEstimator
-from atoll.machinery.cel.macros import ACCUMULATOR
 from atoll.machinery.cel.scope import Tables
 from atoll.machinery.cel.sizes import MAX, UNKNOWN_SIZE, CallEstimate, CostEstimate, SizeEstimate
 from atoll.machinery.cel.types import Kind, Type, is_optional

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from atoll.machinery.cel.ast import Expr
+from atoll.machinery.cel.expansion import Macro
 from atoll.machinery.cel.sizes import CallEstimate, SizeEstimate
 from atoll.machinery.cel.types import Type
-
-if TYPE_CHECKING:
-    from atoll.machinery.cel.ast import Expr
-    from atoll.machinery.cel.macros import Expander
 
 #: Run-time cost of a call: (overload id, arguments with the target first, result). None leaves it to the default.
 #: The overload id is "" where dyn left several overloads open.
@@ -100,20 +98,6 @@ class Function:
 
     name: str
     overloads: tuple[Overload, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Macro:
-    """A call that is rewritten before checking.
-
-    `arguments` is the number of arguments, None for any. `expand(expander, target, arguments)` returns the
-    expression instead, None to leave the call alone, or raises `expander.error(expr, message)`.
-    """
-
-    name: str
-    arguments: int | None
-    member: bool
-    expand: Callable[[Expander, Any, list[Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)

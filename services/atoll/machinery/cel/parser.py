@@ -14,9 +14,8 @@ from atoll.machinery.cel import lexer
 from atoll.machinery.cel.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
 from atoll.machinery.cel.cursor import RELATIONS, Cursor, ParseError
 from atoll.machinery.cel.errors import CompileError, Issue
-from atoll.machinery.cel.functions import Macro
+from atoll.machinery.cel.expansion import Expander, Macro, MacroError
 from atoll.machinery.cel.lexer import Token
-from atoll.machinery.cel.macros import Expander, MacroError
 from atoll.machinery.cel.values import INT_MAX, INT_MIN, UINT_MAX, UInt
 
 MAX_DEPTH: Final = 250
@@ -165,9 +164,7 @@ class _Parser(Cursor):
 
     def _select(self, operand: Expr) -> Expr:
         dot = self.next()
-        optional = self.tokens[self.at].kind == "?"
-        if optional:
-            self.at += 1
+        optional = self._accept("?")
         token = self.tokens[self.at]
         if token.kind not in (lexer.IDENTIFIER, lexer.ESC_IDENTIFIER):
             self.no_identifier(token, optional)
@@ -186,8 +183,7 @@ class _Parser(Cursor):
     def _index(self, operand: Expr) -> Expr:
         bracket = self.next()
         function = "_[_]"
-        if self.tokens[self.at].kind == "?":
-            self.at += 1
+        if self._accept("?"):
             function = "_[?_]"
         else:
             self.operand_starts(question="'?', ")
@@ -197,13 +193,11 @@ class _Parser(Cursor):
 
     def _arguments(self) -> list[Expr]:
         arguments: list[Expr] = []
-        if self.tokens[self.at].kind == ")":
-            self.at += 1
+        if self._accept(")"):
             return arguments
         self.operand_starts(closing="')', ")
         arguments.append(self._nested(")"))
-        while self.tokens[self.at].kind == ",":
-            self.at += 1
+        while self._accept(","):
             arguments.append(self._nested(")"))
         self.expect(")")
         return arguments
@@ -275,10 +269,10 @@ class _Parser(Cursor):
         items: list[Expr] = []
         optional = set()
         while not self._closes("]", bool(items)):
-            if self._question():
+            if self._accept("?"):
                 optional.add(len(items))
             items.append(self._nested("]"))
-            if not self._comma("]"):
+            if not self._accept(","):
                 break
         self.expect("]", "{']', ','}")
         return ListExpr(self.expander.id(), token.offset, items, frozenset(optional))
@@ -286,11 +280,11 @@ class _Parser(Cursor):
     def _entries(self) -> list[Entry]:
         entries: list[Entry] = []
         while not self._closes("}", bool(entries)):
-            optional = self._question()
+            optional = self._accept("?")
             key = self._expr()
             colon = self.expect(":")
             entries.append(Entry(self.expander.id(), colon.offset, key, self._nested("}"), optional))
-            if not self._comma("}"):
+            if not self._accept(","):
                 break
         self.expect("}", "{'}', ','}")
         return entries
@@ -298,7 +292,7 @@ class _Parser(Cursor):
     def _fields(self) -> list[Entry]:
         entries: list[Entry] = []
         while not self._closes("}", bool(entries)):
-            optional = self._question()
+            optional = self._accept("?")
             name = self.tokens[self.at]
             if name.kind not in (lexer.IDENTIFIER, lexer.ESC_IDENTIFIER):
                 self.no_identifier(name)
@@ -306,7 +300,7 @@ class _Parser(Cursor):
             colon = self.expect(":")
             value = self._nested("}")
             entries.append(Entry(self.expander.id(), colon.offset, None, value, optional, name.text.strip("`")))
-            if not self._comma("}"):
+            if not self._accept(","):
                 break
         self.expect("}", "{'}', ','}")
         return entries
@@ -319,16 +313,9 @@ class _Parser(Cursor):
             return True
         return token.kind == closing
 
-    def _comma(self, closing: str) -> bool:
-        """Past a comma; an unreadable token in front of the closing bracket is left out."""
-        token = self.tokens[self.at]
-        if token.kind != ",":
-            return False
-        self.at += 1
-        return True
-
-    def _question(self) -> bool:
-        if self.tokens[self.at].kind != "?":
+    def _accept(self, kind: str) -> bool:
+        """Consume the token if it is of this kind."""
+        if self.tokens[self.at].kind != kind:
             return False
         self.at += 1
         return True

@@ -6,12 +6,17 @@ Used by the static estimate and by functions that declare their own. Invariant: 
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from atoll.machinery.cel.values import Optional_, UInt
 
 MAX: Final = (1 << 64) - 1
 
 STRING_FACTOR: Final = 0.1
 REGEX_FACTOR: Final = 0.25
+
+_SCALARS: Final = frozenset({int, bool, float, UInt, type(None)})
+_SIZED: Final = frozenset({str, bytes, list, dict})
 
 
 def saturated_sum(x: int, y: int) -> int:
@@ -88,3 +93,18 @@ class CallEstimate(NamedTuple):
 
     cost: CostEstimate
     size: SizeEstimate | None = None
+
+
+def size_of(value: Any) -> int:
+    """What `size()` would say, and 1 for values without a size."""
+    kind = type(value)
+    if kind in _SIZED:
+        return len(value)
+    if kind in _SCALARS:
+        return 1
+    if isinstance(value, list | dict):
+        return len(value)
+    if isinstance(value, Optional_):
+        return size_of(value.value) if value.has_value else 1
+    sized = getattr(value, "cel_size", None)
+    return 1 if sized is None else int(sized())

@@ -7,9 +7,9 @@ they have to convert an object as a whole beforehand. Invariant: no such compari
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from atoll.machinery.cel.ast import Call, Comprehension, Expr, ListExpr, MapExpr, Select, StructExpr
+from atoll.machinery.cel.ast import Call, walk
 from atoll.machinery.cel.checker import Checked
 from atoll.machinery.cel.types import Kind, Type
 
@@ -33,15 +33,12 @@ _COMPARING: Final = frozenset(
 
 def compares_structures(checked: Checked) -> bool:
     """Whether any comparison in a checked tree may be one of objects, or of lists or maps of them."""
-    todo: list[Any] = [checked.tree]
-    while todo:
-        expr = todo.pop()
-        if isinstance(expr, Call):
-            operands = [expr.target, *expr.arguments] if expr.target is not None else expr.arguments
-            if _name(expr) in _COMPARING and any(_is_structure(checked.types.get(each.id)) for each in operands):
-                return True
-        todo += _below(expr)
-    return False
+    return any(isinstance(expr, Call) and _compares(expr, checked) for expr in walk(checked.tree))
+
+
+def _compares(call: Call, checked: Checked) -> bool:
+    operands = call.arguments if call.target is None else [call.target, *call.arguments]
+    return _name(call) in _COMPARING and any(_is_structure(checked.types.get(each.id)) for each in operands)
 
 
 def _name(call: Call) -> str:
@@ -55,17 +52,3 @@ def _is_structure(of: Type | None) -> bool:
     if of.kind is Kind.OBJECT:
         return True
     return any(map(_is_structure, of.parameters))
-
-
-def _below(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Call):
-        return [*expr.arguments, *([expr.target] if expr.target is not None else [])]
-    if isinstance(expr, Select):
-        return [expr.operand]
-    if isinstance(expr, ListExpr):
-        return list(expr.items)
-    if isinstance(expr, MapExpr | StructExpr):
-        return [part for entry in expr.entries for part in (entry.key, entry.value) if part is not None]
-    if isinstance(expr, Comprehension):
-        return [expr.range, expr.init, expr.condition, expr.step, expr.result]
-    return []

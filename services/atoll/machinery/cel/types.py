@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 
 class Kind(IntEnum):
@@ -117,11 +117,6 @@ def OptionalType(item: Type) -> Type:
     return Type(Kind.OPAQUE, "optional_type", (item,))
 
 
-def WrapperType(of: Type) -> Type:
-    """A primitive that may be null, as protobuf's wrapper messages."""
-    return Type(of.kind, of.name, nullable=True)
-
-
 class Field:
     """A field of an object.
 
@@ -166,10 +161,15 @@ def is_dyn(of: Type) -> bool:
     return of.kind is Kind.DYN or of.kind is Kind.ANY
 
 
-#: What `type(x)` prints for a kind whose name at run time is not its own.
-RUNTIME_NAMES = {
+#: The run-time names of the kinds whose run-time name differs from their own.
+_RUNTIME_NAMES: Final = {
     Kind.NULL: "null_type",
     Kind.TIMESTAMP: "google.protobuf.Timestamp",
     Kind.DURATION: "google.protobuf.Duration",
     Kind.ANY: "google.protobuf.Any",
 }
+
+
+def runtime_name(of: Type) -> str:
+    """Return the name that `type(x)` prints for values of a type."""
+    return _RUNTIME_NAMES.get(of.kind, of.name)

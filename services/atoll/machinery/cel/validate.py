@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from atoll.machinery.cel.ast import Call, Comprehension, Expr, ListExpr, Literal, MapExpr, Place, Select, StructExpr
-from atoll.machinery.cel.calls import dispatcher
+from atoll.machinery.cel.ast import Call, Expr, ListExpr, Literal, MapExpr, Place, children, walk
 from atoll.machinery.cel.checker import Checked
+from atoll.machinery.cel.dispatch import dispatcher
 from atoll.machinery.cel.errors import EvaluationError, Issue
 from atoll.machinery.cel.ext.formatting import check_format
 from atoll.machinery.cel.functions import Overload
@@ -54,30 +54,6 @@ def _mismatches(items: list[tuple[Expr, bool]], checked: Checked) -> Iterator[tu
             first = of
         elif of != first:
             yield expr, f"expected type '{first}' but found '{of}'"
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything below it."""
-    stack = [expr]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend(reversed(children(top)))
-
-
-def children(expr: Expr) -> list[Expr]:
-    """The expressions directly below, from left to right."""
-    if isinstance(expr, Select):
-        return [expr.operand]
-    if isinstance(expr, Call):
-        return ([] if expr.target is None else [expr.target]) + expr.arguments
-    if isinstance(expr, ListExpr):
-        return expr.items
-    if isinstance(expr, MapExpr | StructExpr):
-        return [part for entry in expr.entries for part in (entry.key, entry.value) if part is not None]
-    if isinstance(expr, Comprehension):
-        return [expr.range, expr.init, expr.condition, expr.step, expr.result]
-    return []
 
 
 def _problems(expr: Call, checked: Checked) -> Iterator[tuple[Expr, str]]:
@@ -126,4 +102,4 @@ def _is_pattern(expr: Expr) -> bool:
 
 def _issue(place: Place, expr: Expr, message: str) -> Issue:
     line, column = place.of(expr.offset)
-    return Issue(line, column, message, expr.id)
+    return Issue(line, column, message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atoll.machinery.cel.ast import Expr, Ident
-from atoll.machinery.cel.functions import Library, Macro
-from atoll.machinery.cel.macros import Expander
+from atoll.machinery.cel.expansion import Expander, Macro
+from atoll.machinery.cel.functions import Library
 from atoll.machinery.cel.std.optionals import bind
 
 

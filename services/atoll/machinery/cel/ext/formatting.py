@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from atoll.machinery.cel.bounds import breathe, check_text
 from atoll.machinery.cel.errors import EvaluationError
-from atoll.machinery.cel.std.conversion import runtime_name, text
+from atoll.machinery.cel.std.conversion import text
 from atoll.machinery.cel.std.times import duration_text, timestamp_text
-from atoll.machinery.cel.types import Kind, Type
+from atoll.machinery.cel.types import Kind, Type, runtime_name
 from atoll.machinery.cel.values import Duration, Timestamp, TypeValue, UInt, type_of
 
 _PRECISION: Final = re.compile(r"\.([0-9]*)")

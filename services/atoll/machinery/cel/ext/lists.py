@@ -7,13 +7,12 @@ from typing import Any, Final
 
 from atoll.machinery.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, Select
 from atoll.machinery.cel.bounds import breathe, check_items, unhurried
-from atoll.machinery.cel.cost import size_of
 from atoll.machinery.cel.equality import is_equal
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError, NoSuchOverload
-from atoll.machinery.cel.functions import CallSite, Function, Library, Macro, Node, Overload
-from atoll.machinery.cel.macros import STANDARD, Expander
-from atoll.machinery.cel.sizes import MAX, STRING_FACTOR, CallEstimate, CostEstimate, SizeEstimate
-from atoll.machinery.cel.std.conversion import runtime_name
+from atoll.machinery.cel.expansion import Expander, Macro
+from atoll.machinery.cel.functions import CallSite, Function, Library, Node, Overload
+from atoll.machinery.cel.macros import MAP
+from atoll.machinery.cel.sizes import MAX, STRING_FACTOR, CallEstimate, CostEstimate, SizeEstimate, size_of
 from atoll.machinery.cel.std.optionals import bind
 from atoll.machinery.cel.types import (
     BOOL,
@@ -22,20 +21,19 @@ from atoll.machinery.cel.types import (
     DURATION,
     DYN,
     INT,
-    RUNTIME_NAMES,
     STRING,
     TIMESTAMP,
     UINT,
     ListType,
     Type,
     TypeParameter,
+    runtime_name,
 )
 from atoll.machinery.cel.values import Duration, Timestamp, type_of
 
 _T: Final = TypeParameter("T")
 _LIST: Final = ListType(_T)
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
-_MAP: Final = next(macro for macro in STANDARD if macro.name == "map" and macro.arguments == 2)
 _INPUT: Final = "@__sortBy_input__"
 _BASE: Final = 11
 
@@ -129,7 +127,7 @@ def _sort_by(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr:
         raise e.error(
             target, "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
         )
-    keys = _MAP.expand(e, e.ident(_INPUT), list(arguments))
+    keys = MAP.expand(e, e.ident(_INPUT), list(arguments))
     call = e.member_call("@sortByAssociatedKeys", e.ident(_INPUT), keys)
     return bind(e, _INPUT, target, call)
 
@@ -214,7 +212,7 @@ def _square_estimate(item: Type, *, keys: bool = False) -> Callable[[CallSite], 
 def _sorts() -> tuple[Overload, ...]:
     return tuple(
         Overload(
-            f"list_{_type_name(of)}_sort",
+            f"list_{runtime_name(of)}_sort",
             (ListType(of),),
             ListType(of),
             _sort,
@@ -229,7 +227,7 @@ def _sorts() -> tuple[Overload, ...]:
 def _sorts_by() -> tuple[Overload, ...]:
     return tuple(
         Overload(
-            f"list_{_type_name(of)}_sortByAssociatedKeys",
+            f"list_{runtime_name(of)}_sortByAssociatedKeys",
             (_LIST, ListType(of)),
             _LIST,
             _sort_by_keys,
@@ -239,10 +237,6 @@ def _sorts_by() -> tuple[Overload, ...]:
         )
         for of in _COMPARABLE
     )
-
-
-def _type_name(of: Type) -> str:
-    return RUNTIME_NAMES.get(of.kind, of.name)
 
 
 def _member(name: str, *overloads: Overload) -> Function:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from atoll.machinery.cel.ast import Expr
+from atoll.machinery.cel.ast import Expr, LoopParts, LoopVariables
 from atoll.machinery.cel.equality import MISSING, find
 from atoll.machinery.cel.errors import EvaluationError
-from atoll.machinery.cel.functions import Function, Library, Macro, Overload
-from atoll.machinery.cel.macros import Expander, all_fold, exists_fold, exists_one_fold, variable
+from atoll.machinery.cel.expansion import Expander, Macro
+from atoll.machinery.cel.functions import Function, Library, Overload
+from atoll.machinery.cel.macros import all_loop, exists_loop, exists_one_loop, iteration_variable
 from atoll.machinery.cel.std.structure import key_text
 from atoll.machinery.cel.types import MapType, TypeParameter
 
 _K, _V = TypeParameter("K"), TypeParameter("V")
 _MAP = MapType(_K, _V)
-_NAME = "argument must be a simple name"
 INSERT = "cel.@mapInsert"
 
 
@@ -36,16 +36,16 @@ def _insert_all(into: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
     return {**into, **more}
 
 
-def _variables(e: Expander, arguments: Sequence[Expr]) -> tuple[str, str]:
-    first, second = variable(e, arguments[0], _NAME), variable(e, arguments[1], _NAME)
+def _variables(e: Expander, arguments: Sequence[Expr]) -> LoopVariables:
+    first, second = iteration_variable(e, arguments[0]), iteration_variable(e, arguments[1])
     if first == second:
         raise e.error(arguments[1], f"duplicate variable name: {first}")
-    return first, second
+    return LoopVariables(first, second)
 
 
-def _quantifier(fold: Callable[[Expander, Expr, tuple[str, str], Expr], Expr]) -> Callable[..., Expr]:
+def _quantifier(loop: Callable[[Expander, Expr, LoopVariables, Expr], Expr]) -> Callable[..., Expr]:
     def expand(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr:
-        return fold(e, target, _variables(e, arguments), arguments[2])
+        return loop(e, target, _variables(e, arguments), arguments[2])
 
     return expand
 
@@ -57,7 +57,7 @@ def _transform(step: Callable[[Expander, Sequence[Expr]], Expr], *, into_map: bo
         made = step(e, arguments)
         if len(arguments) == 4:
             made = e.call("_?_:_", arguments[2], made, e.accumulator())
-        return e.fold(target, variables, init, e.literal(True), made, e.accumulator())
+        return e.comprehension(target, variables, LoopParts(init, e.literal(True), made, e.accumulator()))
 
     return expand
 
@@ -92,10 +92,10 @@ TWO_VARIABLES = Library(
         ),
     ),
     macros=(
-        Macro("all", 3, True, _quantifier(all_fold)),
-        Macro("exists", 3, True, _quantifier(exists_fold)),
-        Macro("existsOne", 3, True, _quantifier(exists_one_fold)),
-        Macro("exists_one", 3, True, _quantifier(exists_one_fold)),
+        Macro("all", 3, True, _quantifier(all_loop)),
+        Macro("exists", 3, True, _quantifier(exists_loop)),
+        Macro("existsOne", 3, True, _quantifier(exists_one_loop)),
+        Macro("exists_one", 3, True, _quantifier(exists_one_loop)),
         Macro("transformList", 3, True, _LIST),
         Macro("transformList", 4, True, _LIST),
         Macro("transformMap", 3, True, _TO_MAP),

@@ -22,13 +22,13 @@ from atoll.machinery.cel.types import (
     DURATION,
     DYN,
     INT,
-    RUNTIME_NAMES,
     STRING,
     TIMESTAMP,
     UINT,
     Type,
     TypeParameter,
     TypeType,
+    runtime_name,
 )
 from atoll.machinery.cel.values import INT_MAX, INT_MIN, SECOND, UINT_MAX, Duration, Timestamp, TypeValue, UInt, type_of
 
@@ -162,12 +162,6 @@ def _type(value: Any) -> TypeValue:
         return TypeValue("type")
     of = type_of(value)
     return TypeValue(runtime_name(of))
-
-
-def runtime_name(of: Type) -> str:
-    """The name that `type(x)` gives for values of a type."""
-
-    return RUNTIME_NAMES.get(of.kind, of.name)
 
 
 def _same(value: Any) -> Any:

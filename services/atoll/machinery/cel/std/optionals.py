@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atoll.machinery.cel.ast import Expr, Ident
+from atoll.machinery.cel.ast import Expr, Ident, LoopParts, LoopVariables
 from atoll.machinery.cel.equality import MISSING, find
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
-from atoll.machinery.cel.functions import Function, Macro, Overload
-from atoll.machinery.cel.macros import Expander
+from atoll.machinery.cel.expansion import Expander, Macro
+from atoll.machinery.cel.functions import Function, Overload
 from atoll.machinery.cel.std.arithmetic import MIN_SECONDS
 from atoll.machinery.cel.std.structure import position
 from atoll.machinery.cel.types import BOOL, DYN, INT, STRING, ListType, MapType, OptionalType, TypeParameter, TypeType
@@ -85,7 +85,8 @@ def _mapped(e: Expander, name: str, target: Expr, arguments: Sequence[Expr], *, 
 
 def bind(e: Expander, name: str, value: Expr, result: Expr) -> Expr:
     """A fold over nothing that gives a name to a value: evaluated once, when first used."""
-    return e.fold(e.list(), (_UNUSED, ""), value, e.literal(False), e.ident(name), result, accumulator=name)
+    over, variables = e.list(), LoopVariables(_UNUSED, accumulator=name)
+    return e.comprehension(over, variables, LoopParts(value, e.literal(False), e.ident(name), result))
 
 
 FUNCTIONS = (

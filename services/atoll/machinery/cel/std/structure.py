@@ -11,7 +11,7 @@ from typing import Any
 from atoll.machinery.cel.equality import MISSING, contains, find
 from atoll.machinery.cel.errors import EvaluationError, NoSuchKey, NoSuchOverload
 from atoll.machinery.cel.functions import Function, Overload
-from atoll.machinery.cel.std.conversion import runtime_name, text
+from atoll.machinery.cel.std.conversion import text
 from atoll.machinery.cel.types import (
     BOOL,
     BYTES,
@@ -27,6 +27,7 @@ from atoll.machinery.cel.types import (
     Type,
     TypeParameter,
     TypeType,
+    runtime_name,
 )
 from atoll.machinery.cel.values import TypeValue, UInt, type_of
 

@@ -1,0 +1,142 @@
+"""Macro expansion: how a macro is declared, and the nodes that its expansion consists of.
+
+Called by the parser, which expands calls while it reads them; `macros`, `std` and `ext` declare macros in these terms.
+Invariant: every node gets a fresh id and the position of the macro's call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from atoll.machinery.cel.ast import (
+    ACCUMULATOR,
+    Call,
+    Comprehension,
+    Entry,
+    Expr,
+    Ident,
+    ListExpr,
+    Literal,
+    LoopParts,
+    LoopVariables,
+    MapExpr,
+    Select,
+    StructExpr,
+)
+from atoll.machinery.cel.bounds import breathe
+
+#: Nodes between two questions whether to pause.
+_STRIDE: Final = 63
+
+
+class MacroError(Exception):
+    """A macro was called in a form that it does not have."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.message = message
+
+
+class Expander:
+    """Makes the nodes of an expansion: fresh ids, all at the place of the macro's call."""
+
+    __slots__ = ("_last", "offset")
+
+    def __init__(self) -> None:
+        self._last = 0
+        self.offset = 0
+
+    def id(self) -> int:
+        """A fresh id."""
+        self._last += 1
+        if self._last & _STRIDE == _STRIDE:
+            breathe()
+        return self._last
+
+    def error(self, expr: Expr, message: str) -> MacroError:
+        """The error to raise about an argument."""
+        return MacroError(expr.offset, message)
+
+    def literal(self, value: Any) -> Expr:
+        """A scalar."""
+        return Literal(self.id(), self.offset, value)
+
+    def ident(self, name: str) -> Expr:
+        """A name."""
+        return Ident(self.id(), self.offset, name)
+
+    def accumulator(self) -> Expr:
+        """The accumulator of the fold around."""
+        return self.ident(ACCUMULATOR)
+
+    def call(self, function: str, *arguments: Expr) -> Expr:
+        """A call that is no member call."""
+        return Call(self.id(), self.offset, function, arguments)
+
+    def member_call(self, function: str, target: Expr, *arguments: Expr) -> Expr:
+        """A member call."""
+        return Call(self.id(), self.offset, function, arguments, target)
+
+    def list(self, *items: Expr) -> Expr:
+        """A list."""
+        return ListExpr(self.id(), self.offset, items)
+
+    def map(self, *entries: Entry) -> Expr:
+        """A map."""
+        return MapExpr(self.id(), self.offset, entries)
+
+    def entry(self, key: Expr, value: Expr) -> Entry:
+        """An entry of a map."""
+        return Entry(self.id(), self.offset, key, value)
+
+    def select(self, operand: Expr, field: str, *, test: bool = False) -> Expr:
+        """A selection or the presence test of one."""
+        return Select(self.id(), self.offset, operand, field, test)
+
+    def comprehension(self, over: Expr, variables: LoopVariables, parts: LoopParts) -> Expr:
+        """Return a loop over a list or a map."""
+        return Comprehension(self.id(), self.offset, over, variables, parts)
+
+    def copy(self, expr: Expr) -> Expr:
+        """The same tree with fresh ids, for macros that use an argument twice."""
+        if isinstance(expr, Literal):
+            return Literal(self.id(), expr.offset, expr.value)
+        if isinstance(expr, Ident):
+            return Ident(self.id(), expr.offset, expr.name)
+        if isinstance(expr, Select):
+            return Select(self.id(), expr.offset, self.copy(expr.operand), expr.field, expr.test)
+        if isinstance(expr, Call):
+            target = None if expr.target is None else self.copy(expr.target)
+            return Call(self.id(), expr.offset, expr.function, [self.copy(a) for a in expr.arguments], target)
+        if isinstance(expr, ListExpr):
+            return ListExpr(self.id(), expr.offset, [self.copy(item) for item in expr.items], expr.optional)
+        if isinstance(expr, MapExpr):
+            return MapExpr(self.id(), expr.offset, [self._copy_entry(entry) for entry in expr.entries])
+        if isinstance(expr, StructExpr):
+            return StructExpr(self.id(), expr.offset, expr.name, [self._copy_entry(entry) for entry in expr.entries])
+        if isinstance(expr, Comprehension):
+            parts = LoopParts(*map(self.copy, (expr.init, expr.condition, expr.step, expr.result)))
+            variables = LoopVariables(expr.variable, expr.variable2, expr.accumulator)
+            return Comprehension(self.id(), expr.offset, self.copy(expr.range), variables, parts)
+        raise TypeError(type(expr))
+
+    def _copy_entry(self, entry: Entry) -> Entry:
+        key = None if entry.key is None else self.copy(entry.key)
+        return Entry(self.id(), entry.offset, key, self.copy(entry.value), entry.optional, entry.field)
+
+
+@dataclass(frozen=True, slots=True)
+class Macro:
+    """A call that is rewritten before checking.
+
+    `arguments` is the number of arguments, None for any. `expand(expander, target, arguments)` returns the
+    expression instead, None to leave the call alone, or raises `expander.error(expr, message)`.
+    """
+
+    name: str
+    arguments: int | None
+    member: bool
+    expand: Callable[[Expander, Any, list[Any]], Any]
