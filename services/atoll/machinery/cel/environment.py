@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from atoll.machinery.cel.ast import Place
 from atoll.machinery.cel.bounds import breathe_by
-from atoll.machinery.cel.checker import check
-from atoll.machinery.cel.compiler import Compiler
-from atoll.machinery.cel.depth import deep_stack
+from atoll.machinery.cel.checker.checker import check
+from atoll.machinery.cel.checker.scope import Named, Tables
+from atoll.machinery.cel.checker.validators import validate
+from atoll.machinery.cel.compiler.compiler import Compiler
 from atoll.machinery.cel.errors import CompileError, EvaluationError, ProgramError
-from atoll.machinery.cel.expansion import Macro
 from atoll.machinery.cel.functions import Estimate, Library, Overload, RuntimeCost
-from atoll.machinery.cel.parser import parse
 from atoll.machinery.cel.program import Program
-from atoll.machinery.cel.scope import Named, Tables
+from atoll.machinery.cel.recursion_limit import deep_stack
 from atoll.machinery.cel.std import OPTIONAL, STANDARD
+from atoll.machinery.cel.syntax.ast import Place
+from atoll.machinery.cel.syntax.expansion import Macro
+from atoll.machinery.cel.syntax.parser import parse
 from atoll.machinery.cel.types import Kind, Type, TypeType
-from atoll.machinery.cel.validate import validate
 from atoll.machinery.cel.values import TypeValue
 
 

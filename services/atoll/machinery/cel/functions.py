@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from atoll.machinery.cel.ast import Expr
-from atoll.machinery.cel.expansion import Macro
 from atoll.machinery.cel.sizes import CallEstimate, SizeEstimate
+from atoll.machinery.cel.syntax.ast import Expr
+from atoll.machinery.cel.syntax.expansion import Macro
 from atoll.machinery.cel.types import Type
 
 #: Run-time cost of a call: (overload id, arguments with the target first, result). None leaves it to the default.

@@ -11,16 +11,16 @@ from typing import Any
 
 from atoll.machinery.cel.bounds import breathe_by
 from atoll.machinery.cel.budget import Budget
-from atoll.machinery.cel.checker import Checked
-from atoll.machinery.cel.code import Code
-from atoll.machinery.cel.depth import deep_stack, is_shallow
+from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.checker.scope import Tables
+from atoll.machinery.cel.checker.structure_comparisons import compares_structures
+from atoll.machinery.cel.compiler.activation import COST, FIRST, Frame, Meter
+from atoll.machinery.cel.compiler.code import Code
+from atoll.machinery.cel.cost.estimate import estimate
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError, NoSuchOverload
-from atoll.machinery.cel.estimate import estimate
-from atoll.machinery.cel.frame import COST, FIRST, Frame, Meter
 from atoll.machinery.cel.functions import SizeEstimator
-from atoll.machinery.cel.scope import Tables
+from atoll.machinery.cel.recursion_limit import deep_stack, is_shallow
 from atoll.machinery.cel.sizes import CostEstimate
-from atoll.machinery.cel.structures import compares_structures
 from atoll.machinery.cel.types import Type
 
 

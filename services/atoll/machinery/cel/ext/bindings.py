@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atoll.machinery.cel.ast import Expr, Ident
-from atoll.machinery.cel.expansion import Expander, Macro
 from atoll.machinery.cel.functions import Library
 from atoll.machinery.cel.std.optionals import bind
+from atoll.machinery.cel.syntax.ast import Expr, Ident
+from atoll.machinery.cel.syntax.expansion import Expander, Macro
 
 
 def _bind(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr | None:

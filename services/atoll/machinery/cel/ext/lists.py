@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, Select
 from atoll.machinery.cel.bounds import breathe, check_items, unhurried
 from atoll.machinery.cel.equality import is_equal
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError, NoSuchOverload
-from atoll.machinery.cel.expansion import Expander, Macro
 from atoll.machinery.cel.functions import CallSite, Function, Library, Node, Overload
-from atoll.machinery.cel.macros import MAP
 from atoll.machinery.cel.sizes import MAX, STRING_FACTOR, CallEstimate, CostEstimate, SizeEstimate, size_of
 from atoll.machinery.cel.std.optionals import bind
+from atoll.machinery.cel.syntax.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, Select
+from atoll.machinery.cel.syntax.expansion import Expander, Macro
+from atoll.machinery.cel.syntax.macros import MAP
 from atoll.machinery.cel.types import (
     BOOL,
     BYTES,

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import Expr, Ident, ListExpr, Literal, MapExpr, StructExpr
 from atoll.machinery.cel.equality import compare
 from atoll.machinery.cel.errors import EvaluationError
-from atoll.machinery.cel.expansion import Expander, Macro
 from atoll.machinery.cel.functions import Function, Library, Overload
 from atoll.machinery.cel.std.arithmetic import int_result
+from atoll.machinery.cel.syntax.ast import Expr, Ident, ListExpr, Literal, MapExpr, StructExpr
+from atoll.machinery.cel.syntax.expansion import Expander, Macro
 from atoll.machinery.cel.types import BOOL, DOUBLE, DYN, INT, UINT, ListType, Type
 from atoll.machinery.cel.values import UINT_MAX, UInt
 

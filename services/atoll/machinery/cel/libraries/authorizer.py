@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.opaque import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import Comparable
 from atoll.machinery.cel.libraries.values.formats import label_problems, subdomain_problems
 from atoll.machinery.cel.types import BOOL, STRING, ObjectType, Type
 from atoll.machinery.meta.user import User

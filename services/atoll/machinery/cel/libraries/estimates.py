@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import Literal
 from atoll.machinery.cel.functions import CallSite, Estimate, Node
 from atoll.machinery.cel.sizes import MAX, REGEX_FACTOR, STRING_FACTOR, CallEstimate, CostEstimate, SizeEstimate
+from atoll.machinery.cel.syntax.ast import Literal
 from atoll.machinery.cel.types import Kind, Type
 
 _ONE = CostEstimate(1, 1)

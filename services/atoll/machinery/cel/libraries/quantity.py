@@ -12,7 +12,7 @@ from typing import Final
 
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.opaque import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import Comparable
 from atoll.machinery.cel.libraries.values import quantities
 from atoll.machinery.cel.libraries.values.quantities import Amount
 from atoll.machinery.cel.types import BOOL, DOUBLE, INT, STRING, ObjectType

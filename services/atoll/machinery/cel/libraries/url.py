@@ -9,7 +9,7 @@ from typing import Final
 
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.opaque import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import Comparable
 from atoll.machinery.cel.libraries.values import escapes, urls
 from atoll.machinery.cel.types import BOOL, STRING, ListType, MapType, ObjectType
 

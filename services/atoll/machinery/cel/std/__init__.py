@@ -6,17 +6,17 @@ Here belongs what every environment has. What an environment may leave out is in
 from __future__ import annotations
 
 from atoll.machinery.cel.functions import Library
-from atoll.machinery.cel.macros import STANDARD as MACROS
 from atoll.machinery.cel.std.arithmetic import FUNCTIONS as ARITHMETIC
 from atoll.machinery.cel.std.comparison import FUNCTIONS as COMPARISON
 from atoll.machinery.cel.std.conversion import FUNCTIONS as CONVERSION
+from atoll.machinery.cel.std.indexing import CONSTANTS
+from atoll.machinery.cel.std.indexing import FUNCTIONS as STRUCTURE
 from atoll.machinery.cel.std.optionals import CONSTANTS as OPTIONAL_CONSTANTS
 from atoll.machinery.cel.std.optionals import FUNCTIONS as OPTIONALS
 from atoll.machinery.cel.std.optionals import MACROS as OPTIONAL_MACROS
 from atoll.machinery.cel.std.strings import FUNCTIONS as STRINGS
-from atoll.machinery.cel.std.structure import CONSTANTS
-from atoll.machinery.cel.std.structure import FUNCTIONS as STRUCTURE
 from atoll.machinery.cel.std.times import FUNCTIONS as TIMES
+from atoll.machinery.cel.syntax.macros import STANDARD as MACROS
 
 STANDARD = Library(
     "stdlib",

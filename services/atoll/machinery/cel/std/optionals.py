@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atoll.machinery.cel.ast import Expr, Ident, LoopParts, LoopVariables
 from atoll.machinery.cel.equality import MISSING, find
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
-from atoll.machinery.cel.expansion import Expander, Macro
 from atoll.machinery.cel.functions import Function, Overload
 from atoll.machinery.cel.std.arithmetic import MIN_SECONDS
-from atoll.machinery.cel.std.structure import position
+from atoll.machinery.cel.std.indexing import position
+from atoll.machinery.cel.syntax.ast import Expr, Ident, LoopParts, LoopVariables
+from atoll.machinery.cel.syntax.expansion import Expander, Macro
 from atoll.machinery.cel.types import BOOL, DYN, INT, STRING, ListType, MapType, OptionalType, TypeParameter, TypeType
 from atoll.machinery.cel.values import NONE, SECOND, Duration, Optional_, Timestamp, TypeValue
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from atoll.machinery.cel.checker.scope import Tables
 from atoll.machinery.cel.functions import Overload, RuntimeCost
-from atoll.machinery.cel.scope import Tables
 from atoll.machinery.cel.sizes import REGEX_FACTOR, STRING_FACTOR, size_of
 from atoll.machinery.cel.types import Kind, Type
 

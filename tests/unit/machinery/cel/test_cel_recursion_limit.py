@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from atoll.machinery.cel.depth import FRAMES, deep_stack
+from atoll.machinery.cel.recursion_limit import FRAMES, deep_stack
 from harness.celtable import PROGRAMS, VALUES
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.code import Code, constant
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Eval, Frame, overrun, work
+from atoll.machinery.cel.compiler.code import Code, constant
+from atoll.machinery.cel.compiler.error_costs import value_or_failed
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
-from atoll.machinery.cel.failures import value_or_failed
-from atoll.machinery.cel.frame import ABSORBED, COST, LIMIT, Eval, Frame, overrun, work
 from atoll.machinery.cel.values import INT_MAX, INT_MIN
 
 _Binary = Callable[[Eval, Eval], Eval]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from atoll.machinery.cel import lexer
-from atoll.machinery.cel.ast import Place
 from atoll.machinery.cel.errors import Issue
-from atoll.machinery.cel.lexer import Token
+from atoll.machinery.cel.syntax import lexer
+from atoll.machinery.cel.syntax.ast import Place
+from atoll.machinery.cel.syntax.lexer import Token
 
 RELATIONS: Final = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
 _START: Final = (

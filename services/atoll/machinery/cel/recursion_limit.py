@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from atoll.machinery.cel.ast import Expr, children
+from atoll.machinery.cel.syntax.ast import Expr, children
 
 FRAMES = 6000
 #: So many levels fit the interpreter's own limit, beside the stack of a server.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.code import Code
-from atoll.machinery.cel.frame import ABSORBED, COST, Eval, Frame
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, Eval, Frame
+from atoll.machinery.cel.compiler.code import Code
 
 
 class Failed:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from atoll.machinery.cel.ast import Call, walk
-from atoll.machinery.cel.checker import Checked
+from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.syntax.ast import Call, walk
 from atoll.machinery.cel.types import Kind, Type
 
 #: Functions that ask whether values are equal, and the one that hides what it is given.

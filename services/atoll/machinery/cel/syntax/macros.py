@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import ACCUMULATOR, Expr, Ident, LoopParts, LoopVariables, Select
-from atoll.machinery.cel.expansion import Expander, Macro
+from atoll.machinery.cel.syntax.ast import ACCUMULATOR, Expr, Ident, LoopParts, LoopVariables, Select
+from atoll.machinery.cel.syntax.expansion import Expander, Macro
 
 _SIMPLE_NAME: Final = "argument must be a simple name"
 _IDENTIFIER: Final = "argument is not an identifier"

@@ -10,7 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import (
+from atoll.machinery.cel.bounds import breathe
+from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.checker.scope import Tables
+from atoll.machinery.cel.cost.call_estimates import LAZY, default_estimate
+from atoll.machinery.cel.functions import CallSite, Overload, SizeEstimator
+from atoll.machinery.cel.sizes import MAX, UNKNOWN_SIZE, CallEstimate, CostEstimate, SizeEstimate
+from atoll.machinery.cel.syntax.ast import (
     ACCUMULATOR,
     Call,
     Comprehension,
@@ -22,12 +28,6 @@ from atoll.machinery.cel.ast import (
     Select,
     StructExpr,
 )
-from atoll.machinery.cel.bounds import breathe
-from atoll.machinery.cel.checker import Checked
-from atoll.machinery.cel.estimate_calls import LAZY, default_estimate
-from atoll.machinery.cel.functions import CallSite, Overload, SizeEstimator
-from atoll.machinery.cel.scope import Tables
-from atoll.machinery.cel.sizes import MAX, UNKNOWN_SIZE, CallEstimate, CostEstimate, SizeEstimate
 from atoll.machinery.cel.types import Kind, Type, is_optional
 
 #: Nodes between two questions whether to pause.

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from atoll.machinery.cel.ast import Call, Expr, ListExpr, Literal, MapExpr, Place, children, walk
-from atoll.machinery.cel.checker import Checked
+from atoll.machinery.cel.checker.checker import Checked
 from atoll.machinery.cel.dispatch import dispatcher
 from atoll.machinery.cel.errors import EvaluationError, Issue
 from atoll.machinery.cel.ext.formatting import check_format
 from atoll.machinery.cel.functions import Overload
 from atoll.machinery.cel.patterns import compile_pattern
+from atoll.machinery.cel.syntax.ast import Call, Expr, ListExpr, Literal, MapExpr, Place, children, walk
 from atoll.machinery.cel.types import Type, is_optional
 
 

@@ -11,7 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import (
+from atoll.machinery.cel.bounds import breathe
+from atoll.machinery.cel.checker.scope import Named, Scope, Tables
+from atoll.machinery.cel.checker.unification import Bindings, most_general, signature
+from atoll.machinery.cel.errors import Issue
+from atoll.machinery.cel.functions import Overload
+from atoll.machinery.cel.syntax.ast import (
     Call,
     Comprehension,
     Entry,
@@ -24,11 +29,7 @@ from atoll.machinery.cel.ast import (
     Select,
     StructExpr,
 )
-from atoll.machinery.cel.ast import qualified_name as qualified
-from atoll.machinery.cel.bounds import breathe
-from atoll.machinery.cel.errors import Issue
-from atoll.machinery.cel.functions import Overload
-from atoll.machinery.cel.scope import Named, Scope, Tables
+from atoll.machinery.cel.syntax.ast import qualified_name as qualified
 from atoll.machinery.cel.types import (
     BOOL,
     DYN,
@@ -44,7 +45,6 @@ from atoll.machinery.cel.types import (
     is_dyn,
     is_optional,
 )
-from atoll.machinery.cel.unify import Bindings, most_general, signature
 from atoll.machinery.cel.values import type_of
 
 #: Nodes between two questions whether to pause.

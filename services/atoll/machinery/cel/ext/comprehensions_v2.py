@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from atoll.machinery.cel.ast import Expr, LoopParts, LoopVariables
 from atoll.machinery.cel.equality import MISSING, find
 from atoll.machinery.cel.errors import EvaluationError
-from atoll.machinery.cel.expansion import Expander, Macro
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.macros import all_loop, exists_loop, exists_one_loop, iteration_variable
-from atoll.machinery.cel.std.structure import key_text
+from atoll.machinery.cel.std.indexing import key_text
+from atoll.machinery.cel.syntax.ast import Expr, LoopParts, LoopVariables
+from atoll.machinery.cel.syntax.expansion import Expander, Macro
+from atoll.machinery.cel.syntax.macros import all_loop, exists_loop, exists_one_loop, iteration_variable
 from atoll.machinery.cel.types import MapType, TypeParameter
 
 _K, _V = TypeParameter("K"), TypeParameter("V")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.machinery.cel.expansion import Macro
 from atoll.machinery.cel.functions import Estimate, Overload, RuntimeCost
+from atoll.machinery.cel.syntax.expansion import Macro
 from atoll.machinery.cel.types import Type
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.frame import Eval
+from atoll.machinery.cel.compiler.activation import Eval
 
 
 class _Unset:

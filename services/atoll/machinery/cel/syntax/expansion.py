@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.ast import (
+from atoll.machinery.cel.bounds import breathe
+from atoll.machinery.cel.syntax.ast import (
     ACCUMULATOR,
     Call,
     Comprehension,
@@ -25,7 +26,6 @@ from atoll.machinery.cel.ast import (
     Select,
     StructExpr,
 )
-from atoll.machinery.cel.bounds import breathe
 
 #: Nodes between two questions whether to pause.
 _STRIDE: Final = 63

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atoll.machinery.cel.code import Code
-from atoll.machinery.cel.cost import Price
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Eval, Frame, overrun, work
+from atoll.machinery.cel.compiler.code import Code
+from atoll.machinery.cel.compiler.error_costs import (
+    FAILED,
+    beside,
+    costs_behind,
+    failure_price,
+    in_order,
+    value_or_failed,
+)
+from atoll.machinery.cel.cost.runtime_cost import Price
 from atoll.machinery.cel.dispatch import Implementation
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
-from atoll.machinery.cel.failures import FAILED, beside, costs_behind, failure_price, in_order, value_or_failed
-from atoll.machinery.cel.frame import ABSORBED, COST, LIMIT, Eval, Frame, overrun, work
 from atoll.machinery.cel.values import Optional_
 
 

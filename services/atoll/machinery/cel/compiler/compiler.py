@@ -10,8 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from atoll.machinery.cel import access, folds, operators, patterns
-from atoll.machinery.cel.ast import (
+from atoll.machinery.cel import patterns
+from atoll.machinery.cel.bounds import breathe
+from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.checker.scope import Tables
+from atoll.machinery.cel.compiler import access, comprehensions, operators
+from atoll.machinery.cel.compiler.activation import FIRST, Frame
+from atoll.machinery.cel.compiler.calls import call_code, list_code, map_code, or_value
+from atoll.machinery.cel.compiler.code import Code, constant
+from atoll.machinery.cel.compiler.error_costs import beside
+from atoll.machinery.cel.cost.runtime_cost import LIST_COST, MAP_COST, STRUCT_COST, price
+from atoll.machinery.cel.dispatch import dispatcher, is_open
+from atoll.machinery.cel.equality import MISSING, find
+from atoll.machinery.cel.errors import EvaluationError
+from atoll.machinery.cel.functions import Overload
+from atoll.machinery.cel.std.indexing import key_text
+from atoll.machinery.cel.syntax.ast import (
     ACCUMULATOR,
     Call,
     Comprehension,
@@ -23,19 +37,6 @@ from atoll.machinery.cel.ast import (
     Select,
     StructExpr,
 )
-from atoll.machinery.cel.bounds import breathe
-from atoll.machinery.cel.calls import call_code, list_code, map_code, or_value
-from atoll.machinery.cel.checker import Checked
-from atoll.machinery.cel.code import Code, constant
-from atoll.machinery.cel.cost import LIST_COST, MAP_COST, STRUCT_COST, price
-from atoll.machinery.cel.dispatch import dispatcher, is_open
-from atoll.machinery.cel.equality import MISSING, find
-from atoll.machinery.cel.errors import EvaluationError
-from atoll.machinery.cel.failures import beside
-from atoll.machinery.cel.frame import FIRST, Frame
-from atoll.machinery.cel.functions import Overload
-from atoll.machinery.cel.scope import Tables
-from atoll.machinery.cel.std.structure import key_text
 from atoll.machinery.cel.types import Field, Kind, ObjectType, Type
 from atoll.machinery.cel.values import UInt
 
@@ -219,7 +220,7 @@ class Compiler:
         over = self.compile(expr.range)
         first = self._slot()
         second = self._slot() if expr.variable2 else -1
-        loop = folds.Loop(over, first, second, self._slot())
+        loop = comprehensions.Loop(over, first, second, self._slot())
         self.locals.append((expr.accumulator, lambda: access.variable(loop.accumulator)))
         init = self.compile(expr.init)
         self.locals.append((expr.variable, lambda: access.variable(first)))
@@ -230,13 +231,13 @@ class Compiler:
         del self.locals[depth - (3 if expr.variable2 else 2) :]
         return made
 
-    def _shaped(self, expr: Comprehension, loop: folds.Loop, init: Code) -> Code:
+    def _shaped(self, expr: Comprehension, loop: comprehensions.Loop, init: Code) -> Code:
         """The loop for the macro that made the fold, recognized by what it starts with and how it steps."""
         step = expr.step
         assert isinstance(step, Call)
         if step.function in ("_&&_", "_||_"):
             stop = step.function == "_||_"
-            return folds.quantifier(loop, self.compile(step.arguments[1]), stop, 3 if stop else 2)
+            return comprehensions.quantifier(loop, self.compile(step.arguments[1]), stop, 3 if stop else 2)
         condition: Expr | None = None
         if step.function == "_?_:_":
             condition, taken = step.arguments[0], step.arguments[1]
@@ -244,21 +245,21 @@ class Compiler:
             step = taken
         if isinstance(expr.init, Literal):
             assert condition is not None
-            return folds.count(loop, self.compile(condition))
+            return comprehensions.count(loop, self.compile(condition))
         test = None if condition is None else self.compile(condition)
         if isinstance(expr.init, ListExpr):
             return self._gather_list(loop, test, step)
         return self._gather_map(loop, test, step)
 
-    def _gather_list(self, loop: folds.Loop, test: Code | None, step: Call) -> Code:
+    def _gather_list(self, loop: comprehensions.Loop, test: Code | None, step: Call) -> Code:
         item = step.arguments[1]
         assert isinstance(item, ListExpr)
         value = self.compile(item.items[0])
         # The step reads the list, makes one of a single item (free when constant) and adds the two.
         cost = 2 + (0 if value.is_constant else LIST_COST + value.cost)
-        return folds.gather_list(loop, folds.Step(test, value, cost))
+        return comprehensions.gather_list(loop, comprehensions.Step(test, value, cost))
 
-    def _gather_map(self, loop: folds.Loop, test: Code | None, step: Call) -> Code:
+    def _gather_map(self, loop: comprehensions.Loop, test: Code | None, step: Call) -> Code:
         if len(step.arguments) == 3:
             key, value = (self.compile(argument) for argument in step.arguments[1:])
             cost = 2 + key.cost + value.cost
@@ -267,7 +268,7 @@ class Compiler:
             def insert(frame: Frame, made: dict[Any, Any]) -> None:
                 _insert(made, key_run(frame), value_run(frame))
 
-            return folds.gather_map(loop, folds.Step(test, value, cost), insert)
+            return comprehensions.gather_map(loop, comprehensions.Step(test, value, cost), insert)
         entries = self.compile(step.arguments[1])
         entries_run = entries.run
 
@@ -275,15 +276,15 @@ class Compiler:
             for key, value in entries_run(frame).items():
                 _insert(made, key, value)
 
-        return folds.gather_map(loop, folds.Step(test, entries, 2 + entries.cost), insert_all)
+        return comprehensions.gather_map(loop, comprehensions.Step(test, entries, 2 + entries.cost), insert_all)
 
     def _bind(self, expr: Comprehension) -> Code:
         value = self.compile(expr.init)
         slot = self._slot()
-        self.locals.append((expr.accumulator, lambda: folds.bound(slot, value)))
+        self.locals.append((expr.accumulator, lambda: comprehensions.bound(slot, value)))
         result = self.compile(expr.result)
         self.locals.pop()
-        return folds.bind(slot, result)
+        return comprehensions.bind(slot, result)
 
     def _slot(self) -> int:
         self.slots += 1

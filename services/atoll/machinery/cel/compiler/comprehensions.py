@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.code import UNSET, Code
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Frame, overrun
+from atoll.machinery.cel.compiler.code import UNSET, Code
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
-from atoll.machinery.cel.frame import ABSORBED, COST, LIMIT, Frame, overrun
 from atoll.machinery.cel.values import Duration, Optional_, Timestamp, TypeValue, UInt
 
 _END = object()

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from atoll.machinery.cel import lexer
-from atoll.machinery.cel.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
-from atoll.machinery.cel.cursor import RELATIONS, Cursor, ParseError
 from atoll.machinery.cel.errors import CompileError, Issue
-from atoll.machinery.cel.expansion import Expander, Macro, MacroError
-from atoll.machinery.cel.lexer import Token
+from atoll.machinery.cel.syntax import lexer
+from atoll.machinery.cel.syntax.ast import Call, Entry, Expr, Ident, ListExpr, Literal, MapExpr, Select, StructExpr
+from atoll.machinery.cel.syntax.cursor import RELATIONS, Cursor, ParseError
+from atoll.machinery.cel.syntax.expansion import Expander, Macro, MacroError
+from atoll.machinery.cel.syntax.lexer import Token
 from atoll.machinery.cel.values import INT_MAX, INT_MIN, UINT_MAX, UInt
 
 MAX_DEPTH: Final = 250

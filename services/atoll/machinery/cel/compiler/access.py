@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from atoll.machinery.cel.code import Code
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, Eval, Frame
+from atoll.machinery.cel.compiler.code import Code
 from atoll.machinery.cel.equality import MISSING
 from atoll.machinery.cel.errors import EvaluationError, NoSuchKey
-from atoll.machinery.cel.frame import ABSORBED, COST, Eval, Frame
+from atoll.machinery.cel.std.indexing import index as index_any
+from atoll.machinery.cel.std.indexing import index_list, index_map
 from atoll.machinery.cel.std.optionals import find_in
-from atoll.machinery.cel.std.structure import index as index_any
-from atoll.machinery.cel.std.structure import index_list, index_map
 from atoll.machinery.cel.types import Field, Kind, ObjectType, Type, is_optional
 from atoll.machinery.cel.values import NONE, Optional_
 
