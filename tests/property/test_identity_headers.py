@@ -19,8 +19,8 @@ from atoll.machinery.apiserver.authentication.assertion import (
     make,
     verify,
 )
-from atoll.machinery.apiserver.authentication.headers import DEFAULT_FAMILY, HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.authentication.jwt import TokenError
+from atoll.machinery.apiserver.authentication.request_headers import DEFAULT_FAMILY, HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.speaking import passed_on
 from atoll.machinery.meta.user import User
 

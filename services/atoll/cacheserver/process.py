@@ -18,9 +18,9 @@ from atoll.cacheserver import server
 from atoll.cacheserver.completeness import Completeness
 from atoll.cacheserver.config import CacheServerConfig
 from atoll.cacheserver.rows import Rows
-from atoll.machinery.apiserver.authentication import authorities
-from atoll.machinery.apiserver.authentication.authorities import Authorities, Renewed
+from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, Renewed
 from atoll.machinery.apiserver.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.process.lifetime import Lifetime
@@ -92,7 +92,7 @@ class _Serving:
         files = await asyncio.to_thread(_read, self._config)
         certificates = Certificates(files.clients.clients)
         listener = await self._listen(files, certificates)
-        renewing = authorities.renew(
+        renewing = dynamic_client_ca.renew(
             (self._config.client_ca_file, ""), files.clients, Renewed(files.serving, certificates, listener.use)
         )
         self._life.beside(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing)
@@ -121,4 +121,4 @@ class _Files(msgspec.Struct, frozen=True):
 
 def _read(config: CacheServerConfig) -> _Files:
     serving = pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
-    return _Files(serving, Authorities(authorities.read(config.client_ca_file)))
+    return _Files(serving, Authorities(dynamic_client_ca.read(config.client_ca_file)))

@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from atoll.cli.main import refused
-from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
 from atoll.machinery.process.lifetime import WorkFailed

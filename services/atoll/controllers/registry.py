@@ -31,7 +31,7 @@ from atoll.controllers.tenancy.owners import OwnerNotices, Owners
 from atoll.controllers.tenancy.placement import Placement
 from atoll.controllers.tenancy.workspaces import WorkspaceController
 from atoll.controllers.tenancy.workspacetypes import WorkspaceTypeStatus
-from atoll.machinery.apiserver.authentication.issuing import TokenIssuer
+from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
 from atoll.machinery.apiserver.loopback import Loopback
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.workspace import Shard

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.headers import HeaderNames
+from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
 from atoll.machinery.apiserver.egress.addresses import policy
 from atoll.machinery.process.listening import check_place, url_host
 from atoll.machinery.process.logging import check_level

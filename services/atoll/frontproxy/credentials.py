@@ -14,14 +14,14 @@ from atoll.controllers.facts import Facts, Identities
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.frontproxy.identity import GroupFilter, Identity
 from atoll.frontproxy.tokens import AccountTokens, Tokens
-from atoll.machinery.apiserver.authentication import authorities
+from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.assertion import Assertions, signing_key
-from atoll.machinery.apiserver.authentication.authorities import Authorities, CredentialsRefused
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, CredentialsRefused
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
-from atoll.machinery.apiserver.authentication.keys import key_id, public_keys
-from atoll.machinery.apiserver.authentication.oidc import places
+from atoll.machinery.apiserver.authentication.oidc import issuers
+from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.service_account_keys import key_id, public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers
 from atoll.machinery.apiserver.authentication.tokens import KnownTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.call import View
@@ -58,12 +58,12 @@ def assemble(config: FrontProxyConfig, pair: Pair, learned: Learned, egress: Egr
 
 def trusted_authorities(config: FrontProxyConfig) -> Authorities:
     """Who vouches for users, and for proxies before this one. Raises CredentialsRefused, OSError."""
-    return Authorities(*map(authorities.read, (config.client_ca_file, config.requestheader_client_ca_file)))
+    return Authorities(*map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file)))
 
 
 def _tokens(config: FrontProxyConfig, learned: Learned, egress: Egress) -> Tokens:
-    issuers = config.service_account_issuer or Issuers().names
-    audiences = config.api_audiences or issuers
+    names = config.service_account_issuer or Issuers().names
+    audiences = config.api_audiences or names
     sources: list[TokenSource] = []
     if config.token_auth_file:
         try:
@@ -72,12 +72,12 @@ def _tokens(config: FrontProxyConfig, learned: Learned, egress: Egress) -> Token
             raise CredentialsRefused(f"{config.token_auth_file}: {error}") from error
         sources.append(KnownTokens(users, audiences))
     if config.authentication_config:
-        sources.append(places.configured(config.authentication_config, audiences, egress))
-    accounts = AccountTokens(_account_keys(config.service_account_key_file), Issuers(issuers, audiences))
+        sources.append(issuers.configured(config.authentication_config, audiences, egress))
+    accounts = AccountTokens(_account_keys(config.service_account_key_file), Issuers(names, audiences))
     workspaces = None
     if _WORKSPACES_OFF not in comma_separated(config.feature_gates):
         types = _WorkspaceTypes(learned)
-        workspaces = places.of_workspaces(types.find, types.tenancy, egress)
+        workspaces = issuers.of_workspaces(types.find, types.tenancy, egress)
     return Tokens(tuple(sources), accounts, audiences, workspaces)
 
 

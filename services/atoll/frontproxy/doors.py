@@ -29,7 +29,7 @@ from atoll.frontproxy.refusals import in_circles, no_routes, refuse, shard_down,
 from atoll.frontproxy.relay import Relay
 from atoll.frontproxy.routing import Found, Unknown
 from atoll.frontproxy.ways import Way, Ways
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
 from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.egress import EgressError
 from atoll.machinery.apiserver.egress.forward import Forwarder

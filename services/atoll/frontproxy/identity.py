@@ -19,9 +19,9 @@ from atoll.frontproxy.tokens import Tokens
 from atoll.machinery.apiserver.authentication import assertion
 from atoll.machinery.apiserver.authentication.assertion import Assertions, AssertionTooLarge
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
-from atoll.machinery.apiserver.authorization.effective import WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.speaking import IDENTITY, passed_on
 from atoll.machinery.meta.lru import LruCache

@@ -19,7 +19,7 @@ from atoll.frontproxy.refusals import no_routes, refuse, shard_down
 from atoll.frontproxy.ways import Ways
 from atoll.machinery.apiserver import errors, health
 from atoll.machinery.apiserver.authentication.assertion import HEADER as ASSERTION
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.health import Check

@@ -28,7 +28,7 @@ from atoll.frontproxy.mapping import SHARDS, Table
 from atoll.frontproxy.metrics import ProxyMetrics
 from atoll.frontproxy.own import LIVE, READY, OwnPaths
 from atoll.frontproxy.ways import Ways
-from atoll.machinery.apiserver.authentication.authorities import Authorities, CredentialsRefused, Renewed, renew
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, CredentialsRefused, Renewed, renew
 from atoll.machinery.apiserver.egress import Egress, policy
 from atoll.machinery.apiserver.egress.forward import Forwarder
 from atoll.machinery.apiserver.health import ping, store_check

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from atoll.machinery.apiserver.authentication.authenticator import WorkspaceSource
-from atoll.machinery.apiserver.authentication.claims import Subject
 from atoll.machinery.apiserver.authentication.jwt import PublicKey, UnknownKey
-from atoll.machinery.apiserver.authentication.oidc.keys import NoKeys, Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import NoKeys, Unsettled
+from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers, check_times, subject_of, user_of
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, token_digest
 from atoll.machinery.apiserver.call import View

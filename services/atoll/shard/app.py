@@ -21,8 +21,8 @@ from atoll.controllers.registry import controllers
 from atoll.controllers.tenancy.placement import Placement
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.audit import AuditLog
-from atoll.machinery.apiserver.authentication.keys import jwks, openid_configuration
-from atoll.machinery.apiserver.authentication.oidc import places
+from atoll.machinery.apiserver.authentication.oidc import issuers
+from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.call import View
@@ -136,11 +136,11 @@ class ShardApp:
     def _foreign(self) -> Foreign:
         """Issuers beside ourselves."""
         audiences, file = serviceaccounts.issuers(self.config).audiences, self.config.authentication_config
-        found = places.configured(file, audiences, self.egress) if file else None
+        found = issuers.configured(file, audiences, self.egress) if file else None
         accounts = foreign_accounts(lambda: self.peers) if self._is_on("GlobalServiceAccount") else None
         if not self._is_on("WorkspaceAuthentication"):
             return Foreign(found, accounts=accounts)
-        return Foreign(found, places.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress), accounts)
+        return Foreign(found, issuers.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress), accounts)
 
     def _tenancy(self, view: View) -> str:
         return self.identities.tenancy

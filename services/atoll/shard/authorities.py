@@ -8,9 +8,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from atoll.machinery.apiserver.authentication import authorities
-from atoll.machinery.apiserver.authentication.authorities import Authorities, Renewed
+from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, Renewed
 from atoll.shard.config import ShardConfig
 from atoll.shard.identity import Credentials
 
@@ -21,4 +21,4 @@ async def renew(
     """Look at the files until cancelled; `use` is given the context of new connections."""
     files = config.client_ca_file, config.requestheader_client_ca_file
     before = Authorities(credentials.client_ca_pem, credentials.proxy_ca_pem)
-    await authorities.renew(files, before, Renewed(credentials.serving, certificates, use))
+    await dynamic_client_ca.renew(files, before, Renewed(credentials.serving, certificates, use))

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.headers import HeaderNames
+from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
 from atoll.machinery.apiserver.egress.addresses import policy
 from atoll.machinery.meta.labels import label_key_errors, label_value_errors
 from atoll.machinery.meta.names import ROOT

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from atoll.machinery.apiserver.authentication.claims import Subject
-from atoll.machinery.apiserver.authentication.foreign_accounts import CannotAsk, ForeignAccounts
+from atoll.machinery.apiserver.authentication.remote_service_accounts import CannotAsk, ForeignAccounts
+from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_accounts import account_stands, secret_stands
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource

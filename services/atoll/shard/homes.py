@@ -13,7 +13,7 @@ from contextlib import suppress
 from atoll.controllers.facts import Facts
 from atoll.controllers.tenancy.building import Building, export_for
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.authorization.effective import in_scope, is_service_account
+from atoll.machinery.apiserver.authorization.effective_users import in_scope, is_service_account
 from atoll.machinery.apiserver.call import Call, Reply, View
 from atoll.machinery.apiserver.loopback import Batch, Loopback
 from atoll.machinery.apiserver.rest import present

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication import authorities
+from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, AdminTokens, load_admin_tokens
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers, WorkspaceSource
-from atoll.machinery.apiserver.authentication.authorities import Authorities, CredentialsRefused
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.foreign_accounts import ForeignAccounts
-from atoll.machinery.apiserver.authentication.headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, CredentialsRefused
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
-from atoll.machinery.apiserver.authentication.issuing import TokenIssuer
-from atoll.machinery.apiserver.authentication.keys import KeySet
+from atoll.machinery.apiserver.authentication.remote_service_accounts import ForeignAccounts
+from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
+from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import KnownTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.user import User
@@ -69,7 +69,7 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
     users = _known_users(config.token_auth_file)
-    clients, proxies = map(authorities.read, (config.client_ca_file, config.requestheader_client_ca_file))
+    clients, proxies = map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file))
     return Credentials(ca_pem, serving, keys, tokens, clients, proxies, users)
 
 
@@ -79,9 +79,9 @@ def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, 
         if config.tls_cert_file:
             pair = pki.pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
             # Whoever signed for himself, or sends a chain, is to be trusted as he stands there.
-            return authorities.read(config.root_ca_file) or pair.certificate, pair
+            return dynamic_client_ca.read(config.root_ca_file) or pair.certificate, pair
         ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
-        return authorities.read(config.root_ca_file) or ca.certificate, pki.serving_in(root, SERVING, ca, names)
+        return dynamic_client_ca.read(config.root_ca_file) or ca.certificate, pki.serving_in(root, SERVING, ca, names)
     except pki.PkiError as error:
         raise CredentialsRefused(str(error)) from error
 

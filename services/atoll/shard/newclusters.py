@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from atoll.controllers.facts import Facts
 from atoll.controllers.tenancy.building import Building, export_for
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective
 from atoll.machinery.apiserver.authorization.groups import LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.call import Call, Reply
 from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys, public_keys
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys, public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers
 from atoll.machinery.process import pki
 from atoll.shard.config import ShardConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.authentication.issuing import account_key
+from atoll.machinery.apiserver.authentication.token_issuer import account_key
 from atoll.machinery.apiserver.call import Call, Reply
 from atoll.machinery.apiserver.resources import Special
 from atoll.machinery.apiserver.rest.body import decode_body

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
 from atoll.machinery.apiserver.authorization.attributes import Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.call import View as Reading
 from atoll.machinery.apiserver.catalog import Catalog

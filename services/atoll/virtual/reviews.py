@@ -14,9 +14,9 @@ from collections.abc import Callable, Hashable, Sequence
 
 import structlog
 
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, user_key
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, user_key
 from atoll.machinery.apiserver.authorization.groups import GLOBAL_SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.catalog import Catalog

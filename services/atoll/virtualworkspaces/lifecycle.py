@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import SCOPES, effective, global_name_of
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective, global_name_of
 from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_objects

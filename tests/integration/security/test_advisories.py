@@ -327,7 +327,7 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name in {} e
                     for name, step in chain.STEPS)
 """
 _PLUGIN = "import atoll.shard.admission.{0} as m\nm.{1} = lambda *a: {2}\n"
-_EFFECTIVE = "import atoll.machinery.apiserver.authorization.effective as effective\n"
+_EFFECTIVE = "import atoll.machinery.apiserver.authorization.effective_users as effective\n"
 GUARDS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "groups and names of power": (
         test_who_administers_a_workspace_borrows_no_power_over_it,
@@ -396,7 +396,7 @@ chain.Admission.validate = lambda self, review: review.call.check(review.obj, re
     "identity headers": (
         test_no_spelling_of_an_identity_header_is_taken_for_one,
         """
-import atoll.machinery.apiserver.authentication.headers as headers
+import atoll.machinery.apiserver.authentication.request_headers as headers
 headers.RequestHeaders.sent = lambda self, all: []
 """,
     ),

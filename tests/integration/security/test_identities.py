@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer
-from atoll.machinery.apiserver.authentication.keys import load_keys
+from atoll.machinery.apiserver.authentication.service_account_keys import load_keys
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers
+from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from harness.api import Api, Object, configmap, workspace_under
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

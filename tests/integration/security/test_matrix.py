@@ -99,9 +99,9 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "02-
                     for name, step in chain.STEPS)
 """,
     "the home of service accounts": """
-import atoll.machinery.apiserver.authorization.effective as effective
+import atoll.machinery.apiserver.authorization.effective_users as effective
 import atoll.machinery.apiserver.authorization.chain as chain
-from atoll.machinery.apiserver.authorization.effective import Effective, Identity
+from atoll.machinery.apiserver.authorization.effective_users import Effective, Identity
 chain.effective = lambda user, cluster: Effective((Identity(user.name, user.groups),), True)
 """,
     "identity headers": """

@@ -8,7 +8,7 @@ import pytest
 
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.frontproxy.process import read
-from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
 from atoll.machinery.process import pki
 
 CA, OTHER_CA = pki.make_ca("shards"), pki.make_ca("others")

@@ -18,9 +18,9 @@ from atoll.frontproxy.credentials import assemble
 from atoll.frontproxy.identity import Caller, GroupFilter, Identity
 from atoll.frontproxy.mapping import Names
 from atoll.machinery.apiserver.authentication import assertion, jwt
-from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
-from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
 from atoll.machinery.apiserver.egress import Egress
 from atoll.machinery.apiserver.egress.addresses import policy
 from atoll.machinery.apiserver.requestinfo import parse

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 
 from atoll.frontproxy.tokens import MAX_FETCHING, AccountTokens, Tokens
 from atoll.machinery.apiserver.authentication import jwt
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.objects import encode_json

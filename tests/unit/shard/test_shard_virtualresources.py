@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from atoll.machinery.apiserver.authorization.effective import WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.apiserver.pipeline import Route
 from atoll.machinery.apiserver.request import Observer, Request

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective
 from atoll.machinery.apiserver.call import Call, Plan
 from atoll.machinery.apiserver.request import Observer, Request
 from atoll.machinery.apiserver.requestinfo import parse

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer
+from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from atoll.machinery.apiserver.loopback import Loopback, Target
 from atoll.machinery.apiserver.options import DeleteOptions
 from atoll.machinery.kinds.core.secrets import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
 from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.authorization.attributes import (
     Attributes,

@@ -15,7 +15,7 @@ import msgspec
 from atoll.machinery.apiserver.authentication.authenticator import Bearers
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.call import Call, View
 from atoll.machinery.meta.names import SYSTEM_ADMIN

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from atoll.machinery.apiserver.authentication.headers import DEFAULT_FAMILY, belongs
-from atoll.machinery.apiserver.authorization.effective import SCOPES, WARRANT, global_name_of, is_service_account
+from atoll.machinery.apiserver.authentication.request_headers import DEFAULT_FAMILY, belongs
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT, global_name_of, is_service_account
 from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA, is_privileged
 from atoll.machinery.apiserver.egress.forward import of_the_hop
 from atoll.machinery.meta.status import Unauthorized

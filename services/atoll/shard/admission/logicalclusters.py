@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective
 from atoll.machinery.apiserver.authorization.groups import (
     EXTERNAL_LOGICAL_CLUSTER_ADMIN,
     KCP_ADMIN,

@@ -15,7 +15,7 @@ from atoll.controllers.tenancy.placement import Placement
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.effective import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN, without_lifecycle
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kcp import shapes, types

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
 from atoll.machinery.apiserver.speaking import bare, spoken_for
 from atoll.machinery.meta.user import AUTHENTICATED, User
 

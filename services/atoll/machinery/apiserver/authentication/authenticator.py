@@ -17,9 +17,9 @@ import structlog
 from atoll.machinery.apiserver.authentication import assertion
 from atoll.machinery.apiserver.authentication.assertion import AssertionReader
 from atoll.machinery.apiserver.authentication.certificates import Certificates, Presented
-from atoll.machinery.apiserver.authentication.headers import RequestHeaders, check_listed
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator, wanted
 from atoll.machinery.apiserver.authentication.jwt import TokenError
+from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed
 from atoll.machinery.apiserver.authentication.routing import bearer_token
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, authenticated, token_digest
 from atoll.machinery.apiserver.call import View

@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.headers import Headers, in_family
+from atoll.machinery.apiserver.authentication.request_headers import Headers, in_family
 from atoll.machinery.apiserver.authentication.service_accounts import account_groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import SCOPES, effective, in_scope
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective, in_scope
 from atoll.machinery.apiserver.authorization.groups import (
     RESERVED_EXTRA,
     RESERVED_PREFIXES,

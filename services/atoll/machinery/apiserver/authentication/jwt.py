@@ -1,6 +1,6 @@
 """JSON Web Tokens, as little of them as service accounts need: RS256 and ES256, keys by id, nothing negotiable.
 
-`service_accounts` verifies with it, `issuing` signs with it, `assertion` takes its signatures. The header of a token
+`service_accounts` verifies with it, `token_issuer` signs with it, `assertion` takes its signatures. A token's header
 says which of our keys signed it and nothing else: an algorithm that is not this key's, an embedded key, a critical
 extension or an unknown key id is refused before a signature is looked at. Base64 has one spelling here.
 """

@@ -15,13 +15,13 @@ from typing import Protocol
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication import claims, jwt
+from atoll.machinery.apiserver.authentication import jwt, service_account_claims
 from atoll.machinery.apiserver.authentication.certificates import CREDENTIAL_ID
-from atoll.machinery.apiserver.authentication.claims import Subject
-from atoll.machinery.apiserver.authentication.foreign_accounts import ForeignAccounts
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
-from atoll.machinery.apiserver.authentication.keys import KeySet
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME
+from atoll.machinery.apiserver.authentication.remote_service_accounts import ForeignAccounts
+from atoll.machinery.apiserver.authentication.service_account_claims import Subject
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNTS
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
@@ -69,13 +69,13 @@ def subject_of(token: str, keys: Mapping[str, PublicKey], issuers: Sequence[str]
     Raises Unauthorized for one that names such an issuer and is not signed with one of the keys.
     """
     try:
-        issuer = claims.issuer_of(jwt.unverified_claims(token))
+        issuer = service_account_claims.issuer_of(jwt.unverified_claims(token))
     except jwt.TokenError:
         return None
-    if issuer not in (*issuers, claims.LEGACY_ISSUER):
+    if issuer not in (*issuers, service_account_claims.LEGACY_ISSUER):
         return None
     try:
-        return claims.read(jwt.verify(token, keys))
+        return service_account_claims.read(jwt.verify(token, keys))
     except jwt.TokenError as error:
         raise Unauthorized from error
 

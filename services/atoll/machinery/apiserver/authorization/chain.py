@@ -16,7 +16,7 @@ import msgspec
 from atoll.machinery.apiserver.authorization import groups as names
 from atoll.machinery.apiserver.authorization import rbac
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, Outcome, Step
-from atoll.machinery.apiserver.authorization.effective import (
+from atoll.machinery.apiserver.authorization.effective_users import (
     Effective,
     Identity,
     effective,
@@ -27,7 +27,7 @@ from atoll.machinery.apiserver.authorization.effective import (
 )
 from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, Export, PolicyCache
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED
-from atoll.machinery.apiserver.authorization.stamps import Stamp, Stamps, is_elsewhere, is_here
+from atoll.machinery.apiserver.authorization.state_versions import Stamp, Stamps, is_elsewhere, is_here
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kcp import boundcrds
 from atoll.machinery.meta.lru import LruCache

@@ -14,11 +14,11 @@ import msgspec
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import in_scope
+from atoll.machinery.apiserver.authorization.effective_users import in_scope
 from atoll.machinery.apiserver.authorization.rbac import ALL, CLUSTER_ROLE, Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import Role, rules_from
 from atoll.machinery.apiserver.authorization.refusal import quoted, quoted_list
-from atoll.machinery.apiserver.authorization.stamps import RBAC_GROUP
+from atoll.machinery.apiserver.authorization.state_versions import RBAC_GROUP
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey
 from atoll.machinery.meta.objects import Object

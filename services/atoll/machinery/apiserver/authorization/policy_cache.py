@@ -16,7 +16,7 @@ import msgspec
 
 from atoll.machinery.apiserver.authorization import rbac_objects as objects
 from atoll.machinery.apiserver.authorization.rbac import Policy
-from atoll.machinery.apiserver.authorization.stamps import Stamp, is_elsewhere
+from atoll.machinery.apiserver.authorization.state_versions import Stamp, is_elsewhere
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.effective import Identity
+from atoll.machinery.apiserver.authorization.effective_users import Identity
 from atoll.machinery.apiserver.authorization.refusal import quoted
 
 ALL = "*"

@@ -10,8 +10,8 @@ import pytest
 from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, load_admin_tokens
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.headers import HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
+from atoll.machinery.apiserver.authentication.request_headers import HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file, token_digest
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.status import Unauthorized

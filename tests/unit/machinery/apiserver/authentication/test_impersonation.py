@@ -11,7 +11,7 @@ from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_t
 from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES, WARRANT
 from atoll.machinery.meta.status import BadRequest, Forbidden
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
 from atoll.machinery.wire.exchange import HttpRequest, Peer

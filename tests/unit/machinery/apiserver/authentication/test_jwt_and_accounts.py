@@ -15,11 +15,17 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from atoll.machinery.apiserver.authentication import jwt
-from atoll.machinery.apiserver.authentication.claims import Reference
-from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer, account_key
-from atoll.machinery.apiserver.authentication.keys import KeySet, jwks, key_id, load_keys, openid_configuration
 from atoll.machinery.apiserver.authentication.routing import token_cluster
+from atoll.machinery.apiserver.authentication.service_account_claims import Reference
+from atoll.machinery.apiserver.authentication.service_account_keys import (
+    KeySet,
+    jwks,
+    key_id,
+    load_keys,
+    openid_configuration,
+)
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
+from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer, account_key
 from atoll.machinery.apiserver.authentication.tokens import token_digest
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, Conflict, Invalid, NotFound, Unauthorized

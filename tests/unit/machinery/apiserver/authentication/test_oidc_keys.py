@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from atoll.machinery.apiserver.authentication.jwt import TokenError, encode_base64
-from atoll.machinery.apiserver.authentication.oidc import config, jws, keys, source
+from atoll.machinery.apiserver.authentication.oidc import config, issuer_keys, key_set, source
 from atoll.machinery.apiserver.authentication.oidc.config import Authenticator, ConfigRefused
-from atoll.machinery.apiserver.authentication.oidc.keys import IssuerKeys, Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import IssuerKeys, Unsettled
 from atoll.machinery.apiserver.authentication.oidc.mapping import Mapper
 from atoll.machinery.apiserver.authentication.oidc.source import IssuerTokens
 from atoll.machinery.meta.lru import LruCache
@@ -67,7 +67,7 @@ async def settled(found: IssuerKeys, token: str) -> bytes:
 async def test_keys_that_are_only_old_go_on_counting_while_others_are_fetched(site: Site) -> None:
     found, token = site.keys(), site.issuer.token(sub="a", aud="me")
     await settled(found, token)
-    site.now += keys.MAX_AGE_S + 1
+    site.now += issuer_keys.MAX_AGE_S + 1
     site.down, site.takes_s, before = True, 20.0, site.fetched
     for _ in range(3):
         # The issuer hangs longer than the interval: nobody waits for it, and it is asked once.
@@ -98,7 +98,7 @@ async def test_a_token_does_not_outlive_the_key_that_signed_it(site: Site) -> No
     await raised.value.settle()
     assert found.read(by_first, b"1").user.name == "a"
     del site.issuer.keys["first"]
-    site.now += keys.MAX_AGE_S + 1
+    site.now += issuer_keys.MAX_AGE_S + 1
     found.read(by_first, b"1")
     await asyncio.sleep(0.01)
     with pytest.raises((Unauthorized, Unsettled)):
@@ -127,12 +127,12 @@ def test_a_key_costs_no_more_than_a_key_does(bits: int, exponent: int, usable: i
         return encode_base64(value.to_bytes((value.bit_length() + 7) // 8))
 
     jwk = {"kty": "RSA", "n": number((1 << (bits - 1)) | 1), "e": number(exponent)}
-    assert len(jws.public_keys(json.dumps({"keys": [jwk]}).encode())) == usable
+    assert len(key_set.public_keys(json.dumps({"keys": [jwk]}).encode())) == usable
 
 
 def test_a_document_of_keys_is_bounded() -> None:
     with pytest.raises(TokenError, match="bytes"):
-        jws.public_keys(b'{"keys":[]}' + b" " * jws.MAX_DOCUMENT_BYTES)
+        key_set.public_keys(b'{"keys":[]}' + b" " * key_set.MAX_DOCUMENT_BYTES)
 
 
 def trusted(**more: Any) -> dict[str, Any]:

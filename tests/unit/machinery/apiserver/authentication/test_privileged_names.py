@@ -18,13 +18,13 @@ import pytest
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
-from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer
-from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
+from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file, token_digest
-from atoll.machinery.apiserver.authorization import effective, groups
+from atoll.machinery.apiserver.authorization import effective_users, groups
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.status import ApiError
@@ -62,9 +62,9 @@ NAME = {**VOUCHED, "impersonation": REFUSED, "workspace's issuer": REFUSED}
 NAMES: dict[str, dict[str, str]] = {"system:kcp:*": NAME, "system:cluster:*": NAME, "apis.kcp.io:binding:*": NAME}
 #: Certificates and the token file have no extras; the operator's own mappings may not make such either way round.
 EXTRAS: dict[str, dict[str, str]] = {
-    effective.SCOPES: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
-    effective.CLUSTER_NAME: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
-    effective.WARRANT: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
+    effective_users.SCOPES: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
+    effective_users.CLUSTER_NAME: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
+    effective_users.WARRANT: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
 }
 #: Groups that bootstrap binds to roles and that are nobody's power over others.
 HARMLESS = {"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:monitoring"}
@@ -193,7 +193,7 @@ def test_every_name_the_code_keeps_for_itself_has_its_rules() -> None:
     kept = set(groups.PRIVILEGED_GROUPS) | listed(groups.RESERVED_PREFIXES) | listed(groups.LIFECYCLE_PREFIXES)
     assert set(GROUPS) == kept
     assert set(NAMES) == listed(groups.RESERVED_PREFIXES)
-    carried = {value for name, value in vars(effective).items() if name.isupper() and isinstance(value, str)}
+    carried = {value for name, value in vars(effective_users).items() if name.isupper() and isinstance(value, str)}
     assert set(EXTRAS) == {value for value in carried if "/" in value}
     assert all(groups.RESERVED_EXTRA in key for key in EXTRAS)
 
@@ -256,11 +256,11 @@ def keys() -> KeySet:
 def test_a_service_account_is_in_the_groups_of_its_namespace_and_in_no_other(keys: KeySet, name: str) -> None:
     """Whatever it is called and whatever is written on it, as nothing of its object but name and uid is read."""
     store = FakeStore()
-    annotations = {"groups": "system:masters", effective.WARRANT: "{}"}
+    annotations = {"groups": "system:masters", effective_users.WARRANT: "{}"}
     meta = {"name": name, "namespace": "system", "uid": "u", "annotations": annotations, "labels": annotations}
     store.put(WEB, {"kind": "ServiceAccount", "metadata": meta})
     token, _ = TokenIssuer(keys, Issuers()).issue(Account(WEB, "system", name, "u"), (OWN,), 600)
     found = asked(ServiceAccountTokens(keys, Issuers()), token, store, ())
     assert not [group for group in found.groups if groups.is_privileged(group) and group != "system:authenticated"]
-    assert found.extra[effective.CLUSTER_NAME] == (WEB,)
-    assert {effective.SCOPES, effective.WARRANT}.isdisjoint(found.extra)
+    assert found.extra[effective_users.CLUSTER_NAME] == (WEB,)
+    assert {effective_users.SCOPES, effective_users.WARRANT}.isdisjoint(found.extra)

@@ -7,7 +7,7 @@ import pytest
 from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.chain import STEPS, Authorizer
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES, WARRANT
 from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, MASTERS, User
 from harness.rbac_snapshot import FakeStore, binding, bootstrap, logical_cluster, role, rule, subject, urls, workspace
 

@@ -6,7 +6,7 @@ import pytest
 
 from atoll.machinery.apiserver.authorization import escalation
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import SCOPES
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES
 from atoll.machinery.apiserver.authorization.escalation import Author, check_binding_write, check_role_write
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound

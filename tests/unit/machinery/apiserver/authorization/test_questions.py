@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes, attributes_of, pinned_name
-from atoll.machinery.apiserver.authorization.effective import (
+from atoll.machinery.apiserver.authorization.effective_users import (
     CLUSTER_NAME,
     MAX_IDENTITIES,
     SCOPES,

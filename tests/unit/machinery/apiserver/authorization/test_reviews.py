@@ -7,7 +7,7 @@ import pytest
 from atoll.machinery.apiserver.authentication.authenticator import Bearers
 from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
 from atoll.machinery.apiserver.call import Call
 from atoll.machinery.apiserver.requestinfo import parse
 from atoll.machinery.apiserver.reviews import DEEP_HEADER, Reviews, is_deep

@@ -15,14 +15,14 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authentication import jwt
-from atoll.machinery.apiserver.authentication.claims import issuer_of
 from atoll.machinery.apiserver.authentication.oidc import config
 from atoll.machinery.apiserver.authentication.oidc.config import Authenticator, ConfigRefused
-from atoll.machinery.apiserver.authentication.oidc.jws import PublicKey
-from atoll.machinery.apiserver.authentication.oidc.keys import Fetch, IssuerKeys
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Fetch, IssuerKeys
+from atoll.machinery.apiserver.authentication.oidc.key_set import PublicKey
 from atoll.machinery.apiserver.authentication.oidc.mapping import Claims, Mapper
+from atoll.machinery.apiserver.authentication.service_account_claims import issuer_of
 from atoll.machinery.apiserver.authentication.tokens import authenticated
-from atoll.machinery.apiserver.authorization.effective import CLUSTER_NAME, SCOPES
+from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
 from atoll.machinery.apiserver.authorization.groups import POLICY_PREFIX, RESERVED_EXTRA
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache

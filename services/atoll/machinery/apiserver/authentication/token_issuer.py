@@ -13,9 +13,15 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication import claims, jwt
-from atoll.machinery.apiserver.authentication.claims import LEGACY_ISSUER, Reference
-from atoll.machinery.apiserver.authentication.keys import KeySet
+from atoll.machinery.apiserver.authentication import jwt
+from atoll.machinery.apiserver.authentication.service_account_claims import (
+    LEGACY_ISSUER,
+    Bound,
+    BoundClaims,
+    LegacyClaims,
+    Reference,
+)
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authentication.service_accounts import Issuers
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.apiserver.authorization.refusal import quoted
@@ -60,15 +66,15 @@ class TokenIssuer:
     ) -> tuple[str, int]:
         """A signed token and when it expires (Unix seconds)."""
         now = int(self._clock())
-        bound = claims.Bound(account.cluster, account.namespace, Reference(account.name, account.uid), secret)
-        said = claims.BoundClaims(
+        bound = Bound(account.cluster, account.namespace, Reference(account.name, account.uid), secret)
+        said = BoundClaims(
             self._issuers.names[0], account.user_name, audiences, now, now, now + lifetime_s, new_uid(), bound
         )
         return self._sign(said), said.exp
 
     def legacy(self, account: Account, secret: str) -> str:
         """A token for a Secret to keep: it has no end, and is good only while that Secret holds it."""
-        said = claims.LegacyClaims(
+        said = LegacyClaims(
             LEGACY_ISSUER, account.user_name, account.namespace, secret, account.name, account.uid, account.cluster
         )
         return self._sign(said)

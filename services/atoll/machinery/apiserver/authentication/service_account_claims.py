@@ -1,6 +1,6 @@
 """What a service account token says: Kubernetes' claims with kcp's clusterName, bound and legacy form.
 
-`issuing` writes them, `service_accounts` reads them after the signature held, `routing` reads the cluster
+`token_issuer` writes them, `service_accounts` reads them after the signature held, `routing` reads the cluster
 before. Reading is strict: a token that is not exactly of one of the two forms is none.
 """
 

@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from atoll.machinery.apiserver.authentication import foreign_accounts
-from atoll.machinery.apiserver.authentication.claims import Reference, Subject
-from atoll.machinery.apiserver.authentication.foreign_accounts import CannotAsk, ForeignAccounts
-from atoll.machinery.apiserver.authentication.issuing import Account, TokenIssuer
-from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication import remote_service_accounts
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.remote_service_accounts import CannotAsk, ForeignAccounts
+from atoll.machinery.apiserver.authentication.service_account_claims import Reference, Subject
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
 from atoll.machinery.apiserver.authentication.service_accounts import (
     Issuers,
     ServiceAccountTokens,
     account_stands,
     secret_stands,
 )
+from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import token_digest
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Unauthorized
@@ -174,7 +174,7 @@ async def test_many_requests_with_one_token_ask_once(
 async def test_no_more_are_asked_about_at_once_than_the_bound(
     tokens: ServiceAccountTokens, keys: KeySet, store: FakeStore, shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign_accounts, "MAX_ASKED", 1)
+    monkeypatch.setattr(remote_service_accounts, "MAX_ASKED", 1)
     issuer = TokenIssuer(keys, Issuers())
     first, second = (issuer.issue(ACCOUNT, (ISSUER,), seconds)[0] for seconds in (3600, 7200))
     shards.open.clear()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
 from atoll.machinery.apiserver.authentication.oidc.config import ConfigRefused
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
 from atoll.machinery.apiserver.call import View

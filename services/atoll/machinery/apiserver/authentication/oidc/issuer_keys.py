@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authentication.jwt import TokenError
-from atoll.machinery.apiserver.authentication.oidc import jws
+from atoll.machinery.apiserver.authentication.oidc import key_set
 from atoll.machinery.apiserver.authentication.oidc.config import Issuer
 
 log = structlog.get_logger()
@@ -59,11 +59,11 @@ class IssuerKeys:
 
     def __init__(self, issuer: Issuer, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
         self._issuer, self._fetch, self._clock = issuer, fetch, clock
-        self._keys: tuple[jws.PublicKey, ...] = ()
+        self._keys: tuple[key_set.PublicKey, ...] = ()
         self._fetched_at = self._tried_at = float("-inf")
         self._running: asyncio.Task[None] | None = None
 
-    def current(self) -> tuple[jws.PublicKey, ...]:
+    def current(self) -> tuple[key_set.PublicKey, ...]:
         """The keys that count: the same value until the issuer publishes others. Fetches old ones anew meanwhile."""
         if self._keys and self._clock() - self._fetched_at > MAX_AGE_S and self._may_fetch():
             self._begin()
@@ -71,13 +71,13 @@ class IssuerKeys:
 
     def payload(self, token: str) -> bytes:
         """The payload of a token that the issuer signed. Raises TokenError (NoKeys), Unsettled."""
-        header, keys = jws.header_of(token), self.current()
+        header, keys = key_set.header_of(token), self.current()
         known = bool(keys) and (not header.kid or any(key.id == header.kid for key in keys))
         if not known and (self._running is not None or self._may_fetch()):
             raise Unsettled(self._settle)
         if not keys:
             raise NoKeys("the issuer's keys could not be fetched")
-        return jws.verify(token, keys)
+        return key_set.verify(token, keys)
 
     def _may_fetch(self) -> bool:
         return self._running is None and self._clock() - self._tried_at >= MIN_INTERVAL_S
@@ -101,10 +101,10 @@ class IssuerKeys:
             # Counted from the end: a fetch that hung must not be the reason for the next one.
             self._running, self._tried_at = None, self._clock()
 
-    async def _fetched(self) -> tuple[jws.PublicKey, ...]:
+    async def _fetched(self) -> tuple[key_set.PublicKey, ...]:
         authority = self._issuer.certificate_authority.encode()
         url = self._issuer.discovery_url or self._issuer.url.rstrip("/") + _WELL_KNOWN
         found = _discovery_decoder.decode(await self._fetch(url, authority, FETCH_TIMEOUT_S))
         if found.issuer != self._issuer.url:
             raise TokenError(f"discovery names another issuer: {found.issuer[:200]!r}")
-        return jws.public_keys(await self._fetch(found.jwks_uri, authority, FETCH_TIMEOUT_S))
+        return key_set.public_keys(await self._fetch(found.jwks_uri, authority, FETCH_TIMEOUT_S))

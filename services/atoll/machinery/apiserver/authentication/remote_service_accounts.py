@@ -16,8 +16,8 @@ from functools import partial
 import msgspec
 import structlog
 
-from atoll.machinery.apiserver.authentication.claims import Subject
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
 
