@@ -114,8 +114,8 @@ def publish_before_commit() -> None:
 
 def lost_cursor() -> None:
     """After a restart the publisher believes that everything up to the log's end is in the stream."""
-    from atoll.machinery.stream.lane import Lane
-    from atoll.machinery.stream.resume import Plan
+    from atoll.machinery.stream.publisher.resume import Plan
+    from atoll.machinery.stream.publisher.stream_writer import Lane
 
     planned = Lane._plan
 

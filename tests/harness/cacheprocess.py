@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.credentials import NatsCredential, write_credential
+from atoll.machinery.stream.credential_file import NatsCredential, write_credential
 from harness.cachestore import BASE, MASTER, Answer, Events, People
 from harness.rawhttp import RawClient
 

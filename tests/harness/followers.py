@@ -30,9 +30,9 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.published import PublishedLog
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.permissions import reader_permissions, shard_permissions, shard_user
-from atoll.machinery.stream.server_config import User
+from atoll.machinery.stream.server.config import User
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.rows import types_of
+from atoll.replication.ownership_rows import types_of
 from harness.nats import NatsServer, eventually
 from harness.stores import store_options
 from harness.streams import QUICK, Running

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.machinery.stream.connection import Access, Connection
-from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
+from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:

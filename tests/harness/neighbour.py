@@ -16,7 +16,7 @@ from pathlib import Path
 
 from atoll.machinery.kcp import levels
 from atoll.machinery.storage.contract import LogEntry, Mutation, Operation, Replica, Route
-from atoll.machinery.stream.policy import DefaultPolicy
+from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from harness.cell import Cell, cell
 
 

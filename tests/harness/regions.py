@@ -26,7 +26,7 @@ from atoll.machinery.stream.permissions import (
     shard_user,
     source_permissions,
 )
-from atoll.machinery.stream.server import find_binary
+from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site.layout import Ports
 
 INFRA = Path(__file__).parents[2] / "infra/nats"

@@ -17,7 +17,7 @@ from google_crc32c import value as crc32c
 from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.stream.events import Operation
-from atoll.machinery.stream.log import Entry as Logged
+from atoll.machinery.stream.publisher.log_source import Entry as Logged
 
 CONFIGMAPS = ResourceType("", "configmaps", CORE)
 SECRETS = ResourceType("", "secrets", CORE)

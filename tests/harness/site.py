@@ -36,8 +36,8 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process.pki import Pair, make_client
 from atoll.machinery.process.tls import client_context
-from atoll.machinery.stream.server import find_binary
-from atoll.machinery.stream.server_config import Listener, User, server_config
+from atoll.machinery.stream.server.config import Listener, User, server_config
+from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site import credentials, layout, members, run
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
 from atoll.standalone.site.members import Member, StartConfig

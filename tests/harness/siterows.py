@@ -17,7 +17,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import each_record
 from atoll.machinery.storage.records import Records
 from atoll.machinery.storage.snapshot import LmdbSnapshot
-from atoll.machinery.stream.policy import DefaultPolicy
+from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from harness.site import Site
 
 #: Reading everything again after a stream was lost is more than a turn of the loop on a loaded machine.

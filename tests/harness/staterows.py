@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation
-from atoll.machinery.stream.state_consumer import StateMark
 
 
 class StateRows:

@@ -12,13 +12,13 @@ from nats.aio.msg import Msg
 
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, Connection
+from atoll.machinery.stream.consumer.pull_consumer import Reader, stream_sequence
 from atoll.machinery.stream.events import Event, Malformed, decode
-from atoll.machinery.stream.log import Log
-from atoll.machinery.stream.pipeline import Limits
-from atoll.machinery.stream.policy import DefaultPolicy
-from atoll.machinery.stream.publisher import Publisher, PublisherOptions
-from atoll.machinery.stream.reader import Reader, stream_sequence
-from atoll.machinery.stream.resume import Deposed
+from atoll.machinery.stream.publisher.log_source import Log
+from atoll.machinery.stream.publisher.policy import DefaultPolicy
+from atoll.machinery.stream.publisher.publish_window import Limits
+from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
+from atoll.machinery.stream.publisher.resume import Deposed
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.events import Event, Operation
 from harness.shardlog import ShardLog
 

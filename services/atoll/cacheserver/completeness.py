@@ -13,7 +13,7 @@ from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.storage.contract import Elsewhere, Scope, Store
 from atoll.machinery.storage.pages import each_revision
-from atoll.replication.rows import learned
+from atoll.replication.ownership_rows import learned
 
 MARK = "cache-complete"
 

@@ -18,7 +18,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import native_kind
 from atoll.machinery.meta.names import CORE, ResourceType
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.stream.policy import REPLICATED, REPLICATED_IF_ANNOTATED
+from atoll.machinery.stream.publisher.policy import REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.virtualworkspaces.framework import shown
 
 #: The identity under which all rows of a cache server lie.

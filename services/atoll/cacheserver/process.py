@@ -28,7 +28,7 @@ from atoll.machinery.process.pki import Pair, pair_of
 from atoll.machinery.storage.files import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.stream.credentials import access_of
+from atoll.machinery.stream.credential_file import access_of
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions

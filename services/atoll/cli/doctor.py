@@ -29,7 +29,7 @@ from atoll.machinery.storage import files
 from atoll.machinery.storage.environment import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.connection import TooOld, check_version
-from atoll.machinery.stream.server import ServerFailed, find_binary
+from atoll.machinery.stream.server.embedded import ServerFailed, find_binary
 from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options
 

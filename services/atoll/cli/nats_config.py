@@ -15,7 +15,7 @@ from pathlib import Path
 from atoll.cli.main import refused
 from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
-from atoll.machinery.stream.server_config import Listener, TlsFiles, server_config
+from atoll.machinery.stream.server.config import Listener, TlsFiles, server_config
 from atoll.standalone.site.credentials import nats_users
 from atoll.standalone.site.run import STREAMS_BYTES
 

@@ -21,7 +21,7 @@ from atoll.machinery.process.lifetime import WorkFailed
 from atoll.machinery.process.pki import PkiError
 from atoll.machinery.storage.environment import UnknownFormat, WrongShard
 from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
-from atoll.machinery.stream.credentials import CredentialFileRefused
+from atoll.machinery.stream.credential_file import CredentialFileRefused
 
 #: What any process with a store, files of credentials and a listener may be refused for, or end by.
 REFUSALS: tuple[type[Exception], ...] = (

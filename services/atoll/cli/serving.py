@@ -16,7 +16,7 @@ from atoll.machinery.client.target import KubeconfigError
 from atoll.machinery.process import config as settings
 from atoll.machinery.storage.sealing import KeyFileRefused
 from atoll.machinery.stream.connection import TooOld
-from atoll.machinery.stream.server import ServerFailed
+from atoll.machinery.stream.server.embedded import ServerFailed
 from atoll.shard.config import ShardConfig, UnknownGate, feature_gates
 from atoll.shard.joining import OtherRoot
 from atoll.standalone import start as alone

@@ -30,7 +30,7 @@ from atoll.machinery.apiserver.pathindex import PathIndex
 from atoll.machinery.kcp.types import WorkspaceType
 from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair, issued_by, pem_to_der
-from atoll.replication.rows import Types
+from atoll.replication.ownership_rows import Types
 
 #: kcp's gate; on unless turned off.
 _WORKSPACES_OFF = "WorkspaceAuthentication=false"

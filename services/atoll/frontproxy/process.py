@@ -42,12 +42,12 @@ from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.files import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.stream.credentials import access_of
+from atoll.machinery.stream.credential_file import access_of
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.passing import PassingConnection
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.rows import learned
+from atoll.replication.ownership_rows import learned
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ import msgspec
 from atoll.frontproxy.misses import Ask, Misses, Says
 from atoll.frontproxy.routing import Routes
 from atoll.machinery.storage.contract import Snapshot, Store
-from atoll.replication.rows import Types, learned
+from atoll.replication.ownership_rows import Types, learned
 
 
 class Way(msgspec.Struct, frozen=True):

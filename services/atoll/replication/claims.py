@@ -15,7 +15,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import CorruptRecord, LogEntry, Operation, Position, Scope, Snapshot
 from atoll.machinery.storage.pages import behind
-from atoll.replication.projection import Projection
+from atoll.replication.replica_writer import Projection
 
 _PAGE = 500
 #: Workspaces whose claim was looked at and that changed otherwise since: each look announces the cluster's rows.

@@ -22,15 +22,15 @@ from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Elsewhere, Mark, Record, Scope
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.state_consumer import StateConsumer
 from atoll.machinery.stream.permissions import follower_of
-from atoll.machinery.stream.state_consumer import StateConsumer
 from atoll.machinery.stream.subjects import STATE, check_shard, everything
-from atoll.replication.announcing import Listener
-from atoll.replication.application import Origin, Replicas
 from atoll.replication.metrics import ReplicationMetrics
-from atoll.replication.projection import UNSETTLED, Positions, Projection
-from atoll.replication.rows import Types, learned, readable
+from atoll.replication.notifications import Listener
+from atoll.replication.ownership_rows import Types, learned, readable
+from atoll.replication.replica_writer import UNSETTLED, Positions, Projection
+from atoll.replication.shard_replica import Origin, Replicas
 
 log = structlog.get_logger()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from atoll.machinery.stream.state_consumer import StateConsumer
+from atoll.machinery.stream.consumer.state_consumer import StateConsumer
 
 #: Why a row of another shard was not taken.
 SEALED, SYSTEM, FOREIGN, MALFORMED, LEVEL = "sealed", "system", "foreign", "malformed", "level"

@@ -56,8 +56,8 @@ from atoll.machinery.storage.contract import Store
 from atoll.machinery.stream.connection import Access
 from atoll.replication.claims import Claims
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.projection import Positions as Marked
-from atoll.replication.rows import Types as ReplicatedTypes
+from atoll.replication.ownership_rows import Types as ReplicatedTypes
+from atoll.replication.replica_writer import Positions as Marked
 from atoll.shard import bootstrap, joining, serviceaccounts
 from atoll.shard.admission.plugins import plugins
 from atoll.shard.config import ShardConfig, feature_gates

@@ -18,10 +18,10 @@ from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published import PublishedLog
 from atoll.machinery.stream.connection import TooOld
-from atoll.machinery.stream.credentials import access_of
-from atoll.machinery.stream.policy import DefaultPolicy
-from atoll.machinery.stream.publisher import Publisher, PublisherOptions
-from atoll.machinery.stream.server import EmbeddedServer, ServerFailed, ServerOptions
+from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.publisher.policy import DefaultPolicy
+from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
+from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
 
 log = structlog.get_logger()

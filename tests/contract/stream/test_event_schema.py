@@ -23,7 +23,7 @@ from atoll.machinery.stream.events import (
     from_entry,
     tombstone,
 )
-from atoll.machinery.stream.streams import parse_headers
+from atoll.machinery.stream.publisher.stream_admin import parse_headers
 from harness.shardlog import CONFIGMAPS, LOGICAL_CLUSTERS, Entry, Source
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.stream.credentials import access_of
+from atoll.machinery.stream.credential_file import access_of
 from atoll.standalone.site.credentials import CACHE_USER
 from harness.api import MERGE, Api, configmap
 from harness.cacheprocess import CacheProcess

@@ -16,7 +16,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from atoll.machinery.storage.contract import LogEntry, Operation
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.events import Event
-from atoll.machinery.stream.policy import DefaultPolicy
+from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from fault.model.log import respliced
 
 SHARD = "root"

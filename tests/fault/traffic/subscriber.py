@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from atoll.machinery.client.client import Client
-from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.events import Event
 from atoll.machinery.wire.client import ClientError
 from fault.traffic.shardapi import CONFIGMAPS

@@ -13,7 +13,7 @@ from atoll.machinery.kcp.exports import root_exports
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.stream.permissions import shard_permissions, shard_user
-from atoll.machinery.stream.server_config import User
+from atoll.machinery.stream.server.config import User
 from harness.cacheprocess import CacheProcess
 from harness.cachestore import ANONYMOUS, BASE, NOBODY
 from harness.followers import TYPES, Archipelago, Member

@@ -16,10 +16,10 @@ from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.permissions import Permissions
-from atoll.machinery.stream.server_config import User
-from atoll.machinery.stream.streams import parse_headers
+from atoll.machinery.stream.publisher.stream_admin import parse_headers
+from atoll.machinery.stream.server.config import User
 from atoll.machinery.stream.subjects import stream_name
-from atoll.replication.application import Kept
+from atoll.replication.shard_replica import Kept
 from harness.followers import Archipelago, Member, cluster_key
 from harness.nats import eventually
 

@@ -21,8 +21,8 @@ from atoll.machinery.stream.permissions import (
     provider_permissions,
     shard_permissions,
 )
-from atoll.machinery.stream.server_config import User
-from atoll.machinery.stream.streams import provide
+from atoll.machinery.stream.publisher.stream_admin import provide
+from atoll.machinery.stream.server.config import User
 from atoll.machinery.stream.subjects import stream_name
 from harness.followers import Archipelago, Member, cluster_key, workspace_key
 from harness.shardlog import ShardLog, Source

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from pathlib import Path
 
-from atoll.machinery.stream.credentials import access_of
+from atoll.machinery.stream.credential_file import access_of
 from atoll.standalone.site.credentials import CACHE_USER
 from harness.api import Api
 from harness.cacheprocess import CacheProcess

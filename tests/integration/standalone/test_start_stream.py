@@ -13,7 +13,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from atoll.machinery.stream.server import find_binary
+from atoll.machinery.stream.server.embedded import find_binary
 from harness.api import Api, configmap, eventually
 from harness.operator import Operator
 from harness.processes import children, is_alive

@@ -12,8 +12,8 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.chain import Gap
-from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import CONFIGMAPS, ShardLog

@@ -11,8 +11,8 @@ import pytest
 from atoll.cli import main
 from atoll.machinery.process.pki import make_ca, make_serving, write_pair
 from atoll.machinery.stream.connection import Connection
-from atoll.machinery.stream.credentials import access_of
-from atoll.machinery.stream.server import find_binary
+from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site.layout import Ports
 from harness.waits import until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.definitions import definition, differences
 from atoll.machinery.stream.events import Operation
-from atoll.machinery.stream.publisher import Lag
+from atoll.machinery.stream.publisher.publisher import Lag
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import CONFIGMAPS, LEASES, LOGICAL_CLUSTERS, SECRETS, ShardLog

@@ -13,10 +13,10 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.stream.audit import Audit
 from atoll.machinery.stream.definitions import Bounds
 from atoll.machinery.stream.events import Event, Operation
-from atoll.machinery.stream.policy import DefaultPolicy
+from atoll.machinery.stream.publisher.audit import Audit
+from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import CONFIGMAPS, Entry, ShardLog

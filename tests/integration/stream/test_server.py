@@ -20,15 +20,15 @@ import pytest
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.pki import make_ca, make_serving
 from atoll.machinery.stream.connection import Connection, TooOld, Unavailable, check_version
-from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
-from atoll.machinery.stream.server_config import TlsFiles, write_private
-from atoll.machinery.stream.server_process import ServerFailed, find_binary
+from atoll.machinery.stream.server.config import TlsFiles, write_private
+from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
+from atoll.machinery.stream.server.process import ServerFailed, find_binary
 from harness.nats import NatsServer, eventually
 
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
+from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 
 async def main():
     async with EmbeddedServer(ServerOptions(directory=Path(sys.argv[1]), shard="root")) as server:

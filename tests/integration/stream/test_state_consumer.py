@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.chain import Gap
-from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.state_consumer import StateConsumer, StateMark
 from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.events import Event, Operation, Phase, control, encode_headers, from_entry
-from atoll.machinery.stream.state_consumer import StateConsumer, StateMark
-from atoll.machinery.stream.streams import ensure
+from atoll.machinery.stream.publisher.stream_admin import ensure
 from atoll.machinery.stream.subjects import everything, stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import LOGICAL_CLUSTERS, ShardLog

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer import Subscription
-from atoll.machinery.stream.state_consumer import StateConsumer
+from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.state_consumer import StateConsumer
 from atoll.machinery.stream.subjects import everything
 from harness.nats import eventually
 from harness.regions import Hierarchy, hierarchy

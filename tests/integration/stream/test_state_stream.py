@@ -10,8 +10,8 @@ import msgspec
 
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
 from atoll.machinery.stream.events import Event, Operation, Phase
-from atoll.machinery.stream.policy import ANNOTATION
-from atoll.machinery.stream.streams import parse_headers
+from atoll.machinery.stream.publisher.policy import ANNOTATION
+from atoll.machinery.stream.publisher.stream_admin import parse_headers
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog

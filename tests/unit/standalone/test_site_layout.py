@@ -16,7 +16,7 @@ from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.process import config as settings
 from atoll.machinery.process.pki import issued_by, pem_to_der, read_pair
 from atoll.machinery.process.tls import client_identity
-from atoll.machinery.stream.credentials import CredentialFileRefused, access_of
+from atoll.machinery.stream.credential_file import CredentialFileRefused, access_of
 from atoll.shard.config import ShardConfig
 from atoll.standalone.site import credentials, layout, members, run
 from atoll.standalone.site.layout import Layout, Ports, Site, SiteRefused

@@ -22,7 +22,7 @@ from google_crc32c import value as crc32c
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import HOLE_SIZE, splice
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.log import Entry, Source
+from atoll.machinery.stream.publisher.log_source import Entry, Source
 
 _NO_HOLE = -1
 _SAFE = ":-._~"

@@ -27,9 +27,9 @@ from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process import pki
 from atoll.machinery.process.listening import serving_names
 from atoll.machinery.process.pki import Pair, write_private
-from atoll.machinery.stream.credentials import NatsCredential, write_credential
+from atoll.machinery.stream.credential_file import NatsCredential, write_credential
 from atoll.machinery.stream.permissions import inbox_of, reader_permissions, shard_permissions, shard_user
-from atoll.machinery.stream.server_config import User
+from atoll.machinery.stream.server.config import User
 from atoll.replication import peers
 from atoll.shard import kubeconfig
 from atoll.standalone.site.layout import PROXY, Layout

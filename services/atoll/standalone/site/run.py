@@ -19,8 +19,8 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.storage.files import require_local
-from atoll.machinery.stream.server import EmbeddedServer, ServerOptions
-from atoll.machinery.stream.server_config import User
+from atoll.machinery.stream.server.config import User
+from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig

@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from atoll.machinery.stream.server_process import die_with_parent
+from atoll.machinery.stream.server.process import die_with_parent
 from atoll.machinery.wire.client import HttpClient, Origin
 from atoll.machinery.wire.incoming import ClientError
 from atoll.standalone.site.members import Member

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
-from atoll.machinery.stream.policy import DefaultPolicy
+from atoll.machinery.stream.publisher.policy import DefaultPolicy
 
 ROLE = ResourceType("rbac.authorization.k8s.io", "clusterroles")
 

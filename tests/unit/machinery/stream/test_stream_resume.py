@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from atoll.machinery.stream.events import Event, Operation, Phase, control
-from atoll.machinery.stream.resume import Cursor, Deposed, Plan, Tip, decide
+from atoll.machinery.stream.publisher.resume import Cursor, Deposed, Plan, Tip, decide
 from harness.shardlog import Source
 
 ME = Source()

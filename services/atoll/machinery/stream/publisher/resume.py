@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.stream.events import Event, Phase
-from atoll.machinery.stream.log import Source
+from atoll.machinery.stream.publisher.log_source import Source
 
 
 class Cursor(msgspec.Struct, frozen=True):

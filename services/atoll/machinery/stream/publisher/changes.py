@@ -14,14 +14,15 @@ import time
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.stream import streams, subjects
+from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Operation, Phase, control, tombstone
-from atoll.machinery.stream.lane import Lane
-from atoll.machinery.stream.log import Entry
-from atoll.machinery.stream.pipeline import Pipeline
-from atoll.machinery.stream.resume import Plan
+from atoll.machinery.stream.publisher import stream_admin
+from atoll.machinery.stream.publisher.log_source import Entry
+from atoll.machinery.stream.publisher.publish_window import Pipeline
+from atoll.machinery.stream.publisher.resume import Plan
+from atoll.machinery.stream.publisher.stream_writer import Lane
 
 _TTL = {"Nats-TTL": f"{TOMBSTONE_TTL_S}s"}
 _PAGE = 200
@@ -43,7 +44,7 @@ class ChangesLane(Lane):
         if plan.purge:
             await self._resync(pipeline, plan.after)
             await pipeline.drain()
-            await streams.purge(connection, self.stream)
+            await stream_admin.purge(connection, self.stream)
         await self._resync(pipeline, plan.after)
         return plan.after
 
@@ -85,7 +86,7 @@ class StateLane(Lane):
         # noticed.
         await self._mark_phase(pipeline, position, Phase.BEGIN)
         await pipeline.drain()
-        await streams.purge(connection, self.stream)
+        await stream_admin.purge(connection, self.stream)
         await self._mark_phase(pipeline, position, Phase.BEGIN)
         for type in self._log.types():
             if self._policy.may_replicate(type):

@@ -16,7 +16,7 @@ from atoll.machinery.kcp.ownership import Seat
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Position, Record, Scope, Store
 from atoll.machinery.storage.pages import behind
-from atoll.replication.rows import readable
+from atoll.replication.ownership_rows import readable
 
 _PAGE = 200
 

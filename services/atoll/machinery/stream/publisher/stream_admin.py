@@ -16,7 +16,7 @@ from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import ApiError, Connection
 from atoll.machinery.stream.definitions import AS_DEFINED, Bounds, definition, differences
 from atoll.machinery.stream.events import Event, Malformed, received
-from atoll.machinery.stream.resume import Tip
+from atoll.machinery.stream.publisher.resume import Tip
 
 log = structlog.get_logger()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.stream.connection import Connection, Unavailable
+from atoll.machinery.stream.consumer.pull_consumer import Bounds, Reader, stream_sequence
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.reader import Bounds, Reader, stream_sequence
-from atoll.machinery.stream.streams import ensure
+from atoll.machinery.stream.publisher.stream_admin import ensure
 from harness.nats import NatsServer
 
 STREAM = "atoll-changes-root"

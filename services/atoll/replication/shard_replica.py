@@ -17,12 +17,12 @@ import structlog
 from atoll.machinery.kcp.levels import may_hold
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name, is_system_cluster
 from atoll.machinery.storage.contract import CorruptRecord, Mark, SweepReplicas
-from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation
-from atoll.machinery.stream.state_consumer import StateMark
-from atoll.replication.announcing import Arrival
 from atoll.replication.metrics import FOREIGN, LEVEL, MALFORMED, SEALED, SYSTEM
-from atoll.replication.projection import Projection
+from atoll.replication.notifications import Arrival
+from atoll.replication.replica_writer import Projection
 
 log = structlog.get_logger()
 

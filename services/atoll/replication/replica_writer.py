@@ -35,9 +35,9 @@ from atoll.machinery.storage.contract import (
     Store,
 )
 from atoll.machinery.storage.pages import behind
-from atoll.replication.announcing import Announcer, Arrival, Listener, Turn
 from atoll.replication.metrics import MALFORMED, ReplicationMetrics
-from atoll.replication.rows import Known, Types, readable
+from atoll.replication.notifications import Announcer, Arrival, Listener, Turn
+from atoll.replication.ownership_rows import Known, Types, readable
 
 log = structlog.get_logger()
 

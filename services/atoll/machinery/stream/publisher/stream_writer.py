@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from atoll.machinery.stream import streams, subjects
+from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import Bounds, definition
 from atoll.machinery.stream.events import FILLING, Event, Phase, encode_headers, from_entry
-from atoll.machinery.stream.log import Entry, Log, Policy
-from atoll.machinery.stream.pipeline import Acked, Limits, Outgoing, OutOfSequence, Pipeline
-from atoll.machinery.stream.resume import Cursor, Plan, Tip, decide
+from atoll.machinery.stream.publisher import stream_admin
+from atoll.machinery.stream.publisher.log_source import Entry, Log, Policy
+from atoll.machinery.stream.publisher.publish_window import Acked, Limits, Outgoing, OutOfSequence, Pipeline
+from atoll.machinery.stream.publisher.resume import Cursor, Plan, Tip, decide
 
 log = structlog.get_logger()
 
@@ -106,8 +107,8 @@ class Lane(abc.ABC):
         """Publish until the connection or something else breaks. Raises Deposed, Unavailable, ApiError."""
         fruitless = 0
         while True:
-            info = await streams.ensure(connection, self._definition)
-            tip = await streams.tip(connection, self.stream, info)
+            info = await stream_admin.ensure(connection, self._definition)
+            tip = await stream_admin.tip(connection, self.stream, info)
             plan = self._plan(tip)
             pipeline = await self._open(connection, tip, plan)
             try:

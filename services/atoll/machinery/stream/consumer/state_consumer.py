@@ -16,12 +16,12 @@ import structlog
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.chain import Gap
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
-from atoll.machinery.stream.consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, Bounds, Reader, stream_sequence
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, received
-from atoll.machinery.stream.reader import WAIT_S, Bounds, Reader, stream_sequence
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream import chain as chain_module
-from atoll.machinery.stream.chain import Chain, Gap, Verdict
+from atoll.machinery.stream.consumer import gap_check as chain_module
+from atoll.machinery.stream.consumer.gap_check import Chain, Gap, Verdict
 from atoll.machinery.stream.events import Event, Operation, control, from_entry
 from harness.shardlog import CONFIGMAPS, ShardLog, Source
 

@@ -15,14 +15,14 @@ import msgspec
 import structlog
 
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.stream.audit import Audit
 from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import Bounds
-from atoll.machinery.stream.lane import Feed, Lane, Stats
-from atoll.machinery.stream.lanes import ChangesLane, StateLane
-from atoll.machinery.stream.log import Entry, Log, Policy
-from atoll.machinery.stream.pipeline import Limits
-from atoll.machinery.stream.resume import Deposed
+from atoll.machinery.stream.publisher.audit import Audit
+from atoll.machinery.stream.publisher.changes import ChangesLane, StateLane
+from atoll.machinery.stream.publisher.log_source import Entry, Log, Policy
+from atoll.machinery.stream.publisher.publish_window import Limits
+from atoll.machinery.stream.publisher.resume import Deposed
+from atoll.machinery.stream.publisher.stream_writer import Feed, Lane, Stats
 
 log = structlog.get_logger()
 

@@ -12,8 +12,8 @@ import pytest
 
 from atoll.machinery.stream.connection import Connection, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.pipeline import Acked, Limits, Outgoing, OutOfSequence, Pipeline
-from atoll.machinery.stream.streams import ensure
+from atoll.machinery.stream.publisher.publish_window import Acked, Limits, Outgoing, OutOfSequence, Pipeline
+from atoll.machinery.stream.publisher.stream_admin import ensure
 from harness.nats import NatsServer
 
 SUBJECT = "atoll.changes.root.core.core.configmaps.c1"

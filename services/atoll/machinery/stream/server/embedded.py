@@ -18,7 +18,7 @@ import structlog
 
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, TooOld, check_version
-from atoll.machinery.stream.server_config import (
+from atoll.machinery.stream.server.config import (
     Listener,
     Secrets,
     TlsFiles,
@@ -29,7 +29,7 @@ from atoll.machinery.stream.server_config import (
     server_config,
     write_private,
 )
-from atoll.machinery.stream.server_process import (
+from atoll.machinery.stream.server.process import (
     Hello,
     ServerFailed,
     die_with_parent,

@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, SECRETS
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.machinery.stream.chain import Gap
+from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation, from_entry
-from atoll.machinery.stream.state_consumer import StateMark
-from atoll.replication.application import Kept, Origin, Replicas
 from atoll.replication.metrics import ReplicationMetrics
-from atoll.replication.projection import Projection
+from atoll.replication.replica_writer import Projection
+from atoll.replication.shard_replica import Kept, Origin, Replicas
 from harness.followers import TYPES
 from harness.shardlog import ShardLog, Source
 from harness.stores import store_options

@@ -17,10 +17,10 @@ import structlog
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.chain import Chain, Gap, Verdict
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
+from atoll.machinery.stream.consumer.gap_check import Chain, Gap, Verdict
+from atoll.machinery.stream.consumer.pull_consumer import Bounds, Reader, stream_sequence
 from atoll.machinery.stream.events import Event, Malformed, received
-from atoll.machinery.stream.reader import Bounds, Reader, stream_sequence
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

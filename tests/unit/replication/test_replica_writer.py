@@ -28,11 +28,11 @@ from atoll.machinery.storage.contract import (
     Scope,
 )
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.replication.announcing import Arrival
 from atoll.replication.claims import Claims
 from atoll.replication.metrics import ReplicationMetrics
-from atoll.replication.projection import UNSETTLED, Projection
-from atoll.replication.rows import readable
+from atoll.replication.notifications import Arrival
+from atoll.replication.ownership_rows import readable
+from atoll.replication.replica_writer import UNSETTLED, Projection
 from harness.followers import TYPES, Told, cluster_key, workspace_key
 from harness.nats import eventually
 from harness.stores import store_options

@@ -16,11 +16,12 @@ import structlog
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.stream import streams, subjects
+from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection
-from atoll.machinery.stream.lane import Lane
-from atoll.machinery.stream.log import Log, Policy
-from atoll.machinery.stream.reader import Reader, stream_sequence
+from atoll.machinery.stream.consumer.pull_consumer import Reader, stream_sequence
+from atoll.machinery.stream.publisher import stream_admin
+from atoll.machinery.stream.publisher.log_source import Log, Policy
+from atoll.machinery.stream.publisher.stream_writer import Lane
 
 log = structlog.get_logger()
 
@@ -90,11 +91,11 @@ class Audit:
 
     async def changes(self, connection: Connection) -> bool:
         """Whether the changes stream is whole. If not, its consumers were told to reread."""
-        before = await streams.find(connection, self._changes.stream)
+        before = await stream_admin.find(connection, self._changes.stream)
         if before is None or not before["state"]["messages"]:
             return True
         found = await self._read(connection, self._changes, before["state"])
-        after = await streams.find(connection, self._changes.stream)
+        after = await stream_admin.find(connection, self._changes.stream)
         if after is None or after["created"] != before["created"]:
             return True
         # What aged out meanwhile is missing at the front and no damage.
@@ -103,13 +104,13 @@ class Audit:
     async def state(self, connection: Connection) -> bool:
         """Whether the state stream is whole and holds what the store says. True while it moves: the next audit
         sees."""
-        before = await streams.find(connection, self._state.stream)
+        before = await stream_admin.find(connection, self._state.stream)
         if before is None:
             return True
         last = self._log.last()
         found = await self._read(connection, self._state, before["state"])
         expected = await self._replicated() if self._state.revision >= last else found.live
-        after = await streams.find(connection, self._state.stream)
+        after = await stream_admin.find(connection, self._state.stream)
         if after is None or after["state"] != before["state"]:
             return True
         missing = before["state"]["messages"] - found.readable
