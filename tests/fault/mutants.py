@@ -43,8 +43,8 @@ def _of_traffic(taken: Sequence[Any]) -> bool:
 def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[Any, list[Any], Any], None]) -> None:
     """Apply a batch as ever, do `early`, commit only then, do `late`."""
     from atoll.machinery.storage import lmdb_store
-    from atoll.machinery.storage.batch import Batch
-    from atoll.machinery.storage.writer import Lazy, Writer
+    from atoll.machinery.storage.writing.commit_batch import Batch
+    from atoll.machinery.storage.writing.writer import Lazy, Writer
 
     straight = Writer._start
 
@@ -145,17 +145,17 @@ def early_bookmark() -> None:
 
 def no_fence() -> None:
     """A second process may open the store for writing."""
-    from atoll.machinery.storage import files
+    from atoll.machinery.storage.environment import filesystem
 
     def own(directory: Path) -> int:
-        return os.open(directory / files.OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(directory / filesystem.OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    files.own = own
+    filesystem.own = own
 
 
 def split_batch() -> None:
     """The mutations of one submit are committed one by one."""
-    from atoll.machinery.storage.writer import Writer
+    from atoll.machinery.storage.writing.writer import Writer
 
     async def submit(writer: Any, mutations: Sequence[Any], guards: Sequence[Any]) -> list[int]:
         results: list[int] = []
@@ -168,14 +168,14 @@ def split_batch() -> None:
 
 def unverified_crc() -> None:
     """Records are served without a look at their checksum."""
-    from atoll.machinery.storage.records import Records
+    from atoll.machinery.storage.reading.records import Records
 
     Records.verify = lambda *_: None  # type: ignore[method-assign]
 
 
 def off_by_one_resume() -> None:
     """A watch goes on from the revision it was given instead of from behind it."""
-    from atoll.machinery.storage.cursors import Cursors
+    from atoll.machinery.storage.watching.cursors import Cursors
 
     opened = Cursors.open
     Cursors.open = lambda cursors, scope, revision, *more: opened(  # type: ignore[method-assign]
@@ -185,7 +185,7 @@ def off_by_one_resume() -> None:
 
 def forgotten_cluster() -> None:
     """A watch of one cluster sees the others too."""
-    from atoll.machinery.storage.cursors import LmdbCursor
+    from atoll.machinery.storage.watching.cursors import LmdbCursor
 
     read = LmdbCursor._read_ring
 
@@ -202,7 +202,7 @@ def forgotten_cluster() -> None:
 
 def lost_precondition() -> None:
     """The writer trusts that the object still stands where its author saw it."""
-    from atoll.machinery.storage.apply import Application
+    from atoll.machinery.storage.writing.submit_transaction import Application
 
     def expect(application: Any, key: Any, expected: int) -> Any:
         return application._standing(key)

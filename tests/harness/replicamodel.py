@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import Mark, Mutation, Replica, Route, Scope, SweepReplicas
-from atoll.machinery.storage.keys import relative_key
+from atoll.machinery.storage.encoding.keys import relative_key
 
 
 class Row(NamedTuple):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import Record, Scope, Snapshot
-from atoll.machinery.storage.environment import Environment, open_for_reading
+from atoll.machinery.storage.environment.databases import Environment, open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import each_record
-from atoll.machinery.storage.records import Records
-from atoll.machinery.storage.snapshot import LmdbSnapshot
+from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from harness.site import Site
 

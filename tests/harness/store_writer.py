@@ -13,7 +13,7 @@ import msgspec
 
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.submit_server import SubmitServer
+from atoll.machinery.storage.workers.submit_server import SubmitServer
 
 
 async def serve(options: StoreOptions, socket: Path) -> None:

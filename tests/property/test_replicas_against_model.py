@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Elsewhere, Mark, Mutation, Position, Route, Scope, SweepReplicas
-from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.pages import behind
 from harness.replicamodel import ReplicaModel
 from harness.stores import delete, gone, key, put, replica, store_options

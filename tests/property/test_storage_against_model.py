@@ -27,8 +27,8 @@ from atoll.machinery.storage.contract import (
     Scope,
     StoreError,
 )
-from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.sealing import ensure_key_file
 from harness.stores import HandClock, listed, pages, put, store_options
 

@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.pki import Pair, pair_of
-from atoll.machinery.storage.files import DATA_FILE, require_local
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.credential_file import access_of

@@ -25,8 +25,8 @@ from pathlib import Path
 import msgspec
 
 from atoll.machinery.process.listening import PORT_FILE
-from atoll.machinery.storage import files
-from atoll.machinery.storage.environment import open_for_reading
+from atoll.machinery.storage.environment import filesystem
+from atoll.machinery.storage.environment.databases import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.connection import TooOld, check_version
 from atoll.machinery.stream.server.embedded import ServerFailed, find_binary
@@ -101,11 +101,11 @@ def disk(config: ShardConfig) -> Iterator[Finding]:
     """Kind of file system, free bytes, and how long a durable write takes where the store is or would be."""
     directory = existing(Path(config.root_directory))
     yield _file_system(directory, allow_any=config.allow_any_filesystem)
-    free = files.free_bytes(directory)
+    free = filesystem.free_bytes(directory)
     reserve = StoreOptions(directory="").reserve_bytes
     level = FAIL if free < reserve else WARN if free < FREE_WARN_BYTES else OK
     yield Finding(level, "disk-space", f"{free // MIB} MiB free, {reserve // MIB} MiB are kept for deletes")
-    sync_s = files.measure_sync_s(directory)
+    sync_s = filesystem.measure_sync_s(directory)
     level = OK if sync_s <= SYNC_WARN_S else WARN
     yield Finding(level, "disk-sync", f"{sync_s * 1000:.2f} ms for a durable write of 4 KiB in {directory}")
 
@@ -117,10 +117,10 @@ def existing(path: Path) -> Path:
 
 
 def _file_system(directory: Path, *, allow_any: bool) -> Finding:
-    kind = files.file_system_of(directory) or "of unknown kind"
+    kind = filesystem.file_system_of(directory) or "of unknown kind"
     try:
-        files.require_local(directory)
-    except files.FileSystemRefused as error:
+        filesystem.require_local(directory)
+    except filesystem.FileSystemRefused as error:
         return Finding(WARN if allow_any else FAIL, "file-system", str(error))
     return Finding(OK, "file-system", f"{directory} is on {kind}")
 
@@ -154,7 +154,7 @@ def measured_drift_s(wall: Callable[[], float], steady: Callable[[], float]) -> 
 def _last_revision(config: ShardConfig) -> int:
     """The last revision of the store, in microseconds since 1970; 0 if there is none to read."""
     options = store_options(config)
-    if not (Path(options.directory) / files.DATA_FILE).exists():
+    if not (Path(options.directory) / filesystem.DATA_FILE).exists():
         return 0
     environment = open_for_reading(options)
     with contextlib.closing(environment), environment.reading() as txn:
@@ -264,8 +264,8 @@ def _is_running(config: ShardConfig) -> bool:
     if not directory.is_dir():
         return False
     try:
-        os.close(files.own(directory))
-    except files.StoreInUse:
+        os.close(filesystem.own(directory))
+    except filesystem.StoreInUse:
         return True
     return False
 

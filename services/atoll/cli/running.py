@@ -19,8 +19,8 @@ from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
 from atoll.machinery.process.lifetime import WorkFailed
 from atoll.machinery.process.pki import PkiError
-from atoll.machinery.storage.environment import UnknownFormat, WrongShard
-from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
+from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
+from atoll.machinery.storage.environment.filesystem import FileSystemRefused, StoreInUse
 from atoll.machinery.stream.credential_file import CredentialFileRefused
 
 #: What any process with a store, files of credentials and a listener may be refused for, or end by.

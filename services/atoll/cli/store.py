@@ -14,11 +14,11 @@ from pathlib import Path
 
 from atoll.cli.main import refused
 from atoll.machinery.process import logging
-from atoll.machinery.storage import fsck as checking
 from atoll.machinery.storage import sealing
-from atoll.machinery.storage.environment import UnknownFormat, WrongShard
-from atoll.machinery.storage.files import DATA_FILE, FileSystemRefused, StoreInUse
+from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, FileSystemRefused, StoreInUse
 from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileRefused
 from atoll.shard.config import ShardConfig

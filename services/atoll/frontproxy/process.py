@@ -39,7 +39,7 @@ from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listening import serving_names, take_port
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
-from atoll.machinery.storage.files import DATA_FILE, require_local
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.credential_file import access_of

@@ -34,7 +34,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Store
-from atoll.machinery.storage.files import free_bytes
+from atoll.machinery.storage.environment.filesystem import free_bytes
 from atoll.machinery.wire.incoming import ClientError
 from atoll.shard.joining import SHARDS
 

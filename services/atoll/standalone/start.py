@@ -19,7 +19,7 @@ import structlog
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listening import serving_names, take_port
-from atoll.machinery.storage.files import DATA_FILE, require_local
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file

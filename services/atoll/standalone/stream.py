@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
-from atoll.machinery.storage.published import PublishedLog
+from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.credential_file import access_of
 from atoll.machinery.stream.publisher.policy import DefaultPolicy

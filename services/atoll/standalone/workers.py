@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.storage.lmdb_store import LmdbStore
-from atoll.machinery.storage.submit_server import SubmitServer
+from atoll.machinery.storage.workers.submit_server import SubmitServer
 from atoll.shard.worker import ALL_SERVE, READY, Brief
 
 log = structlog.get_logger()

@@ -15,7 +15,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import Delete, Position, Put, Scope
-from atoll.machinery.storage.files import DATA_FILE, require_local
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import PAGE, behind

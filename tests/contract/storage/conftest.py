@@ -14,11 +14,11 @@ import pytest
 
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import Store
-from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.remote_store import connect_store
 from atoll.machinery.storage.sealing import ensure_key_file
+from atoll.machinery.storage.workers.remote_store import connect_store
 from harness.stores import store_options
 
 SECRETS = ResourceType("", "secrets")

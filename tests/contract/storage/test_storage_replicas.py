@@ -9,7 +9,7 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.storage.contract import Conflict, Flag, Mark, Position, Replica, Route, Scope, Store, SweepReplicas
-from atoll.machinery.storage.frames import SubmitFailed
+from atoll.machinery.storage.workers.frames import SubmitFailed
 from harness.stores import CONFIGMAPS, create, gone, key, put, replica
 
 OTHERS = ResourceType("example.dev", "others")

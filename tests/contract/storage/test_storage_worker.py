@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from atoll.machinery.storage.fsck import fsck
-from atoll.machinery.storage.remote_store import connect_store
-from atoll.machinery.storage.writer import StoreClosed
+from atoll.machinery.storage.maintenance.fsck import fsck
+from atoll.machinery.storage.workers.remote_store import connect_store
+from atoll.machinery.storage.writing.writer import StoreClosed
 from harness.stores import create, key, put, store_options
 
 SOURCES = [str(Path(__file__).parents[3] / "services"), str(Path(__file__).parents[2])]

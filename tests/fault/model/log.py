@@ -16,11 +16,11 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.objects import HOLE_SIZE
 from atoll.machinery.storage.contract import LogEntry, Operation
-from atoll.machinery.storage.environment import Environment, open_for_reading
-from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.environment.databases import Environment, open_for_reading
+from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.published import PublishedLog
-from atoll.machinery.storage.readside import ReadSide
+from atoll.machinery.storage.published_log import PublishedLog
+from atoll.machinery.storage.reader import ReadSide
 from fault.recorder.history import Key, Scope
 
 RESOURCE = "configmaps"

@@ -20,10 +20,10 @@ import msgspec
 
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import CorruptRecord, Scope
-from atoll.machinery.storage.environment import UnknownFormat
-from atoll.machinery.storage.files import DATA_FILE, OWNER_FILE
-from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.environment.databases import UnknownFormat
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, OWNER_FILE
 from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from fault.faults.powercut import Image, Recorded, events, first_submit, images, named
 from fault.model.log import Stored, read
 from fault.traffic.transactions import Line, options

@@ -14,8 +14,8 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import Mark, Mutation, Route, Scope, SweepReplicas
-from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from fault.scenarios.campaign import replay_command, seed_of_run
 from fault.traffic.replicator import CLUSTERS, MARK, ORIGINS, TYPES, batches

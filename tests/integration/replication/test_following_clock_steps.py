@@ -7,8 +7,8 @@ from pathlib import Path
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.clock import MAX_STEP_S
-from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.followers import Archipelago, Member
 from harness.stores import START_S, HandClock
 

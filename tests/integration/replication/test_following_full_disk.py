@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Delete, Full
-from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.followers import Archipelago, Member
 from harness.nats import eventually
 from harness.stores import create, key, store_options

@@ -19,7 +19,7 @@ import lmdb
 import msgspec
 import pytest
 
-from atoll.machinery.storage.files import file_system_of
+from atoll.machinery.storage.environment.filesystem import file_system_of
 from harness.api import Api, configmap, eventually
 from harness.processes import atoll, children, is_alive, tree
 from harness.shard import ShardProcess

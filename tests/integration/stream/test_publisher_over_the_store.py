@@ -13,7 +13,7 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS, SECRETS
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.published import PublishedLog
+from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.consumer.changes_consumer import Consumer, Mark, Subscription
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.events import Event, Operation

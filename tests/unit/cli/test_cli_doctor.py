@@ -10,7 +10,7 @@ import pytest
 
 from atoll.cli import doctor
 from atoll.cli.doctor import Finding
-from atoll.machinery.storage import files
+from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options
@@ -65,7 +65,7 @@ def test_a_port_that_the_shard_itself_holds_is_fine(tmp_path: Path) -> None:
         (tmp_path / "secure-port").write_text(f"{settings.secure_port}\n")
         (tmp_path / "store").mkdir()
         assert levels(doctor.port(settings)) == {"port": "fail"}
-        fd = files.own(tmp_path / "store")
+        fd = filesystem.own(tmp_path / "store")
         assert levels(doctor.port(settings)) == {"port": "ok"}
         os.close(fd)
 
@@ -88,20 +88,20 @@ def test_the_port_looked_at_is_that_of_the_last_start_unless_one_is_named(
 def test_a_temporary_file_system_fails_unless_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("tmpfs / tmpfs rw 0 0\n")
-    monkeypatch.setattr(files.require_local, "__defaults__", (mounts,))
+    monkeypatch.setattr(filesystem.require_local, "__defaults__", (mounts,))
     assert levels(doctor.disk(config(tmp_path)))["file-system"] == "warn"
     assert levels(doctor.disk(config(tmp_path, allow_any_filesystem=False)))["file-system"] == "fail"
 
 
 def test_a_disk_that_is_nearly_full_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "free_bytes", lambda directory: 100 << 20)
+    monkeypatch.setattr(filesystem, "free_bytes", lambda directory: 100 << 20)
     assert levels(doctor.disk(config(tmp_path)))["disk-space"] == "fail"
-    monkeypatch.setattr(files, "free_bytes", lambda directory: 1 << 30)
+    monkeypatch.setattr(filesystem, "free_bytes", lambda directory: 1 << 30)
     assert levels(doctor.disk(config(tmp_path)))["disk-space"] == "warn"
 
 
 def test_a_disk_that_is_slow_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "measure_sync_s", lambda directory: 0.2)
+    monkeypatch.setattr(filesystem, "measure_sync_s", lambda directory: 0.2)
     assert Finding("warn", "disk-sync", f"200.00 ms for a durable write of 4 KiB in {tmp_path}") in doctor.disk(
         config(tmp_path)
     )

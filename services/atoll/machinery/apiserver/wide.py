@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Elsewhere, Gate, Position, Record, Route, Scope, Store
-from atoll.machinery.storage.keys import relative_key
+from atoll.machinery.storage.encoding.keys import relative_key
 from atoll.machinery.storage.pages import PAGE, behind
 
 _SYSTEM = "system:"

@@ -12,21 +12,20 @@ from collections.abc import Sequence
 
 import structlog
 
-from atoll.machinery.storage import environment as environments
-from atoll.machinery.storage import files
 from atoll.machinery.storage.clock import Clock, HybridClock
-from atoll.machinery.storage.compaction import Retention
 from atoll.machinery.storage.contract import Full, Guard, Mutation, SweepReplicas
-from atoll.machinery.storage.environment import Environment
+from atoll.machinery.storage.environment import databases, filesystem
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.environment.space import Space
+from atoll.machinery.storage.maintenance.resealing import reseal
+from atoll.machinery.storage.maintenance.residency import Residency
+from atoll.machinery.storage.maintenance.retention import Retention
+from atoll.machinery.storage.maintenance.scrubber import Scrubber
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.readside import ReadSide
-from atoll.machinery.storage.records import Alarm, log_alarm
-from atoll.machinery.storage.residency import Residency
-from atoll.machinery.storage.rotation import reseal
-from atoll.machinery.storage.scrub import Scrubber
-from atoll.machinery.storage.space import Space
-from atoll.machinery.storage.sweeps import sweep
-from atoll.machinery.storage.writer import Fatal, Stats, Writer, exit_process
+from atoll.machinery.storage.reader import ReadSide
+from atoll.machinery.storage.reading.records import Alarm, log_alarm
+from atoll.machinery.storage.writing.replica_sweep import sweep
+from atoll.machinery.storage.writing.writer import Fatal, Stats, Writer, exit_process
 
 #: A disk slower than this blocks the event loop for too long; commits then run in a thread.
 SLOW_SYNC_S = 0.0005
@@ -46,7 +45,7 @@ class LmdbStore(ReadSide):
         self._writer = Writer(options, self._records, self.revisions, self.hub, self.space)
         self._retention = Retention(options, self._records, self._writer, self.space, clock.now_us)
         self.scrubber = Scrubber(self._records)
-        self._residency = Residency(environment.directory / files.DATA_FILE)
+        self._residency = Residency(environment.directory / filesystem.DATA_FILE)
         self._lazy: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -156,7 +155,7 @@ def open_store(
     to writers.
     """
     clock = clock or Clock(alarm=lambda step_s: alarm("wall clock stepped", step_s=step_s))
-    environment = environments.open_for_writing(options, clock.now_us())
+    environment = databases.open_for_writing(options, clock.now_us())
     try:
         store = LmdbStore(options, environment, clock, alarm)
         store._writer.fatal = fatal
@@ -170,7 +169,7 @@ def open_store(
 def _slow(options: StoreOptions, environment: Environment) -> bool:
     if options.commit_in_thread is not None:
         return options.commit_in_thread
-    sync_s = files.measure_sync_s(environment.directory)
+    sync_s = filesystem.measure_sync_s(environment.directory)
     structlog.get_logger().info("disk measured", sync_s=round(sync_s, 6))
     return sync_s > SLOW_SYNC_S
 

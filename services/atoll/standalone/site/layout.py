@@ -23,7 +23,7 @@ import msgspec
 
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.pki import write_private
-from atoll.machinery.storage.files import DATA_FILE
+from atoll.machinery.storage.environment.filesystem import DATA_FILE
 
 PROXY, NATS = "front-proxy", "nats"
 #: Whatever address the processes of a site serve at: its streams are for them alone.

@@ -18,7 +18,7 @@ import structlog
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.tls import client_context
-from atoll.machinery.storage.files import require_local
+from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.server.config import User
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin

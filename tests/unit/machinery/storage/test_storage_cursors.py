@@ -10,9 +10,9 @@ import pytest
 
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import Change, Compacted, Cursor, DeletePrefix, Operation, Scope
-from atoll.machinery.storage.cursors import SCAN_ROWS
-from atoll.machinery.storage.hub import Ring
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.watching.cursors import SCAN_ROWS
+from atoll.machinery.storage.watching.hub import Ring
 from harness.stores import CONFIGMAPS, HandClock, create, delete, key, put, store_options
 
 OTHER = ResourceType("apps", "deployments")

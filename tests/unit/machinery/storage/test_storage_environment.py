@@ -12,12 +12,12 @@ import lmdb
 import msgspec
 import pytest
 
-from atoll.machinery.storage import files
 from atoll.machinery.storage.contract import Compacted, Scope
-from atoll.machinery.storage.environment import UnknownFormat, WrongShard, compact_file, mark_restored
-from atoll.machinery.storage.files import FileSystemRefused, StoreInUse
-from atoll.machinery.storage.fsck import fsck
+from atoll.machinery.storage.environment import filesystem
+from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard, compact_file, mark_restored
+from atoll.machinery.storage.environment.filesystem import FileSystemRefused, StoreInUse
 from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.stores import HandClock, create, key, put, store_options
 
 SERVICES = Path(__file__).parents[4] / "services"
@@ -25,7 +25,7 @@ OPEN = """
 import sys
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.files import StoreInUse
+from atoll.machinery.storage.environment.filesystem import StoreInUse
 try:
     open_store(StoreOptions(directory=sys.argv[1], allow_any_filesystem=True))
 except StoreInUse as error:
@@ -34,7 +34,7 @@ except StoreInUse as error:
 
 
 def digest(directory: Path) -> str:
-    return hashlib.sha256((directory / files.DATA_FILE).read_bytes()).hexdigest()
+    return hashlib.sha256((directory / filesystem.DATA_FILE).read_bytes()).hexdigest()
 
 
 def write_meta(directory: Path, name: str, value: object) -> None:
@@ -63,7 +63,7 @@ async def test_directory_and_files_are_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").iterdir()}
     assert set(modes.values()) == {0o600}
-    assert {files.DATA_FILE, files.LOCK_FILE} < set(modes)
+    assert {filesystem.DATA_FILE, filesystem.LOCK_FILE} < set(modes)
     await store.close()
 
 
@@ -78,11 +78,11 @@ async def test_an_unknown_format_is_refused_and_not_touched(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("content", [b"", b"not a store at all" * 1000, b"\0" * 8192])
 def test_a_file_that_is_no_store_is_refused_and_not_touched(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / files.DATA_FILE).write_bytes(content)
+    (tmp_path / filesystem.DATA_FILE).write_bytes(content)
     with pytest.raises(UnknownFormat):
         open_store(store_options(tmp_path))
-    assert (tmp_path / files.DATA_FILE).read_bytes() == content
-    assert [path.name for path in tmp_path.iterdir()] == [files.DATA_FILE]
+    assert (tmp_path / filesystem.DATA_FILE).read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == [filesystem.DATA_FILE]
 
 
 def test_a_foreign_lmdb_file_is_refused(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_the_directory_of_another_shard_is_refused(tmp_path: Path) -> None
 
 def test_what_a_crash_left_of_a_first_creation_is_cleared(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
-    (tmp_path / "new" / files.DATA_FILE).write_bytes(b"half")
+    (tmp_path / "new" / filesystem.DATA_FILE).write_bytes(b"half")
     store = open_store(store_options(tmp_path))
     assert not (tmp_path / "new").exists()
     store._environment.close()
@@ -173,9 +173,9 @@ async def test_a_compacting_copy_keeps_everything_but_free_pages(tmp_path: Path)
         [revision] = await store.submit([put(key(f"n{index}"), data="x" * 50_000)])
     before = store.identity
     await store.close()
-    size_bytes = (tmp_path / files.DATA_FILE).stat().st_size
+    size_bytes = (tmp_path / filesystem.DATA_FILE).stat().st_size
     compact_file(store_options(tmp_path), 1)
-    assert (tmp_path / files.DATA_FILE).stat().st_size < size_bytes
+    assert (tmp_path / filesystem.DATA_FILE).stat().st_size < size_bytes
     assert fsck(store_options(tmp_path)) == []
     store = open_store(store_options(tmp_path))
     with store.snapshot() as snapshot:
@@ -209,14 +209,14 @@ def test_only_local_disks_are_accepted(tmp_path: Path, path: str, refused: bool)
     mounts.write_text(MOUNTS)
     if refused:
         with pytest.raises(FileSystemRefused):
-            files.require_local(Path(path), mounts)
+            filesystem.require_local(Path(path), mounts)
     else:
-        files.require_local(Path(path), mounts)
+        filesystem.require_local(Path(path), mounts)
 
 
 def test_a_temporary_file_system_is_refused_by_default() -> None:
     shared_memory = Path("/dev/shm")
-    if files.file_system_of(shared_memory) != "tmpfs":
+    if filesystem.file_system_of(shared_memory) != "tmpfs":
         pytest.skip("no tmpfs here")
     options = msgspec.structs.replace(store_options(shared_memory / "atoll-test"), allow_any_filesystem=False)
     with pytest.raises(FileSystemRefused, match="tmpfs"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.machinery.storage import keys
 from atoll.machinery.storage.contract import Position, Scope
+from atoll.machinery.storage.encoding import keys
 from harness.stores import CONFIGMAPS
 
 LMDB_LIMIT_BYTES = 511

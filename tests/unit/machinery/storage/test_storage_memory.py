@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage import files, residency, sealing
+from atoll.machinery.storage import sealing
 from atoll.machinery.storage.contract import LogEntry, Scope
+from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.machinery.storage.residency import Residency
+from atoll.machinery.storage.maintenance import residency
+from atoll.machinery.storage.maintenance.residency import Residency
 from harness.stores import CONFIGMAPS, create, delete, key, listed, put, store_options
 
 SECRETS = ResourceType("", "secrets")
@@ -67,7 +69,7 @@ async def test_mapped_pages_are_given_back_and_read_again(tmp_path: Path) -> Non
     store = open_store(store_options(tmp_path))
     await store.submit([put(key(f"n{number}"), data="x" * 100_000) for number in range(100)])
     before = listed(store, Scope(CONFIGMAPS))
-    file = tmp_path / files.DATA_FILE
+    file = tmp_path / filesystem.DATA_FILE
     held = Residency(file, limit_bytes=0).trim()
     left = residency._file_bytes()
     assert held - left > 5_000_000
@@ -80,5 +82,5 @@ async def test_mapped_pages_are_given_back_and_read_again(tmp_path: Path) -> Non
 async def test_few_mapped_pages_are_left_alone(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     await create(store, "a")
-    assert Residency(tmp_path / files.DATA_FILE, limit_bytes=1 << 40).trim() == 0
+    assert Residency(tmp_path / filesystem.DATA_FILE, limit_bytes=1 << 40).trim() == 0
     await store.close()

@@ -12,8 +12,8 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import EVENTS
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.contract import Compacted, Operation, Scope
-from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.damage import Damage, add, drop_first, flip_last
 from harness.rawhttp import until
 from harness.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options

@@ -14,10 +14,10 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LEASES
 from atoll.machinery.storage.contract import CorruptRecord, DeletePrefix, Full, Scope
-from atoll.machinery.storage.fsck import fsck
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import MIB
-from atoll.machinery.storage.writer import StoreClosed
+from atoll.machinery.storage.writing.writer import StoreClosed
 from harness.rawhttp import until
 from harness.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 

@@ -1,0 +1,55 @@
+"""Whether the store has room: page quota and free disk, looked at again about once a second.
+
+The writer asks before each batch; in a full store creates and updates are refused while deletes, steps of a
+deletion and leases go on, and compaction gives pages back. Free pages inside the file count as room, because
+the file never shrinks. Invariant: the answer recovers by itself, without a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from atoll.machinery.storage.environment import filesystem
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.options import StoreOptions
+
+_INTERVAL_S = 1.0
+
+
+class Space:
+    """Measures room. Belongs to the writer."""
+
+    def __init__(self, environment: Environment, options: StoreOptions, steady: Callable[[], float]) -> None:
+        self._environment, self._options, self._steady = environment, options, steady
+        self._measured_at = float("-inf")
+        self.full = False
+        self.used_bytes = 0
+        self.room_bytes = 0
+
+    def check(self) -> bool:
+        """Whether creates and updates must be refused now."""
+        now = self._steady()
+        if now - self._measured_at >= _INTERVAL_S:
+            self._measured_at = now
+            self.measure()
+        return self.full
+
+    def measure(self) -> None:
+        """Look at the file and the disk."""
+        environment = self._environment
+        info = environment.env.info()
+        page_bytes = environment.env.stat()["psize"]
+        with environment.reading() as txn:
+            stats = [txn.stat(db) for db in environment.handles.values()]
+        pages = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
+        self.used_bytes = pages * page_bytes
+        file_bytes = (info["last_pgno"] + 1) * page_bytes
+        reusable = max(0, file_bytes - self.used_bytes)
+        self.room_bytes = filesystem.free_bytes(environment.directory) + reusable
+        quota = self._options.quota_bytes
+        self.full = self.room_bytes < self._options.reserve_bytes or bool(quota and self.used_bytes >= quota)
+
+    def refuse(self) -> None:
+        """The disk itself said no: full until measured again."""
+        self.full = True
+        self._measured_at = self._steady()

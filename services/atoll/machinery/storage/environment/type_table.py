@@ -1,0 +1,108 @@
+"""The `types` database: (group, resource, identity) to the 4-byte number that keys start with, and back.
+
+Writer and readers look types up here. Numbers are given once and never reused, so both directions are cached
+for the life of the process. Invariant: a number enters the cache only when the transaction that gave it has
+committed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from atoll.machinery.meta.names import ResourceType
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Database, Txn
+
+
+_NUMBER = struct.Struct(">I")
+#: Number 0 is no type: gate rows of `clusters` stand there.
+NO_TYPE = 0
+#: Distinct kinds a process keeps in memory; one row is about 300 bytes. Beyond it the tables start afresh.
+_CACHE_ROWS = 65_536
+
+
+def _words(type: ResourceType) -> bytes:
+    return b"t" + "\0".join((type.group, type.resource, type.identity)).encode()
+
+
+class TypeTable:
+    """Both directions of `types`, cached."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._numbers: dict[ResourceType, int] = {}
+        self._types: dict[int, ResourceType] = {}
+        #: Numbers given in the write transaction that runs now.
+        self._pending: set[int] = set()
+
+    def number(self, txn: Txn, type: ResourceType) -> int:
+        """Number of a type, NO_TYPE if nothing of it was ever stored."""
+        found = self._numbers.get(type)
+        if found is not None:
+            return found
+        row = txn.get(_words(type), db=self._db)
+        if row is None:
+            return NO_TYPE
+        number: int = _NUMBER.unpack(row)[0]
+        self._remember(type, number)
+        return number
+
+    def type(self, txn: Txn, number: int) -> ResourceType:
+        """The type of a number found in a key. Raises KeyError if the table lacks it (a damaged store)."""
+        found = self._types.get(number)
+        if found is not None:
+            return found
+        row = txn.get(b"n" + _NUMBER.pack(number), db=self._db)
+        if row is None:
+            raise KeyError(number)
+        type = ResourceType(*bytes(row).decode().split("\0"))
+        self._remember(type, number)
+        return type
+
+    def intern(self, txn: Txn, type: ResourceType, fresh: dict[ResourceType, int]) -> int:
+        """Number of a type in a write transaction, given now if need be and then noted in `fresh`.
+
+        The caller says with `settle` how the transaction ended.
+        """
+        known = self._numbers.get(type) or fresh.get(type)
+        if known:
+            return known
+        row = txn.get(_words(type), db=self._db)
+        if row is not None:
+            number: int = _NUMBER.unpack(row)[0]
+        else:
+            number = txn.stat(self._db)["entries"] // 2 + 1
+            txn.put(_words(type), _NUMBER.pack(number), db=self._db)
+            txn.put(b"n" + _NUMBER.pack(number), _words(type)[1:], db=self._db)
+        self._pending.add(number)
+        fresh[type] = number
+        return number
+
+    def settle(self, fresh: dict[ResourceType, int], *, committed: bool) -> None:
+        """Cache what a write transaction gave, or forget it."""
+        self._pending.difference_update(fresh.values())
+        if committed:
+            for type, number in fresh.items():
+                self._remember(type, number)
+
+    def _remember(self, type: ResourceType, number: int) -> None:
+        if number in self._pending:
+            return
+        if len(self._numbers) >= _CACHE_ROWS:
+            self._numbers, self._types = {}, {}
+        self._numbers[type] = number
+        self._types[number] = type
+
+    def all(self, txn: Txn) -> dict[int, ResourceType]:
+        """Every type ever stored."""
+        numbers = {}
+        with txn.cursor(self._db) as cursor:
+            if cursor.set_range(b"n"):
+                for key, value in cursor:
+                    if not bytes(key).startswith(b"n"):
+                        break
+                    words = bytes(value).decode().split("\0")
+                    numbers[_NUMBER.unpack(bytes(key)[1:])[0]] = ResourceType(*words)
+        return numbers

@@ -1,0 +1,85 @@
+"""Moving stored objects to the primary sealing key: in place, same revision, no log entry, new checksum.
+
+The operator adds a key, the shard reloads the key file and calls `LmdbStore.reseal`. Log and streams keep
+records under the old key, so that stays in the file until both have outlived it; a compacting copy then
+clears free pages. Invariant: what a client reads of an object is the same before and after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google_crc32c import value as crc32c
+
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import splice
+from atoll.machinery.storage.contract import Flag
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import Version, pack_version
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.sealing import Sealer, key_id
+from atoll.machinery.storage.writing.submit_transaction import Application
+from atoll.machinery.storage.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+_STEP_ROWS = 128
+
+
+async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ...]) -> int:
+    """Seal every object of these types under the primary key; gives how many were changed."""
+    sealer, changed = records.sealer, 0
+    if sealer is None:
+        return 0
+    for type in types:
+        after: bytes | None = b""
+        while after is not None:
+            step = _Step(records, sealer, type, after)
+            after, count = await writer.run(step.run)
+            changed += count
+    return changed
+
+
+class _Step:
+    """Some objects of one type, behind a key."""
+
+    def __init__(self, records: Records, sealer: Sealer, type: ResourceType, after: bytes) -> None:
+        self._records, self._sealer, self._type, self._after = records, sealer, type, after
+
+    def run(self, application: Application, txn: Txn) -> tuple[bytes | None, int]:
+        """In the writer's transaction; gives the key to go on behind (None: done), how many changed."""
+        environment = self._records.environment
+        number = environment.type_table.number(txn, self._type)
+        if number == NO_TYPE:
+            return None, 0
+        prefix = number.to_bytes(4, "big")
+        rows: list[tuple[bytes, bytes]] = []
+        with txn.cursor(environment.objects) as cursor:
+            there = cursor.set_range(self._after + b"\0" if self._after else prefix)
+            while there and len(rows) < _STEP_ROWS and cursor.key().startswith(prefix):
+                rows.append((cursor.key(), cursor.value()))
+                there = cursor.next()
+        changed = sum(self._one(application, txn, key, stored) for key, stored in rows)
+        return rows[-1][0] if len(rows) == _STEP_ROWS else None, changed
+
+    def _one(self, application: Application, txn: Txn, key: bytes, stored: bytes) -> bool:
+        records, environment = self._records, self._records.environment
+        found = records.standing(txn, key)
+        if found is None:
+            raise records.corrupt(txn, key, "the object has no version")
+        revision, version = found
+        if version.sealed and key_id(stored) == self._sealer.primary:
+            return False
+        plain = splice(records.opened(txn, key, stored, version), version.hole, 0)
+        sealed = self._sealer.seal(self._type, key[4:], plain)
+        row = Version(crc32c(sealed), version.flags | Flag.SEALED.value, version.hole)
+        txn.put(key, sealed, db=environment.objects)
+        packed = pack_version(row.crc, row.flags, row.hole)
+        txn.put(key + keys.revision_key(revision), packed, db=environment.versions)
+        parts = keys.split(key)
+        for cluster in (parts.cluster, ""):
+            row_key = keys.cluster_row_key(cluster, parts.type_number)
+            application.counters.resize(row_key, len(sealed) - len(stored))
+        return True

@@ -1,0 +1,108 @@
+"""The store as a publisher reads it: the log as stored, current objects as entries, marks.
+
+`standalone` hands one to the stream's publisher, whose protocol `Log` it satisfies without either package
+knowing the other. Sealed records stay sealed on this way. Nothing here writes but marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.contract import Identity, LogEntry, Operation, Position, Scope
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.lmdb_store import LmdbStore
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+
+class Logged(Protocol):
+    """An entry of a log, as far as finding what it replaced goes."""
+
+    @property
+    def revision(self) -> int: ...
+
+
+class PublishedLog:
+    """One shard's log, its current objects and its marks."""
+
+    def __init__(self, store: LmdbStore) -> None:
+        self._store = store
+        self._records, self._environment = store._records, store._environment
+
+    @property
+    def identity(self) -> Identity:
+        return self._store.identity
+
+    def floor(self) -> int:
+        """The highest revision that compaction dropped; 0 if the log is whole."""
+        return self._store.compacted
+
+    def last(self) -> int:
+        """The last revision that was committed and told; 0 in an empty store."""
+        return self._store.hub.last
+
+    def tail(self, revision: int, limit: int) -> Sequence[LogEntry]:
+        """Entries above a revision, in order. Raises Compacted below the floor."""
+        return self._store.tail(revision, limit)
+
+    def backlog(self, revision: int, limit: int) -> int:
+        """How many entries stand above a revision, counted no further than `limit`."""
+        count = 0
+        with self._environment.reading() as txn, txn.cursor(self._environment.log) as cursor:
+            there = cursor.set_range(keys.revision_key(revision + 1))
+            while there and count < limit:
+                count += 1
+                there = cursor.next()
+        return count
+
+    def before(self, entry: Logged) -> bytes | None:
+        """The record that an entry replaced, as stored; None for a create or a compacted entry."""
+        with self._environment.reading() as txn:
+            found = self._records.entry(txn, entry.revision)
+            return found.before if found is not None else None
+
+    async def committed(self, revision: int) -> int:
+        return await self._store.committed(revision)
+
+    def types(self) -> Sequence[ResourceType]:
+        """Every type that objects were ever stored under."""
+        with self._environment.reading() as txn:
+            return list(self._environment.type_table.all(txn).values())
+
+    def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[LogEntry]:
+        """Up to `limit` current objects of a type behind `after`, in order, as entries that added them."""
+        found: list[LogEntry] = []
+        with self._environment.reading() as txn:
+            number = self._environment.type_table.number(txn, type)
+            prefix = keys.scope_prefix(number, Scope(type))
+            start = prefix
+            if after is not None:
+                where = Position(after.cluster, after.namespace, after.name)
+                start = keys.position_key(number, where) + b"\0"
+            with txn.cursor(self._environment.objects) as cursor:
+                there = cursor.set_range(start)
+                while there and len(found) < limit and bytes(cursor.key()).startswith(prefix):
+                    found.append(self._entry(txn, bytes(cursor.key()), bytes(cursor.value())))
+                    there = cursor.next()
+        return found
+
+    def _entry(self, txn: Txn, key: bytes, value: bytes) -> LogEntry:
+        standing = self._records.standing(txn, key)
+        if standing is None:
+            raise self._records.corrupt(txn, key, "an object has no version")
+        revision, version = standing
+        plain = self._records.opened(txn, key, value, version) if keys.split(key).hashed else b""
+        where = self._records.object_key(txn, key, plain)
+        return LogEntry(revision, Operation.ADDED, where, value, version.sealed, version.crc, 0, 0)
+
+    def get_mark(self, name: str) -> bytes | None:
+        return self._store.get_mark(name)
+
+    def set_mark(self, name: str, value: bytes) -> None:
+        self._store.set_mark(name, value)
+
+    def set_published(self, revision: int) -> None:
+        self._store.set_published(revision)

@@ -1,0 +1,99 @@
+"""The reading half of a store, the same in the writer's process and in an API worker.
+
+`LmdbStore` and `RemoteStore` derive from it and add how a submit reaches the writer. Each read opens its own
+short transaction on the environment of this process; only wake-ups come from the hub. Invariant: nothing here
+writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from atoll.machinery.storage.contract import EVERYTHING, Identity, Interest, LogEntry, Page, Position, Scope
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.reading.lists import Lists
+from atoll.machinery.storage.reading.log_reader import History
+from atoll.machinery.storage.reading.records import Alarm, Records
+from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
+from atoll.machinery.storage.sealing import Sealer
+from atoll.machinery.storage.watching.cursors import Cursors, LmdbCursor
+from atoll.machinery.storage.watching.hub import Hub
+
+_SLICE_BYTES = 1 << 20
+
+
+class ReadSide:
+    """Snapshots, pages, cursors and the log of one environment."""
+
+    def __init__(
+        self, options: StoreOptions, environment: Environment, alarm: Alarm, now_us: Callable[[], int]
+    ) -> None:
+        self.options = options
+        self._environment = environment
+        sealer = Sealer(Path(options.key_file)) if options.key_file else None
+        with environment.reading() as txn:
+            last, applied = environment.last(txn), environment.applied(txn)
+            self._void_end = max((void.first_new for void in environment.voids(txn)), default=0)
+            sealed = frozenset(options.sealed_types).union(environment.sealed_types(txn))
+        self._records = Records(environment, sealer, alarm, sealed)
+        self._history = History(self._records)
+        self._lists = Lists(self._records, now_us, options.list_window_s)
+        self.hub = Hub(last, options.ring_bytes, applied)
+        self._cursors = Cursors(self._records, self._history, self.hub)
+        self._identity = environment.identity()
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    @property
+    def list_window_s(self) -> int:
+        return self.options.list_window_s
+
+    @property
+    def compacted(self) -> int:
+        """The highest revision that is no longer in the log; 0 if all are."""
+        with self._environment.reading() as txn:
+            return self._environment.compacted(txn)
+
+    def snapshot(self) -> LmdbSnapshot:
+        return LmdbSnapshot(self._records)
+
+    def page(
+        self,
+        scope: Scope,
+        *,
+        at: int = 0,
+        after: Position | None = None,
+        limit: int = 0,
+        size_bytes: int = _SLICE_BYTES,
+    ) -> Page:
+        return self._lists.page(scope, at, after, limit, size_bytes)
+
+    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LmdbCursor:
+        return self._cursors.open(scope, revision, interest)
+
+    def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
+        # Within a void or below what was compacted nothing may be answered, and the ring knows of neither.
+        answered = revision >= self._void_end and revision >= self.compacted
+        recent = self.hub.ring.entries(revision, limit) if answered else None
+        # A commit in the thread is in the file a moment before it is in the ring: what is there is given.
+        return recent or self._history.tail(revision, limit)
+
+    async def committed(self, revision: int) -> int:
+        return await self.hub.above(revision)
+
+    async def replicated(self, count: int) -> int:
+        return await self.hub.applied_above(count)
+
+    def get_mark(self, name: str) -> bytes | None:
+        """A position that was saved under a name, None if there is none."""
+        with self._environment.reading() as txn:
+            return txn.get(name.encode(), db=self._environment.marks)
+
+    def reload_keys(self) -> None:
+        """Take up a changed key file. Raises KeyFileRefused."""
+        if self._records.sealer is not None:
+            self._records.sealer.reload()

@@ -1,0 +1,215 @@
+"""Slices of a list, all at one revision, each in a fresh transaction.
+
+`Store.page` and the refill of the state stream come here. While nothing in the scope changed after the
+revision a slice is a plain scan of stored bytes, about a microsecond an object; otherwise each key is judged
+by its first log entry above the revision, whose before-image is what stood. Invariant: the slices of one
+list, put together, are the scope exactly as it was at their revision, in key order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING
+
+from atoll.machinery.storage.contract import Compacted, Page, Position, Scope
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import Counter, Version, unpack_counter, unpack_version
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.reading.records import Records
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Database, LmdbRows, Txn
+
+
+#: Values fetched at once by a plain scan; what lies beyond the slice is fetched in vain.
+_CHUNK_ROWS = 32
+#: Rows counted behind a page for a client; counting more would hold up the others.
+MAX_COUNTED = 10_000
+_NO_LIMIT = 1 << 62
+_NO_COUNTER = Counter(0, 0, 0)
+
+
+class _Slice:
+    """Values collected so far, with their bounds."""
+
+    def __init__(self, limit: int, size_bytes: int) -> None:
+        self.values: list[bytes] = []
+        self.last_key = b""
+        self.more = False
+        self.limit = limit or _NO_LIMIT
+        self.room_bytes = size_bytes
+
+    @property
+    def full(self) -> bool:
+        return len(self.values) >= self.limit or (self.room_bytes <= 0 and bool(self.values))
+
+    def add(self, key: bytes, value: bytes) -> None:
+        self.values.append(value)
+        self.last_key = key
+        self.room_bytes -= len(value)
+
+    def take(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add rows until full, and note whether there was another."""
+        for key, value in rows:
+            if self.full:
+                self.more = True
+                return
+            self.add(key, value)
+
+
+class Lists:
+    """Gives pages of one environment."""
+
+    def __init__(self, records: Records, now_us: Callable[[], int], window_s: int) -> None:
+        self._records, self._environment = records, records.environment
+        self._now_us, self._window_us = now_us, window_s * 1_000_000
+
+    def page(self, scope: Scope, at: int, after: Position | None, limit: int, size_bytes: int) -> Page:
+        """`contract.Store.page`."""
+        with self._environment.reading() as txn:
+            last = self._environment.last(txn)
+            revision = min(at, last) if at else last
+            if at:
+                self._require_retained(txn, at, last)
+            number = self._environment.type_table.number(txn, scope.type)
+            if number == NO_TYPE:
+                return Page(revision, [], None, 0)
+            counter = self._counter(txn, scope, number)
+            found = _Slice(limit, size_bytes)
+            start = keys.position_key(number, after) if after is not None else b""
+            prefix = keys.scope_prefix(number, scope)
+            changed = counter.last > revision
+            if changed:
+                found.take(self._past(txn, scope, prefix, start, revision))
+            elif scope.type in self._records.sealed_types or (scope.namespace and not scope.cluster):
+                found.take(self._opened(txn, scope, prefix, start))
+            else:
+                self._plain(txn, prefix, start, found, counter)
+            if not found.more:
+                return Page(revision, found.values, None, 0)
+            remaining = -1
+            if not (changed or scope.namespace or after is not None):
+                remaining = counter.count - len(found.values)
+            elif limit and not changed and (scope.cluster or not scope.namespace):
+                remaining = self._count_behind(txn, found.last_key, prefix)
+            key = self._records.object_key(txn, found.last_key, found.values[-1])
+            return Page(revision, found.values, Position(key.cluster, key.namespace, key.name), remaining)
+
+    def _count_behind(self, txn: Txn, last_key: bytes, prefix: bytes) -> int:
+        """How many current objects of a prefix lie behind a key; -1 where they are too many to count here."""
+        with txn.cursor(self._environment.objects) as cursor:
+            if not cursor.set_range(last_key):
+                return 0
+            behind = islice(cursor.iternext(values=False), 1, MAX_COUNTED + 2)
+            count = sum(1 for _ in takewhile(lambda key: key.startswith(prefix), behind))
+        return count if count <= MAX_COUNTED else -1
+
+    def _counter(self, txn: Txn, scope: Scope, number: int) -> Counter:
+        row = txn.get(keys.cluster_row_key(scope.cluster, number), db=self._environment.clusters)
+        return unpack_counter(row) if row is not None else _NO_COUNTER
+
+    def _require_retained(self, txn: Txn, at: int, last: int) -> None:
+        """An exact revision lives until the first entry above it is older than the list window."""
+        self._environment.refuse_void(txn, at)
+        compacted = self._environment.compacted(txn)
+        if at < compacted:
+            raise Compacted(at, compacted)
+        if at >= last:
+            return
+        horizon = self._now_us() - self._window_us
+        with txn.cursor(self._environment.log) as cursor:
+            if cursor.set_range(keys.revision_key(at + 1)):
+                following = keys.revision_of_key(cursor.key())
+                if following < horizon:
+                    raise Compacted(at, horizon)
+
+    def _plain(self, txn: Txn, prefix: bytes, start: bytes, found: _Slice, counter: Counter) -> None:
+        """Fetch values without their keys, a chunk at a time; only the last key of a chunk is looked at."""
+        average = counter.size_bytes // counter.count + 1 if counter.count else 1
+        with txn.cursor(self._environment.objects) as cursor:
+            there = cursor.set_range(max(prefix, start))
+            if there and cursor.key() == start:
+                there = cursor.next()
+            while there and not found.full:
+                wanted = min(_CHUNK_ROWS, found.limit - len(found.values), found.room_bytes // average + 1)
+                first = cursor.key()
+                values = list(islice(cursor.iternext(keys=False), wanted))
+                key = cursor.key()
+                if len(values) < wanted or not key.startswith(prefix):
+                    found.take(_rows_of(cursor, first, prefix))
+                    return
+                found.values.extend(values)
+                found.last_key = key
+                found.room_bytes -= sum(map(len, values))
+                there = cursor.next()
+            found.more = bool(there) and cursor.key().startswith(prefix)
+
+    def _opened(self, txn: Txn, scope: Scope, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Current objects one by one: sealed ones are opened, foreign namespaces of a wildcard left out."""
+        records = self._records
+        with txn.cursor(self._environment.objects) as cursor:
+            for key, value in _rows_of(cursor, max(prefix, start), prefix):
+                if key == start or not keys.in_scope(key, scope, prefix):
+                    continue
+                standing = records.standing(txn, key)
+                if standing is None:
+                    raise records.corrupt(txn, key, "the object has no version")
+                revision, version = standing
+                yield key, records.served(txn, key, (value, version), revision) if version.sealed else value
+
+    def _past(
+        self, txn: Txn, scope: Scope, prefix: bytes, start: bytes, revision: int
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Objects of a scope as they stood at a revision."""
+        for key, rows in _versions_by_key(txn, self._environment.versions, prefix, start):
+            if keys.in_scope(key, scope, prefix):
+                value = self._stood(txn, key, rows, revision)
+                if value is not None:
+                    yield key, value
+
+    def _stood(self, txn: Txn, key: bytes, rows: list[tuple[int, Version]], revision: int) -> bytes | None:
+        records = self._records
+        following = next((written for written, _ in rows if written > revision), None)
+        if following is not None:
+            entry = records.entry(txn, following)
+            if entry is None:
+                raise records.corrupt(txn, key, "a version has no log entry")
+            if entry.before is None or entry.before_version is None:
+                return None
+            return records.served(txn, key, (entry.before, entry.before_version), entry.previous)
+        written, version = rows[-1]
+        if version.deleted:
+            return None
+        value = txn.get(key, db=self._environment.objects)
+        if value is None:
+            raise records.corrupt(txn, key, "the object is gone, its version is not")
+        return records.served(txn, key, (value, version), written)
+
+
+def _rows_of(cursor: LmdbRows, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Rows from `start` on that carry a prefix."""
+    if not cursor.set_range(start):
+        return
+    for key, value in cursor:
+        if not key.startswith(prefix):
+            return
+        yield key, value
+
+
+def _versions_by_key(
+    txn: Txn, db: Database, prefix: bytes, start: bytes
+) -> Iterator[tuple[bytes, list[tuple[int, Version]]]]:
+    """Each key of a prefix behind `start` with its versions, oldest first."""
+    with txn.cursor(db) as cursor:
+        current = b""
+        rows: list[tuple[int, Version]] = []
+        for row, value in _rows_of(cursor, start + keys.BEHIND if start else prefix, prefix):
+            key = row[:-8]
+            if key != current and rows:
+                yield current, rows
+                rows = []
+            current = key
+            rows.append((keys.revision_of_key(row), unpack_version(value)))
+        if rows:
+            yield current, rows

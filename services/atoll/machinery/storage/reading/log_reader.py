@@ -1,0 +1,143 @@
+"""The log read back: changes with both images for watches, entries as stored for the publisher.
+
+Cursors and `Store.tail` call this inside a transaction. What a revision wrote stands in `objects` or as the
+before-image of the key's next entry, so nothing is stored twice. Invariant: entries come in order of
+revision, and only above what compaction dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from atoll.machinery.meta.objects import splice
+from atoll.machinery.storage.contract import Change, Compacted, LogEntry, Operation, Scope
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import Entry, Version, unpack_counter, unpack_entry, unpack_head
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.reading.records import Records
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+
+class History:
+    """Reads the log of one environment."""
+
+    def __init__(self, records: Records) -> None:
+        self._records, self._environment = records, records.environment
+
+    def require_retained(self, txn: Txn, revision: int) -> None:
+        """Raise Compacted if entries above a revision are missing, or it lies in a void."""
+        self._environment.refuse_void(txn, revision)
+        compacted = self._environment.compacted(txn)
+        if revision < compacted:
+            raise Compacted(revision, compacted)
+
+    def change(self, txn: Txn, revision: int, entry: Entry) -> Change:
+        """One entry with its images, opened."""
+        records, before = self._records, None
+        if entry.before is not None and entry.before_version is not None:
+            before = records.served(txn, entry.key, (entry.before, entry.before_version), entry.previous)
+        if entry.operation == Operation.DELETED:
+            assert before is not None and entry.before_version is not None
+            version = entry.before_version
+            after = splice(before, version.hole, revision)
+        else:
+            record = self._written(txn, entry.key, revision)
+            version = record[1]
+            after = records.served(txn, entry.key, record, revision)
+        key = records.object_key(txn, entry.key, after)
+        operation = Operation(entry.operation)
+        return Change(
+            revision, operation, key, before, after, entry.previous, entry.previous_of_type, version.crc, version.sealed
+        )
+
+    def _written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version]:
+        record = self._records.written(txn, key, revision)
+        if record is None:
+            raise self._records.corrupt(txn, key, "what a log entry wrote is gone")
+        return record
+
+    def log_entry(self, txn: Txn, revision: int, entry: Entry) -> LogEntry:
+        """One entry as it is published, sealed bytes left sealed."""
+        if entry.operation == Operation.DELETED:
+            assert entry.before is not None and entry.before_version is not None
+            value, version = entry.before, entry.before_version
+        else:
+            value, version = self._written(txn, entry.key, revision)
+        plain = self._records.opened(txn, entry.key, value, version) if keys.split(entry.key).hashed else b""
+        return LogEntry(
+            revision,
+            Operation(entry.operation),
+            self._records.object_key(txn, entry.key, plain),
+            value,
+            version.sealed,
+            version.crc,
+            entry.previous,
+            entry.previous_of_type,
+        )
+
+    def tail(self, revision: int, limit: int) -> list[LogEntry]:
+        """`contract.Store.tail`."""
+        with self._environment.reading() as txn:
+            self.require_retained(txn, revision)
+            found: list[LogEntry] = []
+            for at, raw in self.rows(txn, revision):
+                if len(found) >= limit:
+                    break
+                found.append(self.log_entry(txn, at, unpack_entry(raw)))
+            return found
+
+    def rows(self, txn: Txn, revision: int) -> Iterator[tuple[int, bytes]]:
+        """Packed entries above a revision, in order."""
+        with txn.cursor(self._environment.log) as cursor:
+            if not cursor.set_range(keys.revision_key(revision + 1)):
+                return
+            for key, value in cursor:
+                yield keys.revision_of_key(key), value
+
+    def chain(self, txn: Txn, scope: Scope, above: int, limit: int) -> list[int] | None:
+        """Revisions that touched one cluster's objects of a type, from the newest back by the links between
+        them.
+
+        In order; None if more than `limit` lie above. The scope's namespace is not looked at.
+        """
+        number = self._environment.type_table.number(txn, scope.type)
+        if number == NO_TYPE:
+            return []
+        row = txn.get(keys.cluster_row_key(scope.cluster, number), db=self._environment.clusters)
+        at = unpack_counter(row).last if row is not None else 0
+        found: list[int] = []
+        while at > above:
+            if len(found) >= limit:
+                return None
+            found.append(at)
+            raw = txn.get(keys.revision_key(at), db=self._environment.log)
+            if raw is None:
+                break
+            at = unpack_head(raw).previous_of_type
+        found.reverse()
+        return found
+
+    def versions_above(self, txn: Txn, prefix: bytes, above: int, limit: int) -> list[int] | None:
+        """Revisions above one that touched a prefix, from its `versions` rows; None if it has more than
+        `limit` rows.
+        """
+        found: list[int] = []
+        rows = 0
+        with txn.cursor(self._environment.versions) as cursor:
+            there = cursor.set_range(prefix)
+            while there:
+                key = bytes(cursor.key())
+                if not key.startswith(prefix):
+                    break
+                rows += 1
+                if rows > limit:
+                    return None
+                revision = keys.revision_of_key(key)
+                if revision > above:
+                    found.append(revision)
+                there = cursor.next()
+        found.sort()
+        return found

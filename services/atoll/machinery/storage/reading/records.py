@@ -1,0 +1,124 @@
+"""Single records: which version of an object stands, what one revision wrote, and stored bytes made servable.
+
+Snapshots, lists, cursors, the log's tail and fsck read through this. It needs a transaction and gives plain
+values, so results outlive the transaction. Invariant: a record that fails its checksum or does not open is
+CorruptRecord with an alarm, never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from google_crc32c import value as crc32c
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import splice
+from atoll.machinery.storage.contract import CorruptRecord
+from atoll.machinery.storage.encoding import keys, object_facts
+from atoll.machinery.storage.encoding.rows import Entry, Version, covered, unpack_entry, unpack_version
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.sealing import Sealer, Unsealable
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+
+Alarm = Callable[..., Any]
+
+
+def log_alarm(event: str, **facts: Any) -> None:
+    """The alarm of a process that gave none: one error line."""
+    structlog.get_logger().error(event, **facts)
+
+
+class Records:
+    """Reads records of one environment. Stateless; safe in any thread."""
+
+    def __init__(
+        self, environment: Environment, sealer: Sealer | None, alarm: Alarm, sealed_types: frozenset[ResourceType]
+    ) -> None:
+        self.environment = environment
+        self.sealer = sealer
+        #: Types of which any object may be sealed: configured ones, and those that once were.
+        self.sealed_types = sealed_types
+        self._alarm = alarm
+
+    def current(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
+        """Revision and row of the last version of a key, a delete included; None if it was never written."""
+        with txn.cursor(self.environment.versions) as cursor:
+            found = cursor.prev() if cursor.set_range(key + keys.BEHIND) else cursor.last()
+            if not found:
+                return None
+            row = bytes(cursor.key())
+            if len(row) != len(key) + 8 or not row.startswith(key):
+                return None
+            return keys.revision_of_key(row), unpack_version(cursor.value())
+
+    def standing(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
+        """Like `current`, but None for a deleted object."""
+        found = self.current(txn, key)
+        return None if found is None or found[1].deleted else found
+
+    def entry(self, txn: Txn, revision: int) -> Entry | None:
+        """One log entry, None if compaction dropped it or it never was."""
+        raw = txn.get(keys.revision_key(revision), db=self.environment.log)
+        return None if raw is None else unpack_entry(raw)
+
+    def written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version] | None:
+        """What revision wrote to a key, as stored: the before-image of the key's next entry, else `objects`.
+
+        None for a delete, and where the record is no longer retained.
+        """
+        with txn.cursor(self.environment.versions) as cursor:
+            if not cursor.set_key(key + keys.revision_key(revision)):
+                return None
+            version = unpack_version(cursor.value())
+            if version.deleted:
+                return None
+            row = bytes(cursor.key()) if cursor.next() else b""
+        if len(row) == len(key) + 8 and row.startswith(key):
+            following = self.entry(txn, keys.revision_of_key(row))
+            if following is None or following.before is None or following.before_version is None:
+                return None
+            return following.before, following.before_version
+        value = txn.get(key, db=self.environment.objects)
+        return None if value is None else (bytes(value), version)
+
+    def object_key(self, txn: Txn, key: bytes, value: bytes = b"") -> ObjectKey:
+        """The typed key. `value` (opened) names the object where the key holds only a hash."""
+        parts = keys.split(key)
+        type = self.environment.type_table.type(txn, parts.type_number)
+        if not parts.hashed or not value:
+            return ObjectKey(type, parts.cluster, parts.namespace, parts.name)
+        namespace, name = object_facts.names(value)
+        return ObjectKey(type, parts.cluster, namespace, name)
+
+    def opened(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> bytes:
+        """Stored bytes as JSON. A sealed record comes with its hole zeroed, another one with its revision."""
+        if not version.sealed:
+            return stored
+        type = self.environment.type_table.type(txn, keys.type_number_of(key))
+        try:
+            if self.sealer is None:
+                raise Unsealable("no key file is configured")
+            return self.sealer.open(type, key[4:], stored)
+        except Unsealable as error:
+            raise self.corrupt(txn, key, str(error)) from error
+
+    def served(self, txn: Txn, key: bytes, record: tuple[bytes, Version], revision: int) -> bytes:
+        """Stored bytes as a client gets them, with `revision` in the hole."""
+        stored, version = record
+        return splice(self.opened(txn, key, stored, version), version.hole, revision)
+
+    def verify(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> None:
+        """Raise CorruptRecord, with an alarm, if the checksum does not hold."""
+        if crc32c(covered(stored, version)) != version.crc:
+            raise self.corrupt(txn, key, "checksum does not hold")
+
+    def corrupt(self, txn: Txn, key: bytes, reason: str) -> CorruptRecord:
+        """The error for a damaged record, with the alarm raised."""
+        where = self.object_key(txn, key)
+        self._alarm("record corrupt", type=where.type.group_resource, cluster=where.cluster, reason=reason)
+        return CorruptRecord(where, reason)

@@ -1,0 +1,268 @@
+"""What other shards published, read in the transaction of a snapshot: `contract.Elsewhere` over LMDB.
+
+`LmdbSnapshot.there` makes one when it is first asked for. A row counts only if its origin is where the route of its
+cluster leads, so the route is read first, and a stranger's row is never looked at. Invariant: rows, routes, counters
+and the snapshot's own objects are of one commit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from google_crc32c import value as crc32c
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.contract import Elsewhere, Position, Record, Route, Scope
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import ReplicaRow, unpack_counter, unpack_replica, unpack_route
+from atoll.machinery.storage.environment.databases import ReplicaDatabases
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.writing.replica_writer import outdated
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+#: A row as it is found: object key, the prefix of its origin, the row.
+_Found = tuple[bytes, bytes, ReplicaRow]
+_by_key = itemgetter(0)
+
+
+def elsewhere(records: Records, txn: Txn) -> Elsewhere:
+    """What other shards published, as a transaction sees it."""
+    databases = records.environment.replicas
+    return LmdbElsewhere(records, databases, txn) if databases is not None else NOWHERE
+
+
+class LmdbElsewhere:
+    """The rows, routes and counters of one transaction."""
+
+    __slots__ = ("_count", "_db", "_environment", "_known", "_records", "_txn")
+
+    def __init__(self, records: Records, databases: ReplicaDatabases, txn: Txn) -> None:
+        self._records, self._environment, self._db, self._txn = records, records.environment, databases, txn
+        #: The last cluster that was looked up, and the prefix of its owner's rows.
+        self._known: tuple[bytes, bytes] = b"", b""
+        self._count = -1
+
+    @property
+    def empty(self) -> bool:
+        return not self._txn.stat(self._db.routes)["entries"]
+
+    @property
+    def count(self) -> int:
+        if self._count < 0:
+            self._count = self._environment.applied(self._txn)
+        return self._count
+
+    # --- routes
+
+    def shard_of(self, cluster: str) -> str:
+        raw = self._txn.get(keys.cluster_part(cluster), db=self._db.routes) if cluster else None
+        return unpack_route(raw)[0] if raw is not None else ""
+
+    def route_of(self, cluster: str) -> Route | None:
+        raw = self._txn.get(keys.cluster_part(cluster), db=self._db.routes) if cluster else None
+        return Route(cluster, *unpack_route(raw)) if raw is not None else None
+
+    def _owner(self, cluster: bytes) -> bytes:
+        """The prefix of the rows that count for a cluster, b"" if none do."""
+        if self._known[0] != cluster:
+            raw = self._txn.get(cluster, db=self._db.routes)
+            self._known = cluster, keys.origin_prefix(unpack_route(raw)[0]) if raw is not None else b""
+        return self._known[1]
+
+    def _owner_of(self, cluster: str) -> bytes:
+        return self._owner(keys.cluster_part(cluster)) if cluster else b""
+
+    # --- single objects
+
+    def get(self, key: ObjectKey) -> Record | None:
+        raw, owner = self._key(key), self._owner_of(key.cluster)
+        stored = self._txn.get(owner + raw, db=self._db.rows) if raw and owner else None
+        return self._record(raw, unpack_replica(stored), key) if stored is not None else None
+
+    def revision_of(self, key: ObjectKey) -> int:
+        raw, owner = self._key(key), self._owner_of(key.cluster)
+        stored = self._txn.get(owner + raw, db=self._db.rows) if raw and owner else None
+        return unpack_replica(stored).revision if stored is not None else 0
+
+    def _key(self, key: ObjectKey) -> bytes:
+        number = self._environment.type_table.number(self._txn, key.type)
+        return keys.object_key(number, key.cluster, key.namespace, key.name) if number else b""
+
+    def _record(self, raw: bytes, row: ReplicaRow, key: ObjectKey | None = None) -> Record:
+        """Verify and name a row."""
+        if crc32c(row.value) != row.crc:
+            raise self._records.corrupt(self._txn, raw, "checksum of a replica does not hold")
+        where = key or self._records.object_key(self._txn, raw, row.value)
+        return Record(where, row.revision, row.value, row.flags)
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        number = self._environment.type_table.number(self._txn, type)
+        owner = self._owner_of(cluster) if cluster else b"\0"
+        if number == NO_TYPE or not owner:
+            return 0
+        row = self._txn.get(owner + keys.cluster_row_key(cluster, number), db=self._db.counters)
+        return unpack_counter(row).last if row is not None else 0
+
+    # --- many
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        return [self._record(raw, row) for raw, _, row in islice(self._counting(scope, after), limit)]
+
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        return [
+            (self._records.object_key(self._txn, raw, row.value), row.revision)
+            for raw, _, row in islice(self._counting(scope, after), limit)
+        ]
+
+    def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        rows = self._of(keys.origin_prefix(origin), scope, after) if origin else iter(())
+        return [self._record(raw, row) for raw, _, row in islice(rows, limit)]
+
+    def sent(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+        raw = self._key(key) if origin else b""
+        stored = self._txn.get(keys.origin_prefix(origin) + raw, db=self._db.rows) if raw else None
+        if stored is None:
+            return None
+        row = unpack_replica(stored)
+        return self._record(raw, row, key), row.generation
+
+    def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
+        prefix = keys.origin_prefix(origin) + keys.cluster_part(cluster) + b"\0"
+        found: list[ResourceType] = []
+        with self._txn.cursor(self._db.counters) as cursor:
+            there = cursor.set_range(prefix)
+            while there and cursor.key().startswith(prefix):
+                if unpack_counter(cursor.value()).count:
+                    number = keys.type_number_of(cursor.key()[len(prefix) :])
+                    found.append(self._environment.type_table.type(self._txn, number))
+                there = cursor.next()
+        return found
+
+    def _counting(self, scope: Scope, after: Position | None) -> Iterator[_Found]:
+        """Rows of a scope that count, in key order."""
+        if scope.cluster:
+            owner = self._owner_of(scope.cluster)
+            return self._of(owner, scope, after) if owner else iter(())
+        streams = [self._of(origin, scope, after) for origin in self._origins()]
+        rows = heapq.merge(*streams, key=_by_key)
+        return (found for found in rows if self._owner(keys.cluster_bytes(found[0])) == found[1])
+
+    def _of(self, origin: bytes, scope: Scope, after: Position | None) -> Iterator[_Found]:
+        """Rows of one origin in a scope, in key order."""
+        number = self._environment.type_table.number(self._txn, scope.type)
+        if number == NO_TYPE:
+            return
+        prefix = keys.scope_prefix(number, scope)
+        start = max(prefix, keys.position_key(number, after) + b"\0") if after is not None else prefix
+        with self._txn.cursor(self._db.rows) as cursor:
+            there = cursor.set_range(origin + start)
+            while there and cursor.key().startswith(origin + prefix):
+                raw = cursor.key()[len(origin) :]
+                if keys.in_scope(raw, scope, prefix):
+                    yield raw, origin, unpack_replica(cursor.value())
+                there = cursor.next()
+
+    def _origins(self) -> list[bytes]:
+        """Prefixes of all shards that rows came from: as many seeks as there are shards."""
+        found: list[bytes] = []
+        with self._txn.cursor(self._db.rows) as cursor:
+            there = cursor.first()
+            while there:
+                origin = cursor.key()[: cursor.key().index(b"\0") + 1]
+                found.append(origin)
+                there = cursor.set_range(origin[:-1] + keys.BEHIND)
+        return found
+
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
+        prefix, of_type = keys.label_prefix(label, value), b""
+        if type is not None:
+            number = self._environment.type_table.number(self._txn, type)
+            if number == NO_TYPE:
+                return []
+            of_type = keys.scope_prefix(number, Scope(type))
+        start = self._key(after) if after is not None else b""
+        behind = prefix + start + keys.BEHIND if start else b""
+        return list(islice(self._labelled(prefix, of_type, behind), limit or None))
+
+    def _labelled(self, prefix: bytes, of_type: bytes, behind: bytes) -> Iterator[ObjectKey]:
+        """Keys of the label rows of one pair whose objects count."""
+        with self._txn.cursor(self._db.labels) as cursor:
+            there = cursor.set_range(max(prefix + of_type, behind))
+            while there and cursor.key().startswith(prefix + of_type):
+                raw, _, origin = cursor.key()[len(prefix) : -1].rpartition(b"\0")
+                if self._owner(keys.cluster_bytes(raw)) == origin + b"\0":
+                    yield self._named(raw, origin + b"\0")
+                there = cursor.next()
+
+    def _named(self, raw: bytes, origin: bytes) -> ObjectKey:
+        """The typed key of an index row's object; a hashed name is read from the object."""
+        stored = self._txn.get(origin + raw, db=self._db.rows) if keys.split(raw).hashed else None
+        value = unpack_replica(stored).value if stored is not None else b""
+        return self._records.object_key(self._txn, raw, value)
+
+    def below(
+        self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
+    ) -> tuple[list[ObjectKey], ObjectKey | None]:
+        prefix = keys.origin_prefix(origin)
+        place = prefix, self._key(after) if after is not None else b""
+        found, raw = outdated(self._txn, self._db, place, generation, limit)
+        return [self._named(each, prefix) for each in found], self._named(raw, prefix) if raw else None
+
+
+class Nowhere:
+    """No other shard ever published anything here."""
+
+    empty = True
+    count = 0
+
+    def shard_of(self, cluster: str) -> str:
+        return ""
+
+    def route_of(self, cluster: str) -> Route | None:
+        return None
+
+    def get(self, key: ObjectKey) -> Record | None:
+        return None
+
+    def revision_of(self, key: ObjectKey) -> int:
+        return 0
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        return 0
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        return []
+
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        return []
+
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
+        return []
+
+    def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        return []
+
+    def sent(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+        return None
+
+    def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
+        return []
+
+    def below(
+        self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
+    ) -> tuple[list[ObjectKey], ObjectKey | None]:
+        return [], None
+
+
+NOWHERE = Nowhere()

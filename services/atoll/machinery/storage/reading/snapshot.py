@@ -1,0 +1,196 @@
+"""Reading the current state in one short transaction: `contract.Snapshot` over LMDB.
+
+Handlers and controllers get it from `Store.snapshot()`. Values are copied out of the map, so they outlive the
+transaction. Invariant: everything read through one snapshot is of one revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.contract import Elsewhere, Gate, Position, Record, Scope, Usage
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.reading.replica_view import elsewhere
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Database, Txn
+
+
+class LmdbSnapshot:
+    """One read transaction, open from `with` to its end. Use it at once; it pins pages."""
+
+    __slots__ = ("_environment", "_gate", "_records", "_revision", "_there", "_txn")
+
+    _txn: Txn
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._environment = records.environment
+        self._revision = -1
+        self._gate: tuple[str, Gate] | None = None
+        self._there: Elsewhere | None = None
+
+    def __enter__(self) -> LmdbSnapshot:
+        self._txn = self._environment.reading()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._txn.abort()
+
+    @property
+    def revision(self) -> int:
+        if self._revision < 0:
+            self._revision = self._environment.last(self._txn)
+        return self._revision
+
+    @property
+    def there(self) -> Elsewhere:
+        if self._there is None:
+            self._there = elsewhere(self._records, self._txn)
+        return self._there
+
+    def _key(self, key: ObjectKey) -> bytes | None:
+        number = self._environment.type_table.number(self._txn, key.type)
+        return keys.object_key(number, key.cluster, key.namespace, key.name) if number else None
+
+    def get(self, key: ObjectKey) -> Record | None:
+        raw = self._key(key)
+        if raw is None:
+            return None
+        value = self._txn.get(raw, db=self._environment.objects)
+        return None if value is None else self._record(raw, value, key)
+
+    def _record(self, raw: bytes, value: bytes, key: ObjectKey | None = None) -> Record:
+        """Verify, open and name a stored object."""
+        records, txn = self._records, self._txn
+        found = records.standing(txn, raw)
+        if found is None:
+            raise records.corrupt(txn, raw, "the object has no version")
+        revision, version = found
+        records.verify(txn, raw, value, version)
+        if version.sealed:
+            value = records.served(txn, raw, (value, version), revision)
+        return Record(key or records.object_key(txn, raw, value), revision, value, version.flags)
+
+    def revision_of(self, key: ObjectKey) -> int:
+        raw = self._key(key)
+        found = self._records.standing(self._txn, raw) if raw is not None else None
+        return found[0] if found is not None else 0
+
+    def last(self, type: ResourceType, cluster: str) -> int:
+        number = self._environment.type_table.number(self._txn, type)
+        if number == NO_TYPE:
+            return 0
+        row = self._txn.get(keys.cluster_row_key(cluster, number), db=self._environment.clusters)
+        return unpack_counter(row).last if row is not None else 0
+
+    def gate(self, cluster: str) -> Gate:
+        # Several steps of one request ask for the gate of its one cluster.
+        if self._gate is None or self._gate[0] != cluster:
+            row = self._txn.get(keys.cluster_row_key(cluster, NO_TYPE), db=self._environment.clusters)
+            self._gate = cluster, unpack_gate(row) if row is not None else Gate()
+        return self._gate[1]
+
+    def usage(self, cluster: str) -> list[Usage]:
+        prefix = keys.cluster_part(cluster) + b"\0"
+        found = []
+        for key, value in _rows(self._txn, self._environment.clusters, prefix):
+            number = keys.type_number_of(key[len(prefix) :])
+            if number == NO_TYPE:
+                continue
+            row = unpack_counter(value)
+            if row.count:
+                type = self._environment.type_table.type(self._txn, number)
+                found.append(Usage(type, row.count, row.size_bytes, row.last))
+        return found
+
+    def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        number = self._environment.type_table.number(self._txn, scope.type)
+        if number == NO_TYPE:
+            return []
+        prefix = keys.scope_prefix(number, scope)
+        start = keys.position_key(number, after) if after is not None else b""
+        found: list[Record] = []
+        for key, value in _rows(self._txn, self._environment.objects, prefix, start):
+            if len(found) >= limit:
+                break
+            if keys.in_scope(key, scope, prefix):
+                found.append(self._record(key, value))
+        return found
+
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        number = self._environment.type_table.number(self._txn, scope.type)
+        if number == NO_TYPE:
+            return []
+        prefix = keys.scope_prefix(number, scope)
+        start = keys.position_key(number, after) if after is not None else b""
+        found: list[tuple[ObjectKey, int]] = []
+        for raw in _row_keys(self._txn, self._environment.objects, prefix, start):
+            if len(found) >= limit:
+                break
+            standing = self._records.standing(self._txn, raw) if keys.in_scope(raw, scope, prefix) else None
+            if standing is not None:
+                found.append((self._named(raw), standing[0]))
+        return found
+
+    def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
+        return self._indexed(self._environment.owners, keys.owner_prefix(cluster, uid))
+
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
+        prefix, of_type = keys.label_prefix(label, value), b""
+        if type is not None:
+            number = self._environment.type_table.number(self._txn, type)
+            if number == NO_TYPE:
+                return []
+            of_type = keys.scope_prefix(number, Scope(type))
+        start = self._key(after) if after is not None else None
+        behind = prefix + start if start is not None else b""
+        rows = _row_keys(self._txn, self._environment.labels, prefix + of_type, behind)
+        return [self._named(row[len(prefix) :]) for row in islice(rows, limit or None)]
+
+    def owning(self) -> Iterator[ObjectKey]:
+        for row, _ in _rows(self._txn, self._environment.owners, b""):
+            yield self._named(keys.dependent_of(row))
+
+    def _indexed(self, db: Database, prefix: bytes) -> list[ObjectKey]:
+        return [self._named(row[len(prefix) :]) for row, _ in _rows(self._txn, db, prefix)]
+
+    def _named(self, raw: bytes) -> ObjectKey:
+        """The typed key of an index row's object; a hashed name is read from the object."""
+        if keys.split(raw).hashed:
+            value = self._txn.get(raw, db=self._environment.objects)
+            if value is not None:
+                return self._record(raw, value).key
+        return self._records.object_key(self._txn, raw)
+
+
+def _row_keys(txn: Txn, db: Database, prefix: bytes, after: bytes) -> Iterator[bytes]:
+    """Keys of the same rows as `_rows`; values are not copied."""
+    with txn.cursor(db) as cursor:
+        if not cursor.set_range(max(prefix, after)):
+            return
+        for key in cursor.iternext(keys=True, values=False):
+            if not key.startswith(prefix):
+                return
+            if key != after:
+                yield key
+
+
+def _rows(txn: Txn, db: Database, prefix: bytes, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """Rows whose key starts with a prefix and stands behind `after`, in key order."""
+    with txn.cursor(db) as cursor:
+        if not cursor.set_range(max(prefix, after)):
+            return
+        for key, value in cursor:
+            if not key.startswith(prefix):
+                return
+            if key != after:
+                yield key, value

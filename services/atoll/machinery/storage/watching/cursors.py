@@ -1,0 +1,206 @@
+"""Watch cursors: a position in the log, a wake-up registration, and nothing else.
+
+A watch handler reads, writes what it got, and waits; the hub wakes it when a commit touches its scope. Recent
+changes come from the ring in memory, older ones from the log. Invariant: a cursor is registered before its
+first read; what it gives is the log in its scope, in order, none twice, none missing; and its position never
+passes what it looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from atoll.machinery.storage.contract import EVERYTHING, Change, Compacted, Interest, Scope
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_head
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.reading.log_reader import History
+from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.watching.hub import Hub
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+
+#: Log rows one read looks at before it returns to the loop.
+SCAN_ROWS = 1000
+#: Ring rows one read looks at; they cost a tenth.
+_RING_ROWS = 10_000
+#: Links of a chain, or rows of a prefix, that may be followed instead of the log.
+_DETOUR_ROWS = 2000
+
+
+class Cursors:
+    """Makes cursors over one environment and hub."""
+
+    def __init__(self, records: Records, history: History, hub: Hub) -> None:
+        self.records, self.environment, self.history, self.hub = records, records.environment, history, hub
+
+    def open(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LmdbCursor:
+        """`contract.Store.cursor`."""
+        cursor = LmdbCursor(self, scope, revision, interest)
+        try:
+            cursor.resume()
+        except BaseException:
+            cursor.close()
+            raise
+        return cursor
+
+
+class LmdbCursor:
+    """One watch. Belongs to the event loop of its hub."""
+
+    __slots__ = ("_cursors", "_detour", "_hub", "_interest", "_pending", "_scope", "_waiter", "position")
+
+    def __init__(self, cursors: Cursors, scope: Scope, revision: int, interest: Interest) -> None:
+        self._cursors, self._hub, self._scope, self._interest = cursors, cursors.hub, scope, interest
+        self.position = revision
+        self._pending = True
+        self._detour = True
+        self._waiter: asyncio.Future[None] | None = None
+        self._hub.register(scope, self, interest)
+
+    # --- wake-up
+
+    def wake(self, nothing_before: int) -> None:
+        """The hub's call: a commit touched the scope."""
+        self.mark(nothing_before)
+        self.nudge()
+
+    def mark(self, nothing_before: int) -> None:
+        """The hub's word that a call will come."""
+        if not self._pending:
+            self.position = max(self.position, nothing_before)
+            self._pending = True
+
+    def nudge(self) -> None:
+        """`contract.Cursor.nudge`."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Return once there may be something to read; always gives the loop a turn."""
+        if self._pending:
+            await asyncio.sleep(0)
+            return
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def close(self) -> None:
+        """Unregister. Harmless twice."""
+        self._hub.unregister(self._scope, self, self._interest)
+
+    # --- reading
+
+    def resume(self) -> None:
+        """Judge the revision a watch wants to go on from. Raises Compacted."""
+        environment = self._cursors.environment
+        with environment.reading() as txn:
+            environment.refuse_void(txn, self.position)
+            last = self._scope_last(txn)
+            if last is not None and last <= self.position:
+                self.position = max(self.position, environment.last(txn))
+            elif self.position < (compacted := environment.compacted(txn)):
+                raise Compacted(self.position, compacted)
+
+    def _scope_last(self, txn: Txn) -> int | None:
+        number = self._cursors.environment.type_table.number(txn, self._scope.type)
+        if number == NO_TYPE:
+            return None
+        key = keys.cluster_row_key(self._scope.cluster, number)
+        row = txn.get(key, db=self._cursors.environment.clusters)
+        return unpack_counter(row).last if row is not None else None
+
+    def read(self, limit: int = 500) -> list[Change]:
+        """`contract.Cursor.read`."""
+        if not self._pending:
+            self.position = max(self.position, self._hub.last)
+            return []
+        if self.position >= self._hub.ring.floor:
+            return self._read_ring(limit)
+        return self._read_log(limit)
+
+    def _read_ring(self, limit: int) -> list[Change]:
+        scope = self._scope
+        found: list[Change] = []
+        type, cluster, namespace, name = scope.type, scope.cluster, scope.namespace, self._interest.name
+        changes = self._hub.ring.above(self.position, _RING_ROWS)
+        for change in changes:
+            if len(found) >= limit:
+                return found
+            self.position = change.revision
+            key = change.key
+            if key.type != type or (cluster and key.cluster != cluster):
+                continue
+            if (not namespace or key.namespace == namespace) and (not name or key.name == name):
+                found.append(change)
+        if len(changes) >= _RING_ROWS:
+            return found
+        self.position = max(self.position, self._hub.last)
+        self._pending = False
+        return found
+
+    def _read_log(self, limit: int) -> list[Change]:
+        environment, history = self._cursors.environment, self._cursors.history
+        with environment.reading() as txn:
+            end = environment.last(txn)
+            if self.position < (compacted := environment.compacted(txn)):
+                last = self._scope_last(txn)
+                if last is None or last > self.position:
+                    raise Compacted(self.position, compacted)
+                self.position = end
+                return []
+            revisions, reached = self._matching(txn, limit, end)
+            found = []
+            for revision in revisions:
+                entry = self._cursors.records.entry(txn, revision)
+                assert entry is not None
+                found.append(history.change(txn, revision, entry))
+        self.position = reached
+        self._pending = reached < end
+        return found
+
+    def _matching(self, txn: Txn, limit: int, end: int) -> tuple[list[int], int]:
+        """Revisions in scope above the position, at most `limit`, and how far they were looked for."""
+        prefix = self._prefix(txn)
+        found, reached = self._scan(txn, prefix, limit)
+        if reached is None:
+            return found, end
+        if len(found) >= limit or not self._detour:
+            return found, reached
+        detour = self._by_detour(txn, prefix)
+        if detour is None:
+            # Too much happened in the scope itself: reading on through the log is the cheaper way, for good.
+            self._detour = False
+            return found, reached
+        return detour[:limit], end if len(detour) <= limit else detour[limit - 1]
+
+    def _prefix(self, txn: Txn) -> bytes:
+        number = self._cursors.environment.type_table.number(txn, self._scope.type)
+        return keys.scope_prefix(number, self._scope)
+
+    def _scan(self, txn: Txn, prefix: bytes, limit: int) -> tuple[list[int], int | None]:
+        """Read the log itself, some rows. The second is how far, None if to the end."""
+        found: list[int] = []
+        reached = self.position
+        for scanned, (revision, raw) in enumerate(self._cursors.history.rows(txn, self.position)):
+            if scanned >= SCAN_ROWS or len(found) >= limit:
+                return found, reached
+            if keys.in_scope(unpack_head(raw).key, self._scope, prefix):
+                found.append(revision)
+            reached = revision
+        return found, None
+
+    def _by_detour(self, txn: Txn, prefix: bytes) -> list[int] | None:
+        """Revisions in scope without reading the log between them; None if that is no shorter."""
+        history, scope = self._cursors.history, self._scope
+        if scope.cluster and not scope.namespace:
+            return history.chain(txn, scope, self.position, _DETOUR_ROWS)
+        if scope.namespace and not scope.cluster:
+            return None
+        return history.versions_above(txn, prefix, self.position, _DETOUR_ROWS)

@@ -1,0 +1,166 @@
+"""The store in an API worker: reads from the file, writes through the writer's socket.
+
+A worker opens it with `connect_store` and uses it as `contract.Store`. It reads the same LMDB file in its own
+short transactions, so a commit is visible here the moment it is durable; announcements only wake cursors,
+which read the log. Invariant: nothing is answered that the writer did not answer; when the connection is
+gone, open submits fail with StoreClosed, their outcome unknown, and the worker ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from atoll.machinery.storage.clock import Clock
+from atoll.machinery.storage.contract import Compacted, CorruptRecord, Guard, Mutation
+from atoll.machinery.storage.encoding.rows import unpack_entry
+from atoll.machinery.storage.environment.databases import Environment, open_for_reading
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.reader import ReadSide
+from atoll.machinery.storage.reading.records import Alarm, log_alarm
+from atoll.machinery.storage.workers.frames import (
+    Answer,
+    Committed,
+    Done,
+    Failed,
+    FrameRefused,
+    Hello,
+    Replicated,
+    Request,
+    error_of,
+    pack,
+    read_answer,
+)
+from atoll.machinery.storage.writing.writer import StoreClosed
+
+#: Log entries read into the ring before the loop gets a turn.
+_FEED_ROWS = 500
+
+
+class RemoteStore(ReadSide):
+    """`contract.Store` over a file that another process writes."""
+
+    def __init__(self, options: StoreOptions, environment: Environment, clock: Clock, alarm: Alarm) -> None:
+        super().__init__(options, environment, alarm, clock.now_us)
+        #: Set when the writer is gone; nothing can be written any more.
+        self.disconnected = asyncio.Event()
+        self._writer: asyncio.StreamWriter | None = None
+        self._open: dict[int, asyncio.Future[list[int]]] = {}
+        self._ids = itertools.count(1)
+        self._announced = self.hub.last
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def connect(self, socket: Path) -> None:
+        """Connect to the writer and start to follow it. Raises OSError, or FrameRefused from a stranger."""
+        reader, self._writer = await asyncio.open_unix_connection(str(socket))
+        hello = await read_answer(reader)
+        if not isinstance(hello, Hello):
+            raise FrameRefused("the first frame is no greeting")
+        self._identity = hello.identity
+        self._announce(hello.last)
+        self.hub.arrive(hello.applied)
+        self._tasks = [asyncio.create_task(self._receive(reader)), asyncio.create_task(self._follow())]
+
+    async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
+        if self._writer is None or self.disconnected.is_set():
+            raise StoreClosed("the writer is gone")
+        number = next(self._ids)
+        frame = pack(Request(number, list(mutations), list(guards)))
+        future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._open[number] = future
+        try:
+            self._writer.write(frame)
+            await self._writer.drain()
+            return await future
+        except ConnectionError as error:
+            raise StoreClosed("outcome unknown: the writer is gone") from error
+        finally:
+            self._open.pop(number, None)
+
+    async def close(self) -> None:
+        """Leave the writer and close the file."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.close()
+        self._lose()
+        self._environment.close()
+
+    # --- what the writer says
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                self._take(await read_answer(reader))
+        except (asyncio.IncompleteReadError, ConnectionError, FrameRefused):
+            self._lose()
+
+    def _take(self, answer: Answer) -> None:
+        if isinstance(answer, Committed):
+            self._announce(answer.last)
+            return
+        if isinstance(answer, Replicated):
+            self.hub.arrive(answer.applied)
+            return
+        future = self._open.get(answer.id) if isinstance(answer, Done | Failed) else None
+        if future is None or future.done():
+            return
+        if isinstance(answer, Done):
+            future.set_result(answer.results)
+        elif isinstance(answer, Failed):
+            future.set_exception(error_of(answer))
+
+    def _lose(self) -> None:
+        self.disconnected.set()
+        for future in self._open.values():
+            if not future.done():
+                future.set_exception(StoreClosed("outcome unknown: the writer is gone"))
+
+    # --- the ring
+
+    def _announce(self, last: int) -> None:
+        self._announced = max(self._announced, last)
+        self._news.set()
+
+    async def _follow(self) -> None:
+        """Read what was announced from the log into the ring, and wake cursors."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self.hub.last < self._announced:
+                self._feed()
+                await asyncio.sleep(0)
+
+    def _feed(self) -> None:
+        changes = []
+        with self._environment.reading() as txn:
+            try:
+                self._history.require_retained(txn, self.hub.last)
+                for revision, raw in itertools.islice(self._history.rows(txn, self.hub.last), _FEED_ROWS):
+                    changes.append(self._history.change(txn, revision, unpack_entry(raw)))
+            except (Compacted, CorruptRecord):
+                # Cursors then read the log themselves, so one damaged record stops nobody else's watch.
+                self.hub.skip(self._announced)
+                return
+        self.hub.publish(changes, changes[-1].revision if changes else self._announced)
+
+
+async def connect_store(
+    options: StoreOptions, socket: Path, *, clock: Clock | None = None, alarm: Alarm = log_alarm
+) -> RemoteStore:
+    """Open the file for reading and connect to its writer.
+
+    Raises OSError if no writer listens, lmdb.Error if there is no store, UnknownFormat or KeyFileRefused.
+    """
+    environment = open_for_reading(options)
+    try:
+        store = RemoteStore(options, environment, clock or Clock(), alarm)
+        await store.connect(socket)
+    except BaseException:
+        environment.close()
+        raise
+    return store

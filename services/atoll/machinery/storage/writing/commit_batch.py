@@ -1,0 +1,173 @@
+"""What the submits of one transaction share, and the rows derived from objects: counters, owners, labels,
+expiry, gate.
+
+`writer` makes a `Batch` for each transaction, `apply` one `Derived` for each submit in it. Counters stay in
+memory until the batch ends, as hot rows would otherwise be rewritten a hundred times. Invariant: counters of
+a submit join the batch only when the submit succeeded; derived rows follow from the object's bytes alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.clock import HybridClock
+from atoll.machinery.storage.contract import Change, Flag, Gate
+from atoll.machinery.storage.encoding import keys, object_facts
+from atoll.machinery.storage.encoding.object_facts import Facts
+from atoll.machinery.storage.encoding.rows import Counter, Version, pack_counter, pack_gate, unpack_counter, unpack_gate
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.reading.records import Records
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+
+NO_COUNTER = Counter(0, 0, 0)
+_NO_FACTS = Facts(0)
+_INDEXED = (Flag.OWNED | Flag.LABELLED).value
+
+
+class Image(msgspec.Struct, frozen=True, gc=False):
+    """One version of an object: revision, row, bytes as stored, JSON (a sealed one with its hole zeroed)."""
+
+    revision: int
+    version: Version
+    stored: bytes
+    plain: bytes
+
+
+class Batch:
+    """State of one write transaction across its submits."""
+
+    def __init__(self, options: StoreOptions, records: Records, clock: HybridClock) -> None:
+        self.options, self.records, self.clock = options, records, clock
+        #: Whether creates and updates are refused.
+        self.full = False
+        self.counters: dict[bytes, Counter] = {}
+        self.fresh_types: dict[ResourceType, int] = {}
+        self.changes: list[Change] = []
+        self.log_bytes = 0
+        #: The apply count of replicas and routes, once any was applied; None before.
+        self.applied: int | None = None
+        self.sealed_types = frozenset(options.sealed_types)
+        self.ttl_us = {expiring.type: expiring.ttl_s * 1_000_000 for expiring in options.expiring}
+
+    def write_counters(self, txn: Txn) -> None:
+        """Put every counter row that the batch touched; a row of zeroes goes."""
+        db = self.records.environment.clusters
+        for key, row in self.counters.items():
+            if row == NO_COUNTER:
+                txn.delete(key, db=db)
+            else:
+                txn.put(key, pack_counter(row.count, row.size_bytes, row.last), db=db)
+
+    def type_number(self, txn: Txn, type: ResourceType) -> int:
+        """Number of a type as this transaction sees it; NO_TYPE if nothing of it was ever stored."""
+        return self.fresh_types.get(type) or self.records.environment.type_table.number(txn, type)
+
+    def intern(self, txn: Txn, type: ResourceType) -> None:
+        """Give a type its number. In the batch's own transaction, so that it outlives a submit that fails."""
+        self.records.environment.type_table.intern(txn, type, self.fresh_types)
+
+    def settle(self, *, committed: bool) -> None:
+        """After the transaction."""
+        self.records.environment.type_table.settle(self.fresh_types, committed=committed)
+
+
+class Counters:
+    """Counter rows as one submit sees them: its own changes over the batch's over the database."""
+
+    def __init__(self, batch: Batch, txn: Txn) -> None:
+        self._batch, self._txn = batch, txn
+        self.changed: dict[bytes, Counter] = {}
+
+    def get(self, key: bytes) -> Counter:
+        row = self.changed.get(key) or self._batch.counters.get(key)
+        if row is None:
+            raw = self._txn.get(key, db=self._batch.records.environment.clusters)
+            row = unpack_counter(raw) if raw is not None else NO_COUNTER
+        return row
+
+    def holds_any(self, cluster: str) -> bool:
+        """Whether anything is counted in a cluster."""
+        prefix, environment = keys.cluster_part(cluster) + b"\0", self._batch.records.environment
+        known = {key for rows in (self.changed, self._batch.counters) for key in rows if key.startswith(prefix)}
+        with self._txn.cursor(environment.clusters) as cursor:
+            there = cursor.set_range(prefix)
+            while there and cursor.key().startswith(prefix):
+                known.add(bytes(cursor.key()))
+                there = cursor.next()
+        numbers = keys.type_number_of
+        return any(self.get(key).count for key in known if numbers(key[len(prefix) :]) != NO_TYPE)
+
+    def resize(self, key: bytes, size_bytes: int) -> None:
+        """Add to the bytes of a row alone."""
+        row = self.get(key)
+        self.changed[key] = Counter(row.count, row.size_bytes + size_bytes, row.last)
+
+    def drop(self, key: bytes, compacted: int) -> None:
+        """Let a row go if nothing is counted in it and its last revision was compacted."""
+        row = self.get(key)
+        if not row.count and row.last <= compacted:
+            self.changed[key] = NO_COUNTER
+
+    def add(self, key: bytes, count: int, size_bytes: int, revision: int) -> int:
+        """Add to a row and set its last revision; gives the last revision before."""
+        row = self.get(key)
+        self.changed[key] = Counter(row.count + count, row.size_bytes + size_bytes, revision)
+        return row.last
+
+
+class Derived:
+    """Keeps `owners`, `labels`, `expiry` and gate rows in step with one write."""
+
+    def __init__(self, batch: Batch, txn: Txn) -> None:
+        self._batch, self._txn = batch, txn
+        self._environment = batch.records.environment
+
+    def facts(self, image: Image | None) -> Facts:
+        """Facts of what stood; decoded only where rows exist."""
+        if image is None or not image.version.flags & _INDEXED:
+            return _NO_FACTS
+        return object_facts.facts(image.plain, self._batch.options.system_label_prefixes)
+
+    def replace(self, cluster: str, key: bytes, old: Facts, new: Facts) -> None:
+        """Move the `owners` and `labels` rows of an object from what it was to what it is."""
+        if not (old.owners or old.labels or new.owners or new.labels):
+            return
+        for uid in set(old.owners).difference(new.owners):
+            self._txn.delete(keys.owner_prefix(cluster, uid) + key, db=self._environment.owners)
+        for uid in set(new.owners).difference(old.owners):
+            self._txn.put(keys.owner_prefix(cluster, uid) + key, b"", db=self._environment.owners)
+        for pair in set(old.labels).difference(new.labels):
+            self._txn.delete(keys.label_prefix(*pair) + key, db=self._environment.labels)
+        for pair in set(new.labels).difference(old.labels):
+            self._txn.put(keys.label_prefix(*pair) + key, b"", db=self._environment.labels)
+
+    def expire(self, type: ResourceType, key: bytes, revision: int) -> int:
+        """Note when an expiring object is due; gives the flag to keep. A revision is its moment in
+        microseconds.
+        """
+        ttl_us = self._batch.ttl_us.get(type)
+        if ttl_us is None:
+            return 0
+        self._txn.put(keys.expiry_key(revision + ttl_us, key), b"", db=self._environment.expiry)
+        return Flag.EXPIRES.value
+
+    def gate(self, key: ObjectKey, value: bytes | None, revision: int) -> None:
+        """Set a cluster's gate from its LogicalCluster; `value` None when that was deleted."""
+        if key.type != LOGICAL_CLUSTERS or key.name != "cluster":
+            return
+        row = keys.cluster_row_key(key.cluster, NO_TYPE)
+        if value is None:
+            self._txn.delete(row, db=self._environment.clusters)
+            return
+        state = object_facts.gate_state(value)
+        found = self._txn.get(row, db=self._environment.clusters)
+        if found is None or unpack_gate(found).state != state:
+            self._txn.put(row, pack_gate(Gate(state, revision)), db=self._environment.clusters)

@@ -1,0 +1,292 @@
+"""Group commit: submits queue, one transaction takes all that wait, one fsync makes them durable, all are
+woken.
+
+`LmdbStore.submit` and `submit_server` enqueue; results go to the waiting callers and the changes to the hub.
+Commits run in the event loop, or in one thread of their own where the disk is slow. Invariant: nobody is
+answered and nothing is published before the commit returned; an error of one submit aborts its child
+transaction and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import lmdb
+import msgspec
+import structlog
+
+from atoll.machinery.storage.clock import HybridClock
+from atoll.machinery.storage.contract import Check, Delete, Full, Guard, Mutation, Put, Replica
+from atoll.machinery.storage.environment.space import Space
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.watching.hub import Hub
+from atoll.machinery.storage.writing.commit_batch import Batch
+from atoll.machinery.storage.writing.submit_transaction import Application
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+
+#: Bytes of values after which a transaction takes no further submit; its dirty pages are in memory until the
+#: commit.
+_MAX_BATCH_BYTES = 16 << 20
+EXIT_DISK_FAILED = 74
+#: Mutations that bring an object.
+_BRINGING = (Put, Replica)
+
+Fatal = Callable[[str], None]
+#: Maintenance inside a child transaction. It returns what `Writer.run` gives.
+Job: TypeAlias = "Callable[[Application, Txn], Any]"
+
+
+class StoreClosed(Exception):
+    """The store was closed, or its disk failed, before the submit was taken or while its outcome was open."""
+
+
+def exit_process(reason: str) -> None:
+    """End the process at once. After a failed fsync nothing in memory can be trusted to be on disk."""
+    structlog.get_logger().critical("store failed", reason=reason)
+    os._exit(EXIT_DISK_FAILED)
+
+
+class Submit:
+    """One queued submit, or a maintenance job."""
+
+    __slots__ = ("error", "future", "guards", "job", "mutations", "result", "size_bytes")
+
+    def __init__(
+        self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None, future: asyncio.Future[Any]
+    ) -> None:
+        self.mutations, self.guards, self.job, self.future = mutations, guards, job, future
+        self.size_bytes = sum(len(mutation.value) for mutation in mutations if isinstance(mutation, _BRINGING))
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def answer(self) -> None:
+        """Wake the caller, unless it went away."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Lazy(msgspec.Struct, frozen=True):
+    """Positions that are written with whatever commits next: rows of `marks`, and the published revision."""
+
+    marks: dict[str, bytes]
+    published: int | None
+
+
+class Stats(msgspec.Struct):
+    """What the writer counts, for metrics."""
+
+    commits: int = 0
+    submits: int = 0
+    largest_batch: int = 0
+    failed_commits: int = 0
+
+
+class Writer:
+    """The only one that opens write transactions. Lives in one event loop."""
+
+    def __init__(self, options: StoreOptions, records: Records, clock: HybridClock, hub: Hub, space: Space) -> None:
+        self._options, self._records, self._clock, self._hub, self._space = (options, records, clock, hub, space)
+        self.stats = Stats()
+        self.fatal: Fatal = exit_process
+        self.threaded = False
+        self.marks: dict[str, bytes] = {}
+        self.published: int | None = None
+        self._queue: deque[Submit] = deque()
+        self._queued_bytes = 0
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._busy = False
+        self._closed = False
+        self._thread: ThreadPoolExecutor | None = None
+
+    @property
+    def queued(self) -> int:
+        """Submits that wait for a transaction."""
+        return len(self._queue)
+
+    async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
+        """Queue a submit and wait until it is durable. Waits for room in the queue first."""
+        if len(mutations) > 1:
+            _refuse_repeated_keys(mutations)
+        results: list[int] = await self._enqueue(mutations, guards, None)
+        return results
+
+    async def run(self, job: Job) -> Any:
+        """Run maintenance in a child transaction of the next commit; gives what it returned."""
+        return await self._enqueue((), (), job)
+
+    def nudge(self) -> None:
+        """Commit lazy positions now, if any wait."""
+        if self.marks or self.published is not None:
+            loop = asyncio.get_running_loop()
+            self._queue.append(Submit((), (), _nothing, loop.create_future()))
+            self._kick(loop)
+
+    async def close(self) -> None:
+        """Let what is queued finish, write lazy positions, stop the thread."""
+        if not self._closed:
+            await self.run(_nothing)
+            self._closed = True
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    async def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None) -> Any:
+        loop = asyncio.get_running_loop()
+        while self._crowded():
+            waiter = loop.create_future()
+            self._room.append(waiter)
+            await waiter
+        if self._closed:
+            raise StoreClosed
+        submit = Submit(mutations, guards, job, loop.create_future())
+        self._queue.append(submit)
+        self._queued_bytes += submit.size_bytes
+        self._kick(loop)
+        return await submit.future
+
+    def _crowded(self) -> bool:
+        options = self._options
+        return len(self._queue) >= options.max_queued_submits or self._queued_bytes >= options.max_queued_bytes
+
+    def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start a round behind everything that is ready to run now, so that it may still join the batch."""
+        if not self._busy and self._queue:
+            self._busy = True
+            loop.call_soon(self._start, loop)
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        taken, lazy = self._take(), Lazy(dict(self.marks), self.published)
+        if not self.threaded:
+            self._finish(loop, taken, lazy, self._commit(taken, lazy))
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        running = loop.run_in_executor(self._thread, self._commit, taken, lazy)
+        running.add_done_callback(lambda done: self._finish(loop, taken, lazy, done.result()))
+
+    def _take(self) -> list[Submit]:
+        taken: list[Submit] = []
+        size_bytes = 0
+        while self._queue and len(taken) < self._options.max_batch_submits and size_bytes < _MAX_BATCH_BYTES:
+            taken.append(self._queue.popleft())
+            size_bytes += taken[-1].size_bytes
+        self._queued_bytes -= size_bytes
+        return taken
+
+    def _commit(self, taken: list[Submit], lazy: Lazy) -> Batch | None:
+        """Run one transaction; gives the batch, or None where it failed as a whole. May run in the thread."""
+        batch = Batch(self._options, self._records, self._clock)
+        try:
+            batch.full = self._space.check()
+            self._clock.sync()
+            with self._records.environment.env.begin(write=True) as txn:
+                for submit in taken:
+                    self._apply(txn, batch, submit)
+                self._write_meta(txn, batch, lazy)
+        except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
+            # Out of space is found while pages are written, before the meta page: the transaction never was.
+            batch.settle(committed=False)
+            self._space.refuse()
+            self._fail(taken, Full(str(error)))
+            return None
+        except Exception as error:
+            self._fail(taken, StoreClosed(f"outcome unknown: {error}"))
+            self._closed = True
+            self.fatal(f"commit failed: {error!r}")
+            return None
+        batch.settle(committed=True)
+        return batch
+
+    def _fail(self, taken: list[Submit], error: Exception) -> None:
+        self.stats.failed_commits += 1
+        for submit in taken:
+            submit.error = error
+
+    def _apply(self, txn: Txn, batch: Batch, submit: Submit) -> None:
+        for mutation in submit.mutations:
+            if isinstance(mutation, _BRINGING):
+                batch.intern(txn, mutation.key.type)
+        child = self._records.environment.env.begin(write=True, parent=txn)
+        application = Application(batch, child)
+        try:
+            if submit.job is not None:
+                submit.result = submit.job(application, child)
+            else:
+                submit.result = application.run(submit.mutations, submit.guards)
+            child.commit()
+        except (lmdb.MapFullError, lmdb.TxnFullError) as error:
+            child.abort()
+            submit.error = Full(str(error))
+        except Exception as error:
+            child.abort()
+            submit.error = error
+        else:
+            application.join()
+
+    def _write_meta(self, txn: Txn, batch: Batch, lazy: Lazy) -> None:
+        environment = self._records.environment
+        batch.write_counters(txn)
+        if batch.changes:
+            environment.put_meta(txn, "last", batch.changes[-1].revision)
+        if batch.log_bytes:
+            size_bytes: int = environment.get_meta(txn, "log_bytes", 0)
+            environment.put_meta(txn, "log_bytes", max(0, size_bytes + batch.log_bytes))
+        for name, value in lazy.marks.items():
+            txn.put(name.encode(), value, db=environment.marks)
+        if batch.applied is not None:
+            environment.put_meta(txn, "applied", batch.applied)
+        if lazy.published is not None:
+            environment.put_meta(txn, "published", lazy.published)
+
+    def _finish(self, loop: asyncio.AbstractEventLoop, taken: list[Submit], lazy: Lazy, batch: Batch | None) -> None:
+        """Publish, answer, and start the next round. In the event loop."""
+        self._busy = False
+        if batch is not None:
+            self._count(taken)
+            self._forget(lazy)
+            if batch.changes:
+                self._hub.publish(batch.changes, batch.changes[-1].revision)
+            if batch.applied is not None:
+                self._hub.arrive(batch.applied)
+        for submit in taken:
+            submit.answer()
+        room, self._room = self._room, deque()
+        for waiter in room:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._kick(loop)
+
+    def _count(self, taken: list[Submit]) -> None:
+        self.stats.commits += 1
+        self.stats.submits += len(taken)
+        self.stats.largest_batch = max(self.stats.largest_batch, len(taken))
+
+    def _forget(self, lazy: Lazy) -> None:
+        """Drop what was written, unless it was set anew meanwhile."""
+        for name, value in lazy.marks.items():
+            if self.marks.get(name) is value:
+                del self.marks[name]
+        if self.published == lazy.published:
+            self.published = None
+
+
+def _nothing(_application: Application, _txn: Txn) -> None:
+    return None
+
+
+def _refuse_repeated_keys(mutations: Sequence[Mutation]) -> None:
+    named = [mutation.key for mutation in mutations if isinstance(mutation, Put | Check | Delete)]
+    if len(set(named)) < len(named):
+        raise ValueError("a submit names each key at most once")
