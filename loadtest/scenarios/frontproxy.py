@@ -20,7 +20,7 @@ from pathlib import Path
 from atoll.frontproxy.process import STORE, STORE_NAME
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Mutation, Route
+from atoll.machinery.storage.contract import ClusterRoute, Mutation
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
 from harness.frontproxy import BEARER, client_tls, echoing, files_in, publish
@@ -124,7 +124,7 @@ async def _fill(directory: Path, count: int, url: str) -> None:
             cluster, shard = f"c{number:015}", ("root", "east", "west")[number % 3]
             spec = {"spec": {"cluster": cluster}, "status": {"phase": "Ready"}}
             batch += [
-                Route(cluster, shard),
+                ClusterRoute(cluster, shard),
                 replica(ObjectKey(WORKSPACES, ROOT, "", f"w{number}"), 1000 + number, origin=ROOT, **spec),
                 replica(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster"), 1000 + number, origin=shard),
             ]

@@ -22,7 +22,7 @@ from atoll.machinery.meta.hashes import identity_hash
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Mark, Mutation, Replica, Route, Scope
+from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Replica, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from loadtest.bench import Bench, percentile, workspace
@@ -85,7 +85,7 @@ async def _apply(where: StoreOptions, count: int) -> list[Row]:
     waits: list[float] = []
     began, cpu = time.monotonic(), time.process_time()
     try:
-        await store.submit([Route(ROOT, "root")])
+        await store.submit([ClusterRoute(ROOT, "root")])
         sent, made = _sent(count), 0.0
         while batch := _timed(sent):
             made += batch[1]
@@ -115,7 +115,7 @@ def _sent(count: int) -> Iterator[Mutation]:
     for number in range(count):
         origin = f"shard-{number % 8}" if number >= CHILDREN else "root"
         yield _replica(origin, ObjectKey(_WORKSPACES, parent(number), "", f"w{number}"), _workspace(number), number)
-        yield Route(cluster(number), origin)
+        yield ClusterRoute(cluster(number), origin)
         yield _replica(origin, _key(number), _logical_cluster(number), number)
 
 
@@ -193,7 +193,7 @@ async def _answer(place: Path, count: int) -> Restarted:
     each = (time.monotonic() - at) / READS
     at = time.monotonic()
     with store.snapshot() as snapshot:
-        found = snapshot.there.scan(Scope(_WORKSPACES, ROOT), None, CHILDREN)
+        found = snapshot.replicas.scan(Scope(_WORKSPACES, ROOT), None, CHILDREN)
     listed = time.monotonic() - at
     if len(found) != min(CHILDREN, count):
         raise RuntimeError(f"{len(found)} workspaces below root")
@@ -207,7 +207,7 @@ def _key(number: int) -> ObjectKey:
 
 def _find(store: LmdbStore, key: ObjectKey) -> None:
     with store.snapshot() as snapshot:
-        if snapshot.there.get(key) is None:
+        if snapshot.replicas.get(key) is None:
             raise RuntimeError(f"{key} is not there")
 
 

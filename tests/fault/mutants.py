@@ -43,7 +43,7 @@ def _of_traffic(taken: Sequence[Any]) -> bool:
 def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[Any, list[Any], Any], None]) -> None:
     """Apply a batch as ever, do `early`, commit only then, do `late`."""
     from atoll.machinery.storage import lmdb_store
-    from atoll.machinery.storage.writing.commit_batch import Batch
+    from atoll.machinery.storage.writing.commit_batch import CommitBatch
     from atoll.machinery.storage.writing.writer import Lazy, Writer
 
     straight = Writer._start
@@ -53,7 +53,7 @@ def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[A
             straight(writer, loop)
             return
         taken, lazy = writer._take(), Lazy(dict(writer.marks), writer.published)
-        batch = Batch(writer._options, writer._records, writer._clock)
+        batch = CommitBatch(writer._options, writer._records, writer._clock)
         writer._clock.sync()
         txn = writer._records.environment.env.begin(write=True)
         for submit in taken:
@@ -202,12 +202,12 @@ def forgotten_cluster() -> None:
 
 def lost_precondition() -> None:
     """The writer trusts that the object still stands where its author saw it."""
-    from atoll.machinery.storage.writing.submit_transaction import Application
+    from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 
     def expect(application: Any, key: Any, expected: int) -> Any:
         return application._standing(key)
 
-    Application._expect = expect  # type: ignore[method-assign]
+    SubmitTransaction._expect = expect  # type: ignore[method-assign]
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

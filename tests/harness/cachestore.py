@@ -25,7 +25,7 @@ from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
 from atoll.machinery.process.tls import client_context, server_context
-from atoll.machinery.storage.contract import Replica, Route
+from atoll.machinery.storage.contract import ClusterRoute, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
@@ -84,7 +84,7 @@ class Cache:
 
     async def owned(self, cluster: str, shard: str, generation: int = 1) -> None:
         """From now on a shard's rows of a cluster count."""
-        await self.store.submit([Route(cluster, shard, generation)])
+        await self.store.submit([ClusterRoute(cluster, shard, generation)])
 
     async def arrived(self, shard: str, cluster: str, obj: Object, type: ResourceType = API_EXPORTS) -> int:
         """A shard sent an object; gives its revision there."""

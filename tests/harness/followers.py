@@ -4,7 +4,7 @@ async with Archipelago(tmp_path, "root", "east") as sea:
     east = await sea.shard("east")
     reader = await sea.reader("front")
     await sea.root.announce("east"); await east.put(...)
-    await reader.until(lambda view: view.there.get(key) is not None)
+    await reader.until(lambda view: view.replicas.get(key) is not None)
 """
 
 from __future__ import annotations
@@ -185,24 +185,24 @@ class Member:
 
     def shard_of(self, cluster: str) -> str:
         with self.store.snapshot() as snapshot:
-            return snapshot.there.shard_of(cluster)
+            return snapshot.replicas.shard_of(cluster)
 
-    def there(self, key: ObjectKey) -> Object | None:
+    def replica(self, key: ObjectKey) -> Object | None:
         """An object of another shard that counts."""
         with self.store.snapshot() as snapshot:
-            record = snapshot.there.get(key)
+            record = snapshot.replicas.get(key)
         return decode(record.value) if record is not None else None
 
     def value(self, key: ObjectKey) -> bytes:
         """The bytes of an object of another shard that counts."""
         with self.store.snapshot() as snapshot:
-            record = snapshot.there.get(key)
+            record = snapshot.replicas.get(key)
         return record.value if record is not None else b""
 
     def sent(self, origin: str, key: ObjectKey) -> bool:
         """Whether a shard sent an object, though it may not count."""
         with self.store.snapshot() as snapshot:
-            return snapshot.there.sent(origin, key) is not None
+            return snapshot.replicas.row_of(origin, key) is not None
 
     def metric(self, name: str, **labels: str) -> float:
         given = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from atoll.machinery.kcp import levels
-from atoll.machinery.storage.contract import LogEntry, Mutation, Operation, Replica, Route
+from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Mutation, Operation, Replica
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from harness.cell import Cell, cell
 
@@ -43,7 +43,10 @@ class Neighbour:
         key, gone = entry.key, entry.operation is Operation.DELETED
         gone = gone or not levels.may_hold(entry.value, self.region, self.region_here)
         value = b"" if gone else entry.value
-        mutations: list[Mutation] = [Route(key.cluster, self.name), Replica(self.name, key, value, entry.revision, 1)]
+        mutations: list[Mutation] = [
+            ClusterRoute(key.cluster, self.name),
+            Replica(self.name, key, value, entry.revision, 1),
+        ]
         counts = await self.here.store.submit(mutations)
         if counts[1]:
             self.here.told(entry if not gone else _deleted(entry))

@@ -13,7 +13,7 @@ from itertools import count
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Replica, Route
+from atoll.machinery.storage.contract import ClusterRoute, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore
 
 WORKSPACES = ResourceType("tenancy.kcp.io", "workspaces", "t1")
@@ -40,7 +40,7 @@ class ProxyRows:
         value = encode_json({**obj, "metadata": metadata}) if obj is not None else b""
         origin = self.lies[cluster]
         key = ObjectKey(type, cluster, "", name)
-        await self.store.submit([Route(cluster, origin), Replica(origin, key, value, revision, 1)])
+        await self.store.submit([ClusterRoute(cluster, origin), Replica(origin, key, value, revision, 1)])
 
     async def shards(self, *names: str) -> None:
         """Shards with their addresses."""

@@ -41,7 +41,7 @@ class FakeStore:
         self.records: dict[ObjectKey, Record] = {}
         self.lasts: dict[tuple[ResourceType, str], int] = {}
         self.reads: Counter[str] = Counter()
-        self.there = Published()
+        self.replicas = Published()
 
     def put(self, cluster: str, obj: Object) -> Object:
         """Write an object of one of TYPES (by its kind) into a cluster."""
@@ -83,7 +83,7 @@ class FakeStore:
 
     def gate(self, cluster: str) -> Gate:
         stands = self.revision_of(self._key(cluster, "LogicalCluster", _SINGLETON))
-        return Gate(GateState.OPEN, 1) if stands or not self.there.shard_of(cluster) else Gate()
+        return Gate(GateState.OPEN, 1) if stands or not self.replicas.shard_of(cluster) else Gate()
 
     def usage(self, cluster: str) -> list[Usage]:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import Mark, Mutation, Replica, Route, Scope, SweepReplicas
+from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Replica, Scope, SweepReplicas
 from atoll.machinery.storage.encoding.keys import relative_key
 
 
@@ -22,7 +22,7 @@ class ReplicaModel:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, ObjectKey], Row] = {}
-        self.routes: dict[str, Route] = {}
+        self.routes: dict[str, ClusterRoute] = {}
         self.marks: dict[str, bytes] = {}
         #: The apply count.
         self.count = 0
@@ -32,7 +32,7 @@ class ReplicaModel:
         match mutation:
             case Replica():
                 return self._replica(mutation)
-            case Route():
+            case ClusterRoute():
                 return self._route(mutation)
             case SweepReplicas():
                 doomed = self.below(mutation.origin, mutation.generation)
@@ -60,8 +60,8 @@ class ReplicaModel:
             self.rows.pop(where, None)
         return self._counted(old[1:] != new[1:] if old else bool(new.value))
 
-    def _route(self, new: Route) -> int:
-        present = self.routes.get(new.cluster, Route(new.cluster, ""))
+    def _route(self, new: ClusterRoute) -> int:
+        present = self.routes.get(new.cluster, ClusterRoute(new.cluster, ""))
         if new.generation < present.generation:
             return 0
         if new.shard:

@@ -55,7 +55,7 @@ def published(site: Site, shard: str) -> _Rows:
 def held(site: Site, process: str, origin: str) -> _Rows:
     """What a shard or the proxy holds of another shard, counted or not."""
     with _opened(site.layout.shard(process) / "store") as (environment, snapshot):
-        there = snapshot.there
+        there = snapshot.replicas
         return _rows(
             record for scope in _types(environment) for record in there.rows_of(origin, scope, limit=1_000_000)
         )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Elsewhere, Mark, Mutation, Position, Route, Scope, SweepReplicas
+from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Position, ReplicaView, Scope, SweepReplicas
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.pages import behind
@@ -44,7 +44,7 @@ sent = st.builds(
     st.integers(1, 4),
     st.sampled_from(["", "", "1", "2"]),
 )
-routes = st.builds(Route, st.sampled_from(CLUSTERS), st.sampled_from(["", *ORIGINS]), st.integers(0, 3))
+routes = st.builds(ClusterRoute, st.sampled_from(CLUSTERS), st.sampled_from(["", *ORIGINS]), st.integers(0, 3))
 
 
 class Machine(RuleBasedStateMachine):
@@ -85,7 +85,7 @@ class Machine(RuleBasedStateMachine):
         after: ObjectKey | None = None
         with self.store.snapshot() as snapshot:
             while True:
-                found, after = snapshot.there.below(origin, generation, after, limit)
+                found, after = snapshot.replicas.outdated(origin, generation, after, limit)
                 doomed += found
                 if after is None:
                     break
@@ -113,8 +113,8 @@ class Machine(RuleBasedStateMachine):
         after: Position | None = None
         while True:
             with self.store.snapshot() as snapshot:
-                page = snapshot.there.scan(scope, after, limit)
-                assert snapshot.there.revisions(scope, after, limit) == [(r.key, r.revision) for r in page]
+                page = snapshot.replicas.scan(scope, after, limit)
+                assert snapshot.replicas.revisions(scope, after, limit) == [(r.key, r.revision) for r in page]
             found += [(record.key, record.revision, record.value) for record in page]
             if len(page) < limit:
                 break
@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
     def label(self, type: ResourceType | None, value: str, limit: int) -> None:
         found: list[ObjectKey] = []
         with self.store.snapshot() as snapshot:
-            there = snapshot.there
+            there = snapshot.replicas
             while page := there.labelled(PATH, value, type, limit, found[-1] if found else None):
                 found += page
             assert there.labelled(PATH, value, type) == found
@@ -138,13 +138,13 @@ class Machine(RuleBasedStateMachine):
     @rule(origin=origins, scope=scopes)
     def sender(self, origin: str, scope: Scope) -> None:
         with self.store.snapshot() as snapshot:
-            found = [(r.key, r.revision, r.value) for r in snapshot.there.rows_of(origin, scope)]
+            found = [(r.key, r.revision, r.value) for r in snapshot.replicas.rows_of(origin, scope)]
         assert found == self.model.counting(scope, origin)
 
     @invariant()
     def state(self) -> None:
         with self.store.snapshot() as snapshot:
-            there = snapshot.there
+            there = snapshot.replicas
             assert there.count == self.model.count == self.store.hub.applied
             assert there.empty == (not self.model.routes)
             assert {cluster: there.route_of(cluster) for cluster in CLUSTERS} == {
@@ -156,14 +156,14 @@ class Machine(RuleBasedStateMachine):
                 self.check_stamps(there, type)
         assert self.store.get_mark("stream") == self.model.marks.get("stream")
 
-    def check_object(self, there: Elsewhere, where: ObjectKey) -> None:
+    def check_object(self, there: ReplicaView, where: ObjectKey) -> None:
         route = self.model.routes.get(where.cluster)
         row = self.model.rows.get((route.shard, where)) if route is not None else None
         found = there.get(where)
         assert there.revision_of(where) == (row.revision if row else 0)
         assert (found and (found.key, found.revision, found.value)) == (row and (where, row.revision, row.value))
 
-    def check_stamps(self, there: Elsewhere, type: ResourceType) -> None:
+    def check_stamps(self, there: ReplicaView, type: ResourceType) -> None:
         """One stamp never stands for two states, and that of all clusters never falls."""
         for cluster in ("", *CLUSTERS):
             last, visible = there.last(type, cluster), self.model.counting(Scope(type, cluster))

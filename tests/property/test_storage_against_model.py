@@ -15,15 +15,15 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import splice
 from atoll.machinery.storage.contract import (
     Check,
-    Compacted,
-    Conflict,
     Delete,
     DeletePrefix,
-    Exists,
-    Missing,
     Mutation,
+    ObjectExists,
+    ObjectMissing,
     Operation,
     Put,
+    RevisionCompacted,
+    RevisionConflict,
     Scope,
     StoreError,
 )
@@ -99,7 +99,7 @@ class Machine(RuleBasedStateMachine):
             assert not isinstance(mutation, DeletePrefix)
             stands = self.now[mutation.key][0] if mutation.key in self.now else 0
             if stands != mutation.expected:
-                return Exists if not mutation.expected else Missing if not stands else Conflict
+                return ObjectExists if not mutation.expected else ObjectMissing if not stands else RevisionConflict
         return None
 
     def apply(self, mutation: Mutation, revision: int) -> None:
@@ -185,7 +185,7 @@ class Machine(RuleBasedStateMachine):
         """Slices of one list show one state, whatever is written between them."""
         at = self.log[-1 - back][0] if len(self.log) > back else 0
         if at and self.expired(at):
-            with pytest.raises(Compacted):
+            with pytest.raises(RevisionCompacted):
                 self.store.page(scope, at=at)
             return
         state = self.states[at or self.last]
@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
         start = self.log[-1 - back][0] if len(self.log) > back else 0
         try:
             cursor = self.store.cursor(scope, start)
-        except Compacted:
+        except RevisionCompacted:
             assert start < self.store.compacted
             return
         self.cursors.append((scope, start, [], cursor))
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
         scope, start, seen, cursor = self.cursors[which % len(self.cursors)]
         try:
             changes = cursor.read(limit)  # type: ignore[attr-defined]
-        except Compacted:
+        except RevisionCompacted:
             assert cursor.position < self.store.compacted  # type: ignore[attr-defined]
             self.cursors.remove((scope, start, seen, cursor))
             return
@@ -289,7 +289,7 @@ class Machine(RuleBasedStateMachine):
             try:
                 for change in cursor.read(10_000):  # type: ignore[attr-defined]
                     seen.append((change.revision, change.operation, change.key, change.after))
-            except Compacted:
+            except RevisionCompacted:
                 continue
             assert cursor.position >= self.last  # type: ignore[attr-defined]
             self.compare(scope, start, seen, self.last)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT
-from atoll.machinery.storage.contract import Elsewhere, Scope, Store
+from atoll.machinery.storage.contract import ReplicaView, Scope, Store
 from atoll.machinery.storage.pages import each_revision
 from atoll.replication.ownership_rows import learned
 
@@ -48,7 +48,7 @@ class Completeness:
         if self._known:
             return None
         with self._store.snapshot() as snapshot:
-            missing = _shards(snapshot.there)
+            missing = _shards(snapshot.replicas)
         if missing is None or not missing <= set(self._follower.consumers):
             return "not every shard is followed yet"
         if self._follower.behind_s():
@@ -60,9 +60,9 @@ class Completeness:
         return None
 
 
-def _shards(there: Elsewhere) -> set[str] | None:
+def _shards(replicas: ReplicaView) -> set[str] | None:
     """The shards of the site; None while root has not told."""
-    types = learned(there)
+    types = learned(replicas)
     if types is None:
         return None
-    return {key.name for key, _ in each_revision(there, Scope(types.shards, ROOT))} or None
+    return {key.name for key, _ in each_revision(replicas, Scope(types.shards, ROOT))} or None

@@ -18,15 +18,15 @@ from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import (
-    Conflict,
     Delete,
-    Elsewhere,
-    Exists,
     LogEntry,
-    Missing,
+    ObjectExists,
+    ObjectMissing,
     Position,
     Put,
     Record,
+    ReplicaView,
+    RevisionConflict,
     Scope,
     Snapshot,
     Store,
@@ -103,9 +103,9 @@ class Rows:
     def _keys_of(self, type: ResourceType) -> Iterator[ObjectKey]:
         yield from self._each(lambda snapshot: snapshot, type, type)
         with self._store.snapshot() as snapshot:
-            origin = self._origin(snapshot.there, type)
+            origin = self._origin(snapshot.replicas, type)
         if origin is not None:
-            yield from self._each(lambda snapshot: snapshot.there, origin, type)
+            yield from self._each(lambda snapshot: snapshot.replicas, origin, type)
 
     def _each(
         self, rows: Callable[[Snapshot], Revisions], read: ResourceType, type: ResourceType
@@ -124,8 +124,8 @@ class Rows:
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         with self._store.snapshot() as snapshot:
-            row, replica = snapshot.get(key), self._replica(snapshot.there, key)
-            shard = snapshot.there.shard_of(key.cluster)
+            row, replica = snapshot.get(key), self._replica(snapshot.replicas, key)
+            shard = snapshot.replicas.shard_of(key.cluster)
         made = _decoder.decode(row.value).metadata if row is not None else _Metadata()
         if replica is not None and _is_made_of(made, shard, replica):
             return None
@@ -137,16 +137,16 @@ class Rows:
             if replica is not None and obj is not None:
                 value, hole = encode(_row(obj, shard, replica.revision, made.uid or new_uid()))
                 await self._store.submit([Put(key, value, hole, row.revision if row is not None else 0)])
-        except (Conflict, Exists, Missing):
+        except (RevisionConflict, ObjectExists, ObjectMissing):
             return AGAIN_S
         return None
 
-    def _replica(self, there: Elsewhere, key: ObjectKey) -> Record | None:
+    def _replica(self, replicas: ReplicaView, key: ObjectKey) -> Record | None:
         """The replica that counts as the object of a row."""
-        origin = None if is_system_cluster(key.cluster) else self._origin(there, key.type)
-        return there.get(ObjectKey(origin, key.cluster, key.namespace, key.name)) if origin is not None else None
+        origin = None if is_system_cluster(key.cluster) else self._origin(replicas, key.type)
+        return replicas.get(ObjectKey(origin, key.cluster, key.namespace, key.name)) if origin is not None else None
 
-    def _origin(self, there: Elsewhere, type: ResourceType) -> ResourceType | None:
+    def _origin(self, replicas: ReplicaView, type: ResourceType) -> ResourceType | None:
         """The type under which a row's object is replicated; None while the export that has its identity is not there.
 
         Anybody may export kinds of these names; only root's are the system's.
@@ -155,9 +155,9 @@ class Rows:
         if not exporter:
             return ResourceType(type.group, type.resource, CORE)
         key = ObjectKey(API_EXPORTS, ROOT, "", exporter)
-        revision, (known, identity) = there.revision_of(key), self._identities.get(exporter, (0, ""))
+        revision, (known, identity) = replicas.revision_of(key), self._identities.get(exporter, (0, ""))
         if revision != known:
-            record = there.get(key)
+            record = replicas.get(key)
             status = (decode(record.value).get("status") or {}) if record is not None else {}
             identity = status.get("identityHash") or ""
             self._identities[exporter] = revision, identity

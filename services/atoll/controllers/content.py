@@ -19,7 +19,16 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
-from atoll.machinery.storage.contract import Conflict, DeletePrefix, Flag, Missing, Position, Record, Refused, Scope
+from atoll.machinery.storage.contract import (
+    DeletePrefix,
+    Flag,
+    GuardFailed,
+    ObjectMissing,
+    Position,
+    Record,
+    RevisionConflict,
+    Scope,
+)
 from atoll.machinery.storage.pages import behind
 
 BATCH, PAGE = 500, 200
@@ -121,7 +130,7 @@ async def _ask(loopback: Loopback, kind: Kind, objects: list[Object], begin: Beg
                 begin(batch, _target(kind, obj), obj)
         try:
             await batch.submit()
-        except (Conflict, Missing, Refused):
+        except (RevisionConflict, ObjectMissing, GuardFailed):
             for obj in some:
                 await loopback.delete(_target(kind, obj), DeleteOptions(policy="Background"))
 

@@ -30,7 +30,7 @@ async def keep(store: Store, file: Path, pause_s: float = PAUSE_S) -> None:
     written = ""
     while True:
         with store.snapshot() as snapshot:
-            count = snapshot.there.count
+            count = snapshot.replicas.count
         text = await _text(store)
         if text != written:
             try:
@@ -57,6 +57,6 @@ async def _text(store: Store) -> str:
 
 def _page(store: Store, after: Position | None) -> Iterator[tuple[Position, str]]:
     with store.snapshot() as snapshot:
-        there = snapshot.there
-        for key, _ in there.revisions(Scope(LOGICAL_CLUSTERS), after, PAGE):
-            yield behind(key), there.shard_of(key.cluster)
+        replicas = snapshot.replicas
+        for key, _ in replicas.revisions(Scope(LOGICAL_CLUSTERS), after, PAGE):
+            yield behind(key), replicas.shard_of(key.cluster)

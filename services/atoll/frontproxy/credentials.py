@@ -99,8 +99,8 @@ class _WorkspaceTypes:
         return facts.workspace_type(view, path, name) if facts is not None else None
 
     def _of(self, view: View) -> Facts | None:
-        if view.there.count != self._count:
-            self._count, types = view.there.count, self._learned(view)
+        if view.replicas.count != self._count:
+            self._count, types = view.replicas.count, self._learned(view)
             if types is not None and types != self._types:
                 identities = Identities(tenancy=types.workspaces.identity, topology="", shards=types.shards.identity)
                 self._types, self._facts = types, Facts(PathIndex(types.workspaces), identities)

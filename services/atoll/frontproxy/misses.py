@@ -146,7 +146,7 @@ class Misses:
         if not is_cluster_name(name) or name.startswith("system:") or self._is_absent("", name):
             return None
         with self._store.snapshot() as view:
-            count, place = view.there.count, self._routes.find(view, name)
+            count, place = view.replicas.count, self._routes.find(view, name)
         try:
             async with asyncio.timeout(ARRIVAL_S):
                 while isinstance(place, Unknown):

@@ -145,7 +145,7 @@ class FrontProxy:
         self._egress = Egress(policy(config.egress_allow_cidr), registry)
         shards = client_context(given.shards_ca, given.own)
         asking = Asking(shards)
-        self.identity: Identity = assemble(config, given.own, lambda view: learned(view.there), self._egress)
+        self.identity: Identity = assemble(config, given.own, lambda view: learned(view.replicas), self._egress)
         self.ways = Ways(store, asking.get, self.identity.says)
         metrics = ProxyMetrics(registry, self.backends)
         live = {"ping": ping, "store": store_check(store)}
@@ -206,7 +206,7 @@ class FrontProxy:
         """Say where it serves, once anything can be routed."""
         while True:
             with self._store.snapshot() as snapshot:
-                count = snapshot.there.count
+                count = snapshot.replicas.count
                 if self.ways.of(snapshot) is not None:
                     break
             await self._store.replicated(count)

@@ -69,9 +69,9 @@ class Routes:
 
     def find(self, view: View, workspace: str) -> Place:
         """Where the text behind `/clusters/` leads. A wildcard, and what is no path, leads nowhere."""
-        if view.there.count != self._count:
+        if view.replicas.count != self._count:
             self._known.clear()
-            self._count = view.there.count
+            self._count = view.replicas.count
         known = self._known.get(workspace)
         if known is None:
             known = self._find(wide(view), workspace)
@@ -98,20 +98,20 @@ class Routes:
             return self._index.mounted(view, workspace) or self._deepest(view, workspace)
         if way.unavailable:
             return Unavailable()
-        return self.at(view, view.there.shard_of(way.cluster), way.cluster) or self._deepest(view, workspace)
+        return self.at(view, view.replicas.shard_of(way.cluster), way.cluster) or self._deepest(view, workspace)
 
     def _deepest(self, view: View, workspace: str) -> Unknown:
         """The last cluster on the path whose shard can be asked for the next name."""
         found = self._home(view, workspace)
         for cluster, rest in self._index.followed(view, workspace):
-            place = self.at(view, view.there.shard_of(cluster), cluster) if rest else None
+            place = self.at(view, view.replicas.shard_of(cluster), cluster) if rest else None
             if place is not None:
                 found = Unknown(place.shard, cluster, place.base_url, rest)
         return found
 
     def _home(self, view: View, workspace: str) -> Unknown:
         """Homes are made where `root` is, for whoever asks for one there."""
-        place = self.at(view, view.there.shard_of(ROOT), ROOT) if workspace.startswith(f"{HOME}:") else None
+        place = self.at(view, view.replicas.shard_of(ROOT), ROOT) if workspace.startswith(f"{HOME}:") else None
         if place is None:
             return Unknown()
         cluster, rest = next(iter(self._index.followed(view, workspace)))

@@ -32,10 +32,10 @@ class Ways:
 
     def of(self, snapshot: Snapshot) -> Way | None:
         """The routes of a snapshot; None while nothing of root has arrived yet."""
-        there = snapshot.there
-        if there.count != self._count:
-            self._count = there.count
-            types = learned(there)
+        replicas = snapshot.replicas
+        if replicas.count != self._count:
+            self._count = replicas.count
+            types = learned(replicas)
             if types is not None and types != self._types:
                 routes = Routes(types.workspaces, types.shards)
                 self._types, self._way = types, Way(routes, Misses(routes, self._store, self._ask, self._says))

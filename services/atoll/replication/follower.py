@@ -20,7 +20,7 @@ from atoll.machinery.kcp.ownership import ROOT_SHARD
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.storage.contract import Elsewhere, Mark, Record, Scope
+from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer.changes_consumer import Subscription
 from atoll.machinery.stream.consumer.state_consumer import StateConsumer
@@ -132,7 +132,7 @@ class Follower:
         if self._options.types is not None:
             return self._options.types
         with self._store.snapshot() as snapshot:
-            return learned(snapshot.there)
+            return learned(snapshot.replicas)
 
     async def _take_types(self) -> None:
         """Root's exports may tell other identities than before: then everything is to be looked at again."""
@@ -144,11 +144,11 @@ class Follower:
     def _seen(self) -> tuple[int, int, int]:
         """What to wait behind: the apply count, and that of what says whom to follow."""
         with self._store.snapshot() as snapshot:
-            return snapshot.there.count, *self._stamps(snapshot.there)
+            return snapshot.replicas.count, *self._stamps(snapshot.replicas)
 
-    def _stamps(self, there: Elsewhere) -> tuple[int, int]:
+    def _stamps(self, replicas: ReplicaView) -> tuple[int, int]:
         types = self.projection.types
-        return there.last(API_EXPORTS, ROOT), there.last(types.shards, ROOT) if types is not None else 0
+        return replicas.last(API_EXPORTS, ROOT), replicas.last(types.shards, ROOT) if types is not None else 0
 
     async def _changed(self, seen: tuple[int, int, int]) -> None:
         """Return when there may be other shards to follow than there were."""
@@ -159,7 +159,7 @@ class Follower:
         while True:
             count = await self._store.replicated(count)
             with self._store.snapshot() as snapshot:
-                if list(self._stamps(snapshot.there)) != stamps:
+                if list(self._stamps(snapshot.replicas)) != stamps:
                     return
 
     async def _own_changed(self) -> None:
@@ -193,7 +193,7 @@ class Follower:
         scope = Scope(types.shards, ROOT)
         with self._store.snapshot() as snapshot:
             here = self._options.own == ROOT_SHARD
-            return readable(snapshot.scan if here else snapshot.there.scan, scope, None, MAX_SHARDS)
+            return readable(snapshot.scan if here else snapshot.replicas.scan, scope, None, MAX_SHARDS)
 
     # --- following them ---
 

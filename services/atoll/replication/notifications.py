@@ -68,7 +68,7 @@ class Announcer:
         if listener is None:
             return
         with self._store.snapshot() as snapshot:
-            there, count = snapshot.there, snapshot.there.count
+            there, count = snapshot.replicas, snapshot.replicas.count
             owners = {turn.cluster: turn.before.shard if turn.before is not None else "" for turn in turns}
             entries = [
                 _entry(arrival, before)
@@ -85,7 +85,7 @@ class Announcer:
             if seat is None:
                 continue
             with self._store.snapshot() as snapshot:
-                types = snapshot.there.types_of(seat.shard, turn.cluster)
+                types = snapshot.replicas.types_of(seat.shard, turn.cluster)
             for type in filter(listener.wants_there, types):
                 after: Position | None = None
                 while page := self._page(seat.shard, Scope(type, turn.cluster), after):
@@ -96,7 +96,7 @@ class Announcer:
 
     def _page(self, origin: str, scope: Scope, after: Position | None) -> list[Record]:
         with self._store.snapshot() as snapshot:
-            return readable(partial(snapshot.there.rows_of, origin), scope, after, _PAGE)
+            return readable(partial(snapshot.replicas.rows_of, origin), scope, after, _PAGE)
 
 
 def _entry(arrival: Arrival, before: Record | None) -> LogEntry:

@@ -18,7 +18,7 @@ from atoll.machinery.kcp.ownership import Seat
 from atoll.machinery.kcp.shapes import SINGLETON
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import CorruptRecord, Elsewhere, Position, Record, Scope, Snapshot
+from atoll.machinery.storage.contract import CorruptRecord, Position, Record, ReplicaView, Scope, Snapshot
 from atoll.machinery.storage.pages import behind
 
 log = structlog.get_logger()
@@ -49,9 +49,9 @@ class _Export(msgspec.Struct, frozen=True):
 _exports = msgspec.json.Decoder(_Export)
 
 
-def learned(there: Elsewhere) -> Types | None:
+def learned(replicas: ReplicaView) -> Types | None:
     """The types as root's exports tell them, for who has no other word; None while they have not arrived."""
-    hashes = [_identity(there.get(ObjectKey(API_EXPORTS, ROOT, "", name))) for name in (_TENANCY, _SHARDS)]
+    hashes = [_identity(replicas.get(ObjectKey(API_EXPORTS, ROOT, "", name))) for name in (_TENANCY, _SHARDS)]
     return types_of(*hashes) if all(hashes) else None
 
 
@@ -106,7 +106,7 @@ class Known:
         return self._followed
 
     def seat(self, cluster: str) -> Seat | None:
-        route = self.view.there.route_of(cluster)
+        route = self.view.replicas.route_of(cluster)
         return Seat(route.shard, route.generation) if route is not None else None
 
     def logical_cluster(self, origin: str, cluster: str) -> bytes | None:
@@ -117,7 +117,7 @@ class Known:
 
     def workspaces(self, origin: str, cluster: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         scope, place = Scope(self._types.workspaces, cluster), Position(cluster, "", after) if after else None
-        read: Read = self.view.scan if origin == self.own else partial(self.view.there.rows_of, origin)
+        read: Read = self.view.scan if origin == self.own else partial(self.view.replicas.rows_of, origin)
         records = readable(read, scope, place, limit)
         return [(each.key.name, self._arriving.get((origin, each.key), each.value)) for each in records]
 
@@ -129,7 +129,7 @@ class Known:
             if origin == self.own:
                 record = self.view.get(key)
                 return record.value if record is not None else None
-            sent = self.view.there.sent(origin, key)
+            sent = self.view.replicas.row_of(origin, key)
             return sent[0].value if sent is not None else None
         except CorruptRecord:
             # The store has raised its alarm; who cannot be read names nobody.

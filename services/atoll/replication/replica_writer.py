@@ -22,17 +22,17 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import (
+    ClusterRoute,
     CorruptRecord,
-    Full,
     Mark,
     Mutation,
     Position,
     Record,
     Replica,
-    Route,
     Scope,
     Snapshot,
     Store,
+    StoreFull,
 )
 from atoll.machinery.storage.pages import behind
 from atoll.replication.metrics import MALFORMED, ReplicationMetrics
@@ -91,7 +91,7 @@ class Projection:
     async def name_root(self) -> None:
         """The cluster `root` lies on the shard `root`."""
         if self.own != ROOT_SHARD:
-            await self.write([Route(ROOT, ROOT_SHARD, 0)])
+            await self.write([ClusterRoute(ROOT, ROOT_SHARD, 0)])
 
     async def reckon(self, cluster: str, name: str, claim: Claim) -> None:
         """A Workspace of this shard's own names a cluster elsewhere, or did: route it if nobody has, look at what was
@@ -116,7 +116,7 @@ class Projection:
         while True:
             try:
                 return await self.store.submit(mutations)
-            except Full as error:
+            except StoreFull as error:
                 pause_s = _BACKOFF.delay_s(failures)
                 log.warning("no room for what other shards publish", error=str(error), again_s=pause_s)
             failures += 1
@@ -227,7 +227,7 @@ class Projection:
         with self.store.snapshot() as snapshot:
             if origin == self.own:
                 return [key for key, _ in snapshot.revisions(Scope(type), after, _PAGE)]
-            records = readable(partial(snapshot.there.rows_of, origin), Scope(type), after, _PAGE)
+            records = readable(partial(snapshot.replicas.rows_of, origin), Scope(type), after, _PAGE)
             return [record.key for record in records]
 
     def _known(self) -> Known:
@@ -261,7 +261,7 @@ def _last(arrivals: Iterable[Arrival]) -> list[Arrival]:
 
 def _before(snapshot: Snapshot, origin: str, arrival: Arrival) -> tuple[Record, int] | None:
     try:
-        return snapshot.there.sent(origin, arrival.key)
+        return snapshot.replicas.row_of(origin, arrival.key)
     except CorruptRecord:
         return None
 
@@ -269,7 +269,7 @@ def _before(snapshot: Snapshot, origin: str, arrival: Arrival) -> tuple[Record, 
 def _turns(reckoning: Reckoning, snapshot: Snapshot) -> list[Turn]:
     found: list[Turn] = []
     for cluster, seat in reckoning.decisions():
-        route = snapshot.there.route_of(cluster)
+        route = snapshot.replicas.route_of(cluster)
         found.append(Turn(cluster, Seat(route.shard, route.generation) if route is not None else None, seat))
     return found
 
@@ -278,5 +278,5 @@ def _routes(turns: Sequence[Turn]) -> list[Mutation]:
     routes: list[Mutation] = []
     for turn in turns:
         seat = turn.after or Seat("", turn.before.generation if turn.before is not None else 0)
-        routes.append(Route(turn.cluster, seat.shard, seat.generation))
+        routes.append(ClusterRoute(turn.cluster, seat.shard, seat.generation))
     return routes

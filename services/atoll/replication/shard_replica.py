@@ -189,7 +189,7 @@ class Replicas:
         """While everything is read again of the same history: what is held already if that is later."""
         with self._projection.store.snapshot() as snapshot:
             try:
-                sent = snapshot.there.sent(self._origin.name, arrival.key)
+                sent = snapshot.replicas.row_of(self._origin.name, arrival.key)
             except CorruptRecord:
                 return arrival
         if sent is None or sent[0].revision <= arrival.revision:
@@ -212,7 +212,7 @@ class Replicas:
         with self._projection.store.snapshot() as snapshot:
             after: ObjectKey | None = None
             while True:
-                found, after = snapshot.there.below(self._origin.name, self._kept.generation, after)
+                found, after = snapshot.replicas.outdated(self._origin.name, self._kept.generation, after)
                 if found or after is None:
                     return bool(found)
 
@@ -229,7 +229,7 @@ class Replicas:
         after: ObjectKey | None = None
         while True:
             with self._projection.store.snapshot() as snapshot:
-                keys, after = snapshot.there.below(self._origin.name, generation, after, _PAGE)
+                keys, after = snapshot.replicas.outdated(self._origin.name, generation, after, _PAGE)
             await self._projection.take(self._origin.name, [Arrival(key, b"", 0, generation) for key in keys])
             if after is None:
                 return

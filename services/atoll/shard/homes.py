@@ -64,7 +64,13 @@ class Homes:
         for _ in range(ATTEMPTS):
             # Where another request of the same user came first, what it made is the answer; where what comes with the
             # home's bindings was written meanwhile, the home is made again.
-            with suppress(AlreadyExists, contract.Exists, contract.Conflict, contract.Missing, contract.Refused):
+            with suppress(
+                AlreadyExists,
+                contract.ObjectExists,
+                contract.RevisionConflict,
+                contract.ObjectMissing,
+                contract.GuardFailed,
+            ):
                 await self._planned(call).submit()
             with self._loopback.store.snapshot() as snapshot:
                 made = _home_of(snapshot, call.user)

@@ -50,7 +50,7 @@ class NewClusters:
             return None
         if found := commission.problems(obj, call.cluster, self._shard.name):
             raise invalid(call.kind.group_kind, shapes.SINGLETON, found)
-        if (route := snapshot.there.shard_of(call.cluster)) not in ("", self._shard.name):
+        if (route := snapshot.replicas.shard_of(call.cluster)) not in ("", self._shard.name):
             raise AlreadyExists(f'logical cluster "{call.cluster}" lies on shard "{route}"')
         return self._made(call, obj)
 

@@ -19,7 +19,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS
-from atoll.machinery.storage.contract import Guard, Scope, Stands
+from atoll.machinery.storage.contract import Guard, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.virtualworkspaces.exportoffers import BINDINGS, ExportKey, Name, Offer
 
@@ -87,7 +87,7 @@ def _consent(view: View, cluster: str, export: ExportKey, offer: Offer) -> Conse
         status = binding.get("status") or {}
         bound.update((each.get("group") or "", each["resource"]) for each in status.get("boundResources") or ())
         accepted.update(claims.effective(offer.export, binding))
-        guards.append(Stands(key, revision))
+        guards.append(RevisionUnchanged(key, revision))
     if not guards:
         return None
     return Consent(frozenset(bound) & offer.own, accepted, tuple(guards))

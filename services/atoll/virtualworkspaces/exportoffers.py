@@ -112,7 +112,7 @@ class Offers:
         """The offer of an export on any shard, None where there is no such export. `view` is a snapshot, never an
         overlay."""
         view = wide(view)
-        kept, now = self._kept.get(key), (view.revision, 0 if view.there.empty else view.there.count)
+        kept, now = self._kept.get(key), (view.revision, 0 if view.replicas.empty else view.replicas.count)
         if kept is not None and kept.seen_at == now:
             return kept.offer
         revision = view.revision_of(key.object)

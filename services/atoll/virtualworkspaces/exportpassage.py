@@ -134,7 +134,7 @@ class Passage:
             return True
         asked = with_verb(attributes_of(self._request.info, self._caller, self._request.cluster), verb)
         permits = self._sources.authorizer.permits
-        if not claimed.owners and not view.there.empty:
+        if not claimed.owners and not view.replicas.empty:
             # Whose kind it is has not been told by its shard yet, and its policy may forbid it.
             return False
         return all(permits(view, asked, owner.cluster, owner.name) for owner in claimed.owners)

@@ -48,9 +48,13 @@ class _Everywhere:
         self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
     ) -> Page:
         with self._store.snapshot() as snapshot:
-            if scope.cluster and snapshot.there.shard_of(scope.cluster) and not snapshot.gate(scope.cluster).generation:
+            if (
+                scope.cluster
+                and snapshot.replicas.shard_of(scope.cluster)
+                and not snapshot.gate(scope.cluster).generation
+            ):
                 count = min(limit, PAGE) or PAGE
-                found = snapshot.there.scan(scope, after, count)
+                found = snapshot.replicas.scan(scope, after, count)
                 more = behind(found[-1].key) if len(found) == count else None
                 return Page(at or snapshot.revision, [record.value for record in found], more)
         return self._store.page(scope, at=at, after=after, limit=limit, size_bytes=size_bytes)

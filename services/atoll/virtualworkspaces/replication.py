@@ -204,7 +204,7 @@ class Replication:
 
 def _shard_of(view: View, cluster: str) -> str:
     """The other shard that a cluster lies on, "" for one that is this shard's or nobody's."""
-    return "" if view.there.empty or view.gate(cluster).generation else view.there.shard_of(cluster)
+    return "" if view.replicas.empty or view.gate(cluster).generation else view.replicas.shard_of(cluster)
 
 
 def _schema_of(export: Object, cached: Object) -> str:

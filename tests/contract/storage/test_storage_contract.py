@@ -12,22 +12,22 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES, SERVICE_ACC
 from atoll.machinery.storage.contract import (
     Change,
     Check,
-    Conflict,
+    ClusterEmpty,
     Cursor,
     DeletePrefix,
-    Emptied,
-    Exists,
     Flag,
     GateState,
     GateUnchanged,
-    Missing,
+    GuardFailed,
     Mutation,
     NamespaceActive,
+    ObjectExists,
+    ObjectMissing,
     Operation,
     Position,
-    Refused,
+    RevisionConflict,
+    RevisionUnchanged,
     Scope,
-    Stands,
     Store,
 )
 from harness.stores import CONFIGMAPS, create, delete, key, listed, pages, put
@@ -60,7 +60,7 @@ async def test_an_object_is_served_with_the_revision_that_wrote_it(store: Store)
 
 async def test_creating_twice_says_where_the_first_stands(store: Store) -> None:
     [revision] = await create(store, "a")
-    with pytest.raises(Exists) as raised:
+    with pytest.raises(ObjectExists) as raised:
         await store.submit([put(key("a"))])
     assert (raised.value.key, raised.value.revision) == (key("a"), revision)
 
@@ -68,14 +68,14 @@ async def test_creating_twice_says_where_the_first_stands(store: Store) -> None:
 async def test_an_update_of_another_version_says_which_one_stands(store: Store) -> None:
     [first] = await create(store, "a")
     [second] = await store.submit([put(key("a"), expected=first)])
-    with pytest.raises(Conflict) as raised:
+    with pytest.raises(RevisionConflict) as raised:
         await store.submit([put(key("a"), expected=first)])
     assert (raised.value.expected, raised.value.actual) == (first, second)
 
 
 async def test_an_update_and_a_delete_of_nothing_are_missing(store: Store) -> None:
     for mutation in (put(key("a"), expected=5), delete(key("a"), 5), Check(key("a"), 5)):
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             await store.submit([mutation])
 
 
@@ -91,7 +91,7 @@ async def test_a_deleted_object_is_gone_and_may_come_again(store: Store) -> None
 
 async def test_a_submit_is_all_or_nothing(store: Store) -> None:
     await create(store, "b")
-    with pytest.raises(Exists):
+    with pytest.raises(ObjectExists):
         await store.submit([put(key("a")), put(key("b"))])
     assert len(listed(store, HERE)) == 1
     with store.snapshot() as snapshot:
@@ -111,7 +111,7 @@ async def test_one_failing_submit_among_many_stops_no_other(store: Store) -> Non
         *(store.submit([put(key(f"n{index}"))]) for index in range(200)), return_exceptions=True
     )
     failed = [result for result in done if isinstance(result, BaseException)]
-    assert [type(error) for error in failed] == [Exists]
+    assert [type(error) for error in failed] == [ObjectExists]
     assert len(listed(store, HERE)) == 200
     revisions = [result[0] for result in done if isinstance(result, list)]
     assert len(set(revisions)) == 199
@@ -149,7 +149,7 @@ async def test_a_prefix_delete_leaves_finalizers_and_other_namespaces(store: Sto
 async def test_nothing_enters_a_namespace_that_is_absent_or_terminating(store: Store) -> None:
     namespace = ObjectKey(NAMESPACES, "root", "", "default")
     guard = NamespaceActive("root", "default")
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(GuardFailed) as raised:
         await store.submit([put(key("a"))], [guard])
     assert raised.value.guard == guard
     # A namespace and what lies in it may be created by one submit.
@@ -157,7 +157,7 @@ async def test_nothing_enters_a_namespace_that_is_absent_or_terminating(store: S
     await store.submit([put(key("b"))], [guard])
     terminating = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     await store.submit([put(namespace, expected=first, metadata=terminating)])
-    with pytest.raises(Refused):
+    with pytest.raises(GuardFailed):
         await store.submit([put(key("c"))], [guard])
 
 
@@ -192,7 +192,7 @@ async def test_the_gate_follows_the_logical_cluster(store: Store) -> None:
     [revision] = await store.submit(phase("Deleting", revision, deletionTimestamp="t"))
     assert gate() == (GateState.DELETING, generation)
     await store.submit([put(key("a", cluster="c"))], [GateUnchanged("c", generation)])
-    with pytest.raises(Refused):
+    with pytest.raises(GuardFailed):
         await store.submit([put(key("b", cluster="c"))], [GateUnchanged("c", generation - 1)])
     await store.submit([delete(cluster, revision)])
     assert gate() == (GateState.CLOSED, 0)
@@ -200,27 +200,29 @@ async def test_the_gate_follows_the_logical_cluster(store: Store) -> None:
 
 async def test_a_guard_on_another_object_is_judged_before_the_submit(store: Store) -> None:
     [lock] = await create(store, "lock")
-    with pytest.raises(Refused):
-        await store.submit([put(key("a"))], [Stands(key("lock"), 0)])
-    await store.submit([put(key("a")), delete(key("lock"), lock)], [Stands(key("lock"), lock)])
-    await store.submit([put(key("b"))], [Stands(key("lock"), 0)])
+    with pytest.raises(GuardFailed):
+        await store.submit([put(key("a"))], [RevisionUnchanged(key("lock"), 0)])
+    await store.submit([put(key("a")), delete(key("lock"), lock)], [RevisionUnchanged(key("lock"), lock)])
+    await store.submit([put(key("b"))], [RevisionUnchanged(key("lock"), 0)])
 
 
 async def test_a_cluster_is_taken_for_emptied_only_if_nothing_is_left_in_it(store: Store) -> None:
     first, second = await create(store, "a", "b", cluster="c")
-    with pytest.raises(Refused):
-        await store.submit([delete(key("a", cluster="c"), first)], [Emptied("c")])
-    with pytest.raises(Refused):
-        await store.submit([put(key("new", cluster="other"))], [Emptied("other")])
-    await store.submit([delete(key("a", cluster="c"), first), delete(key("b", cluster="c"), second)], [Emptied("c")])
+    with pytest.raises(GuardFailed):
+        await store.submit([delete(key("a", cluster="c"), first)], [ClusterEmpty("c")])
+    with pytest.raises(GuardFailed):
+        await store.submit([put(key("new", cluster="other"))], [ClusterEmpty("other")])
+    await store.submit(
+        [delete(key("a", cluster="c"), first), delete(key("b", cluster="c"), second)], [ClusterEmpty("c")]
+    )
     # What another submit of the very same commit brings counts as well.
     [third] = await create(store, "a", cluster="c")
     brings, takes = (
         store.submit([put(ObjectKey(SERVICE_ACCOUNTS, "c", "", "late"))]),
-        store.submit([delete(key("a", cluster="c"), third)], [Emptied("c")]),
+        store.submit([delete(key("a", cluster="c"), third)], [ClusterEmpty("c")]),
     )
     _, refused = await asyncio.gather(brings, takes, return_exceptions=True)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, GuardFailed)
 
 
 # --- reads

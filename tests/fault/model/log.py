@@ -20,7 +20,7 @@ from atoll.machinery.storage.environment.databases import Environment, open_for_
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.published_log import PublishedLog
-from atoll.machinery.storage.reader import ReadSide
+from atoll.machinery.storage.reader import StoreReader
 from fault.recorder.history import Key, Scope
 
 RESOURCE = "configmaps"
@@ -184,7 +184,7 @@ def read(options: StoreOptions) -> Stored:
     problems = [f"{problem.where} {problem.key}: {problem.what}" for problem in fsck(options)]
     environment = open_for_reading(options)
     try:
-        side = ReadSide(options, environment, lambda *_event, **_facts: None, lambda: 0)
+        side = StoreReader(options, environment, lambda *_event, **_facts: None, lambda: 0)
         logged = _tail(side)
         return Stored(
             log=Log([_entry(entry) for entry in logged if _counts(entry)], [entry.revision for entry in logged]),
@@ -198,7 +198,7 @@ def read(options: StoreOptions) -> Stored:
         environment.close()
 
 
-def _tail(side: ReadSide) -> list[LogEntry]:
+def _tail(side: StoreReader) -> list[LogEntry]:
     found: list[LogEntry] = []
     while page := side.tail(found[-1].revision if found else 0, _PAGE):
         found.extend(page)
@@ -217,7 +217,7 @@ def replay(entries: list[LogEntry]) -> dict[str, tuple[int, int]]:
     return table
 
 
-def _table(environment: Environment, side: ReadSide) -> dict[str, tuple[int, int]]:
+def _table(environment: Environment, side: StoreReader) -> dict[str, tuple[int, int]]:
     log = PublishedLog(side)  # type: ignore[arg-type]  # its reading half is all that is used
     found: dict[str, tuple[int, int]] = {}
     for type in log.types():

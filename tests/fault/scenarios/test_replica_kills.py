@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import Mark, Mutation, Route, Scope, SweepReplicas
+from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Scope, SweepReplicas
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
@@ -53,7 +53,7 @@ def held(store: LmdbStore) -> dict[tuple[str, ObjectKey], tuple[int, bytes]]:
     found: dict[tuple[str, ObjectKey], tuple[int, bytes]] = {}
     with store.snapshot() as snapshot:
         for origin, type in itertools.product(ORIGINS, TYPES):
-            for record in snapshot.there.rows_of(origin, Scope(type), limit=100_000):
+            for record in snapshot.replicas.rows_of(origin, Scope(type), limit=100_000):
                 found[origin, record.key] = (record.revision, record.value)
     return found
 
@@ -67,7 +67,7 @@ def judge(store: LmdbStore, applied: ReplicaModel, following: Sequence[Mutation]
         assert there.pop(where, None) == (row.revision, row.value) or where in missing
     assert there == {}
     with store.snapshot() as snapshot:
-        routes = {cluster: snapshot.there.route_of(cluster) for cluster in CLUSTERS}
+        routes = {cluster: snapshot.replicas.route_of(cluster) for cluster in CLUSTERS}
     assert routes == {cluster: applied.routes.get(cluster) for cluster in CLUSTERS}
 
 
@@ -116,10 +116,10 @@ async def test_rows_that_are_not_of_the_mark_are_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         judge(store, model, rest)
     judge(store, model, [SweepReplicas("east", 2)])
-    await store.submit([second, Route("a", "east")])
+    await store.submit([second, ClusterRoute("a", "east")])
     with pytest.raises(AssertionError):
         judge(store, model, rest)
-    model.apply(Route("a", "east"))
+    model.apply(ClusterRoute("a", "east"))
     judge(store, model, rest)
     await store.submit([replica(key("c", cluster="a"), 3)])
     with pytest.raises(AssertionError):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Mark, Mutation, Route, SweepReplicas
+from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, SweepReplicas
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
 from harness.stores import CONFIGMAPS, gone, replica
@@ -44,7 +44,7 @@ def batches(seed: int) -> Iterator[list[Mutation]]:
             more = {"metadata": labels} if labels else {}
             made.append(send(key, next(revisions), origin=origin, generation=generations[origin], **more))
         if dice.random() < 0.3:
-            made.append(Route(dice.choice(CLUSTERS), dice.choice(("", *ORIGINS))))
+            made.append(ClusterRoute(dice.choice(CLUSTERS), dice.choice(("", *ORIGINS))))
         yield [*made, Mark(MARK, str(number).encode())]
 
 

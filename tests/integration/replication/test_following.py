@@ -26,11 +26,11 @@ async def test_a_shard_that_appears_is_followed_and_its_clusters_are_found(sea: 
     root, east, reader = sea.shard("root"), sea.shard("east"), await sea.reader()
     cluster = await root.schedule(ROOT, "shop", "east")
     await east.open(cluster, ROOT, "shop")
-    await reader.until(lambda view: view.there.shard_of(cluster) == "east")
-    assert reader.there(cluster_key(cluster)) is None
+    await reader.until(lambda view: view.replicas.shard_of(cluster) == "east")
+    assert reader.replica(cluster_key(cluster)) is None
     await root.announce("east")
-    await reader.until(lambda view: view.there.get(cluster_key(cluster)))
-    assert reader.there(workspace_key(ROOT, "shop")) is not None
+    await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
+    assert reader.replica(workspace_key(ROOT, "shop")) is not None
 
 
 async def test_rows_that_came_before_their_owner_was_known_count_from_then_on(sea: Archipelago) -> None:
@@ -41,13 +41,13 @@ async def test_rows_that_came_before_their_owner_was_known_count_from_then_on(se
     inner = await east.schedule(shop, "inner", "west")
     await west.open(inner, shop, "inner")
     await east.open(shop, ROOT, "shop")
-    await reader.until(lambda view: view.there.sent("west", cluster_key(inner)))
-    await reader.until(lambda view: view.there.sent("east", cluster_key(shop)))
-    assert reader.there(cluster_key(shop)) is None
-    assert reader.there(cluster_key(inner)) is None
+    await reader.until(lambda view: view.replicas.row_of("west", cluster_key(inner)))
+    await reader.until(lambda view: view.replicas.row_of("east", cluster_key(shop)))
+    assert reader.replica(cluster_key(shop)) is None
+    assert reader.replica(cluster_key(inner)) is None
     metadata = {"uid": "u", "annotations": {shapes.SHARD: "east"}}
     await root.put(workspace_key(ROOT, "shop"), metadata=metadata, spec={"cluster": shop})
-    await reader.until(lambda view: view.there.get(cluster_key(inner)))
+    await reader.until(lambda view: view.replicas.get(cluster_key(inner)))
     assert (reader.shard_of(shop), reader.shard_of(inner)) == ("east", "west")
     await eventually(lambda: reader.told.of(cluster_key(inner)) == ["ADDED"])
 
@@ -57,12 +57,12 @@ async def test_a_shard_that_is_gone_is_dropped_with_its_rows(sea: Archipelago) -
     await root.announce("east")
     cluster = await root.schedule(ROOT, "shop", "east")
     await east.open(cluster, ROOT, "shop")
-    await reader.until(lambda view: view.there.get(cluster_key(cluster)))
+    await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
     await root.delete(shard_key("east"))
-    await reader.until(lambda view: not view.there.sent("east", cluster_key(cluster)))
+    await reader.until(lambda view: not view.replicas.row_of("east", cluster_key(cluster)))
     await eventually(lambda: reader.told.of(cluster_key(cluster)) == ["ADDED", "DELETED"])
     await root.announce("east")
-    await reader.until(lambda view: view.there.get(cluster_key(cluster)))
+    await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
 
 
 async def test_what_ends_while_nobody_follows_is_gone_after_a_restart(sea: Archipelago) -> None:
@@ -71,17 +71,17 @@ async def test_what_ends_while_nobody_follows_is_gone_after_a_restart(sea: Archi
     cluster, other = await root.schedule(ROOT, "shop", "east"), await root.schedule(ROOT, "other", "east")
     await east.open(cluster, ROOT, "shop")
     await east.open(other, ROOT, "other")
-    await reader.until(lambda view: view.there.get(cluster_key(cluster)) and view.there.get(cluster_key(other)))
+    await reader.until(lambda view: view.replicas.get(cluster_key(cluster)) and view.replicas.get(cluster_key(other)))
     await reader.reopen()
-    assert reader.there(cluster_key(cluster)) is not None, "rows stay without a stream"
+    assert reader.replica(cluster_key(cluster)) is not None, "rows stay without a stream"
     await east.delete(cluster_key(cluster))
     await root.delete(workspace_key(ROOT, "shop"))
     await root.delete(shard_key("east"))
     await reader.follow()
-    await reader.until(lambda view: not view.there.sent("east", cluster_key(other)))
+    await reader.until(lambda view: not view.replicas.row_of("east", cluster_key(other)))
     await root.announce("east")
-    await reader.until(lambda view: view.there.get(cluster_key(other)))
-    assert reader.there(cluster_key(cluster)) is None
+    await reader.until(lambda view: view.replicas.get(cluster_key(other)))
+    assert reader.replica(cluster_key(cluster)) is None
     assert reader.shard_of(cluster) == ""
 
 
@@ -99,11 +99,11 @@ async def test_shards_follow_one_another_and_none_itself(sea: Archipelago) -> No
         follower = each.follower
         assert follower is not None
         await eventually(partial(lambda follower, others: set(follower.consumers) == others, follower, others))
-    await west.until(lambda view: view.there.get(cluster_key(here)))
-    await east.until(lambda view: view.there.get(workspace_key(ROOT, "shop")))
+    await west.until(lambda view: view.replicas.get(cluster_key(here)))
+    await east.until(lambda view: view.replicas.get(workspace_key(ROOT, "shop")))
     assert not east.sent("east", cluster_key(here))
     with east.store.snapshot() as snapshot:
-        assert not snapshot.there.types_of("east", here)
+        assert not snapshot.replicas.types_of("east", here)
 
 
 async def test_what_is_to_stay_in_a_region_goes_by_the_regions_of_both(sea: Archipelago) -> None:
@@ -111,11 +111,11 @@ async def test_what_is_to_stay_in_a_region_goes_by_the_regions_of_both(sea: Arch
     await root.announce("east", region="eu")
     cluster = await root.schedule(ROOT, "shop", "east")
     await east.open(cluster, ROOT, "shop", **{"replication.atoll.dev/level": "region"})
-    await reader.until(lambda view: view.there.get(cluster_key(cluster)))
+    await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
     await root.announce("east", region="us")
-    await reader.until(lambda view: not view.there.sent("east", cluster_key(cluster)))
+    await reader.until(lambda view: not view.replicas.row_of("east", cluster_key(cluster)))
     await root.announce("east", region="eu")
-    await reader.until(lambda view: view.there.get(cluster_key(cluster)))
+    await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
 
 
 async def test_who_knows_no_identities_learns_them_from_roots_exports(sea: Archipelago) -> None:
@@ -123,9 +123,9 @@ async def test_who_knows_no_identities_learns_them_from_roots_exports(sea: Archi
     cluster = await root.schedule(ROOT, "shop", "east")
     await east.open(cluster, ROOT, "shop")
     await root.announce("east")
-    await reader.until(lambda view: view.there.get(shard_key("east")))
+    await reader.until(lambda view: view.replicas.get(shard_key("east")))
     assert reader.shard_of(cluster) == "", "what a Workspace is it does not know yet"
     for name, type in (("tenancy.kcp.io", TYPES.workspaces), ("shards.core.kcp.io", TYPES.shards)):
         await root.put(ObjectKey(API_EXPORTS, ROOT, "", name), status={"identityHash": type.identity})
-    await reader.until(lambda view: view.there.get(cluster_key(cluster)))
+    await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
     assert reader.shard_of(cluster) == "east"

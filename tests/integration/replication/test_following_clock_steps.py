@@ -29,7 +29,7 @@ async def started(member: Member, now_s: float) -> HandClock:
 async def followed(root: Member, reader: Member) -> int:
     """Write the export and wait until the follower has it so; gives its revision."""
     revision = await root.put(EXPORT)
-    await reader.until(lambda view: view.there.revision_of(EXPORT) == revision)
+    await reader.until(lambda view: view.replicas.revision_of(EXPORT) == revision)
     return revision
 
 
@@ -55,7 +55,7 @@ async def test_what_a_shard_writes_is_followed_whatever_its_clock_does(tmp_path:
         await started(root, START_S)
         assert fifth < await followed(root, reader) < fifth + 1000
         await root.delete(EXPORT)
-        await reader.until(lambda view: view.there.get(EXPORT) is None)
+        await reader.until(lambda view: view.replicas.get(EXPORT) is None)
         await reader.follow_no_more()
         await reader.store.close()
         assert fsck(reader.options) == []

@@ -42,7 +42,7 @@ class Watched:
         count = -1
         while True:
             with self._reader.store.snapshot() as snapshot:
-                count = snapshot.there.count
+                count = snapshot.replicas.count
                 self.fewest = min(self.fewest, len(names(snapshot)))
                 self.looks += 1
             count = await self._reader.store.replicated(count)
@@ -54,7 +54,7 @@ class Watched:
 
 
 def names(view: Snapshot) -> set[str]:
-    return {record.key.name for record in view.there.rows_of("root", Scope(API_EXPORTS, ROOT))}
+    return {record.key.name for record in view.replicas.rows_of("root", Scope(API_EXPORTS, ROOT))}
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_rows_stay_while_nats_is_away_and_follow_when_it_is_back(sea: Arch
     await sea.nats.stop()
     await root.put(export("late"))
     await root.delete(export("e00"))
-    assert reader.there(export("e05")) is not None
+    assert reader.replica(export("e05")) is not None
     consumer = reader.follower.consumers["root"] if reader.follower else None
     assert consumer is not None
     await eventually(lambda: consumer.behind_s > 0)
@@ -297,7 +297,7 @@ async def test_damage_to_the_stream_is_healed_by_its_shard(sea: Archipelago, rea
     await late.until(lambda view: len(names(view)) >= 1)
     root.publish()
     await late.until(lambda view: len(names(view)) == 30)
-    assert reader.there(export("e12")) is not None
+    assert reader.replica(export("e12")) is not None
 
 
 async def test_what_is_refused_is_counted_and_left_out(sea: Archipelago, reader: Member) -> None:
@@ -306,7 +306,7 @@ async def test_what_is_refused_is_counted_and_left_out(sea: Archipelago, reader:
     await root.put(export("here"), metadata={"annotations": {"replication.atoll.dev/level": "region"}})
     await root.put(export("late"))
     await reader.until(lambda view: "late" in names(view))
-    assert reader.there(export("here")) is None
+    assert reader.replica(export("here")) is None
     metric = "atoll_replication_refused_rows_total"
     assert reader.metric(metric, shard="root", reason="level") == 1
     assert reader.metric(metric, shard="root", reason="malformed") == 1
@@ -314,7 +314,7 @@ async def test_what_is_refused_is_counted_and_left_out(sea: Archipelago, reader:
 
 
 def value(view: Snapshot, name: str) -> bytes:
-    record = view.there.get(export(name))
+    record = view.replicas.get(export(name))
     return record.value if record is not None else b""
 
 

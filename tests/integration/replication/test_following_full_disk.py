@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
-from atoll.machinery.storage.contract import Delete, Full
+from atoll.machinery.storage.contract import Delete, StoreFull
 from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.followers import Archipelago, Member
 from harness.nats import eventually
@@ -36,20 +36,20 @@ async def test_replication_waits_for_room_and_takes_none_from_deletes(tmp_path: 
         for name in ("kept", "early"):
             await root.put(export(name))
         [revision] = await create(reader.store, "local")
-        await reader.until(lambda view: view.there.get(export("kept")) and view.there.get(export("early")))
+        await reader.until(lambda view: view.replicas.get(export("kept")) and view.replicas.get(export("early")))
         leave_free(reader, 1 << 60)
-        with pytest.raises(Full):
+        with pytest.raises(StoreFull):
             await create(reader.store, "new")
         await root.delete(export("early"))
-        await reader.until(lambda view: view.there.get(export("early")) is None)
+        await reader.until(lambda view: view.replicas.get(export("early")) is None)
         with capture_logs() as logs:
             await root.put(export("late"))
             await eventually(lambda: NO_ROOM in [entry["event"] for entry in logs])
-        assert reader.there(export("late")) is None
-        assert reader.there(export("kept")) is not None
+        assert reader.replica(export("late")) is None
+        assert reader.replica(export("kept")) is not None
         await reader.store.submit([Delete(key("local"), revision)])
         leave_free(reader, 1)
-        await reader.until(lambda view: view.there.get(export("late")))
+        await reader.until(lambda view: view.replicas.get(export("late")))
         await reader.close()
         assert fsck(reader.options) == []
         del sea.members["proxy-front"]

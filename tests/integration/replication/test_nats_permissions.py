@@ -188,7 +188,7 @@ async def test_what_a_stream_republishes_counts_for_nothing(sea: Archipelago) ->
     reader, east = await sea.reader(), sea.member("east")
     key = cluster_key("0123456789abcdef")
     await sea.member("root").schedule(ROOT, "known", "root")
-    await reader.until(lambda view: view.there.get(workspace_key(ROOT, "known")))
+    await reader.until(lambda view: view.replicas.get(workspace_key(ROOT, "known")))
     await east.publish_no_more()
     client = await Client.open(east)
     config = definition("state", "east") | {"republish": {"src": "atoll.state.east.>", "dest": "atoll.state.root.>"}}
@@ -200,7 +200,7 @@ async def test_what_a_stream_republishes_counts_for_nothing(sea: Archipelago) ->
     await client.connection.publish(subject, event.payload, headers=encode_headers(event))
     await client.connection.api("STREAM.INFO.atoll-state-east")
     await sea.member("root").schedule(ROOT, "after", "root")
-    await reader.until(lambda view: view.there.get(workspace_key(ROOT, "after")))
+    await reader.until(lambda view: view.replicas.get(workspace_key(ROOT, "after")))
     assert not reader.sent("root", workspace_key(ROOT, "evil"))
     await client.connection.close()
 
@@ -236,7 +236,7 @@ async def test_a_row_injected_under_another_name_by_who_may_do_anything_is_never
         await root.announce("east")
         shop = await root.schedule(ROOT, "shop", "root")
         await root.open(shop, ROOT, "shop")
-        await reader.until(lambda view: view.there.get(cluster_key(shop)))
+        await reader.until(lambda view: view.replicas.get(cluster_key(shop)))
         forged = ShardLog().put(cluster_key(shop), forged=True)
         connection = await Connection.open(everything.access(sea.nats.server.address), "test")
         for shard in ("east", "root"):
@@ -244,8 +244,8 @@ async def test_a_row_injected_under_another_name_by_who_may_do_anything_is_never
             subject = event.subject.replace(f".{shard}.", ".east.", 1)
             await connection.publish(subject, event.payload, headers=encode_headers(event))
         await east.put(cluster_key("0123456789abcdef"))
-        await reader.until(lambda view: view.there.sent("east", cluster_key("0123456789abcdef")))
-        found = reader.there(cluster_key(shop))
+        await reader.until(lambda view: view.replicas.row_of("east", cluster_key("0123456789abcdef")))
+        found = reader.replica(cluster_key(shop))
         assert found is not None
         assert "forged" not in found
         assert reader.shard_of(shop) == "root"

@@ -15,7 +15,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import MethodNotAllowed, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Conflict, Exists, Refused, Scope
+from atoll.machinery.storage.contract import GuardFailed, ObjectExists, RevisionConflict, Scope
 from harness.api import crd
 from harness.cell import Cell, bound, cell, locks_of
 from harness.exports import an_object, resource_of, schema_of
@@ -73,7 +73,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 async def _one_of(first: Batch, second: Batch) -> None:
     await first.submit()
-    with pytest.raises((Refused, Conflict, Exists)):
+    with pytest.raises((GuardFailed, RevisionConflict, ObjectExists)):
         await second.submit()
 
 
@@ -222,6 +222,6 @@ async def test_an_object_planned_before_the_end_of_its_binding_is_not_left_behin
     await here.settle()
     with pytest.raises(NotFound):
         planned("latest")
-    with pytest.raises(Refused):
+    with pytest.raises(GuardFailed):
         await late.submit()
     assert list(here.loopback.each(Scope(kind.type))) == []

@@ -14,7 +14,7 @@ from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.times import parse_time
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
-from atoll.machinery.storage.contract import Operation, Refused, Scope
+from atoll.machinery.storage.contract import GuardFailed, Operation, Scope
 from harness.api import crd
 from harness.cell import Cell, cell
 from harness.exports import resource_of, schema_of
@@ -120,7 +120,7 @@ async def test_a_binding_planned_before_the_mark_is_planned_again(scene: Scene) 
     controller._plan(batch, BindingKey("consumer", "shapes"))  # type: ignore[attr-defined]
     scene.now_s += MIN_AGE_S
     await scene.look()
-    with pytest.raises(Refused):
+    with pytest.raises(GuardFailed):
         await batch.submit()
 
 

@@ -90,7 +90,7 @@ async def test_a_cluster_is_ordered_once_and_the_way_to_it_is_known(shard: Insid
     assert found["spec"]["cluster"] == cluster
     assert found["spec"]["URL"] == f"{far.url}/clusters/root:w"
     with shard.app.store.snapshot() as snapshot:
-        assert snapshot.there.shard_of(cluster) == "far"
+        assert snapshot.replicas.shard_of(cluster) == "far"
 
 
 async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsewhere(
@@ -284,7 +284,7 @@ async def test_a_workspace_goes_when_its_shard_says_that_the_cluster_is_gone(sha
     await shard.settled()
     assert shard.loopback.get(shard.app.identities.workspaces, ROOT, "", "w") is None
     with shard.app.store.snapshot() as snapshot:
-        assert snapshot.there.shard_of(found["spec"]["cluster"]) == ""
+        assert snapshot.replicas.shard_of(found["spec"]["cluster"]) == ""
 
 
 async def test_a_shard_without_credentials_leaves_what_others_made_alone(tmp_path: Path, far: FarShard) -> None:

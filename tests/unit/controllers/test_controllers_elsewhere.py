@@ -257,7 +257,7 @@ def stored(here: Cell) -> int:
     """Rows of the export and its schema that this shard holds, whoever may see them."""
     with here.store.snapshot() as snapshot:
         types = (API_EXPORTS, API_RESOURCE_SCHEMAS)
-        return sum(len(snapshot.there.rows_of("east", Scope(type, PROVIDER))) for type in types)
+        return sum(len(snapshot.replicas.rows_of("east", Scope(type, PROVIDER))) for type in types)
 
 
 async def test_an_export_of_an_organization_is_not_there_for_another(narrow: tuple[Cell, Neighbour]) -> None:

@@ -12,7 +12,7 @@ from atoll.controllers.tenancy.logicalclusters import BATCH, LogicalClusterDelet
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import CONFIG_MAPS, LOGICAL_CLUSTERS, SECRETS, SERVICE_ACCOUNTS
-from atoll.machinery.storage.contract import Delete, Put, Refused
+from atoll.machinery.storage.contract import Delete, GuardFailed, Put
 from harness.cell import cell
 
 COUNT = 300
@@ -54,7 +54,7 @@ async def test_what_comes_into_a_cluster_while_its_end_is_planned_is_not_left_be
         late = ObjectKey(CONFIG_MAPS, "leaf", "default", "late")
         value, hole = encode({"metadata": {"name": "late"}})
         [revision] = await here.store.submit([Put(late, value, hole, 0)])
-        with pytest.raises(Refused):
+        with pytest.raises(GuardFailed):
             await batch.submit()
         assert here.get(LOGICAL_CLUSTERS, "leaf", "cluster") is not None
         await here.store.submit([Delete(late, revision)])

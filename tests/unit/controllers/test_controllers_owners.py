@@ -15,7 +15,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Route
+from atoll.machinery.storage.contract import ClusterRoute
 from harness.farshard import Asked, FarShard, comes, far_shard, published, refusal
 from harness.inprocess import InsideShard, shard_inside
 
@@ -34,7 +34,7 @@ async def far() -> AsyncIterator[FarShard]:
 async def shard(tmp_path: Path, far: FarShard) -> AsyncIterator[InsideShard]:
     async with shard_inside(tmp_path, far.peers) as inside:
         await far.announce(inside)
-        await inside.app.store.submit([Route(PARENT, "far")])
+        await inside.app.store.submit([ClusterRoute(PARENT, "far")])
         yield inside
 
 
@@ -177,7 +177,7 @@ async def test_an_old_cluster_stays_though_its_workspace_is_said_to_be_gone(shar
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
     await shard.settled()
-    await shard.app.store.submit([Route(PARENT, ""), Route(PARENT, "far")])
+    await shard.app.store.submit([ClusterRoute(PARENT, ""), ClusterRoute(PARENT, "far")])
     obj = found(shard)
     assert obj is not None
     changed = {**obj, "status": {**obj["status"], "phase": "Unavailable"}}
@@ -247,7 +247,7 @@ async def test_a_cluster_goes_whose_parent_is_gone_with_all_that_lay_in_it(
     await cluster(shard)
     await shard.settled()
     if not known:
-        await shard.app.store.submit([Route(PARENT, "")])
+        await shard.app.store.submit([ClusterRoute(PARENT, "")])
     parent = {"metadata": {"name": "cluster", "resourceVersion": "1"}}
     there = [True]
 

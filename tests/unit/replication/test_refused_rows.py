@@ -40,7 +40,7 @@ class Followed:
         await self.replicas.apply([event], None)
         assert event.key is not None
         with self.store.snapshot() as snapshot:
-            return snapshot.there.sent("east", event.key) is not None
+            return snapshot.replicas.row_of("east", event.key) is not None
 
     def refused(self, reason: str) -> float:
         labels = {"shard": "east", "reason": reason}
@@ -115,9 +115,9 @@ async def test_what_an_earlier_generation_brought_goes_with_its_sweep_and_no_soo
     assert await followed.take(event(name="new"))
     with store.snapshot() as snapshot:
         assert old.key is not None
-        assert snapshot.there.sent("east", old.key) is not None
+        assert snapshot.replicas.row_of("east", old.key) is not None
     await followed.replicas.sweep(MARK)
     with store.snapshot() as snapshot:
-        assert snapshot.there.sent("east", old.key) is None
+        assert snapshot.replicas.row_of("east", old.key) is None
     tombstone = msgspec.structs.replace(event(name="new"), operation=Operation.DELETED, payload=b"")
     assert not await followed.take(tombstone)

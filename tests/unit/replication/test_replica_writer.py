@@ -16,6 +16,7 @@ from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode, encode_json
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import (
+    ClusterRoute,
     CorruptRecord,
     Delete,
     LogEntry,
@@ -24,7 +25,6 @@ from atoll.machinery.storage.contract import (
     Position,
     Put,
     Record,
-    Route,
     Scope,
 )
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
@@ -65,7 +65,7 @@ def arrival(key: ObjectKey, obj: dict[str, Any] | None = None, revision: int = 1
 
 def shard_of(store: LmdbStore, cluster: str) -> str:
     with store.snapshot() as snapshot:
-        return snapshot.there.shard_of(cluster)
+        return snapshot.replicas.shard_of(cluster)
 
 
 async def put(store: LmdbStore, key: ObjectKey, obj: dict[str, Any]) -> int:
@@ -90,10 +90,10 @@ async def test_rows_routes_and_mark_are_one_transaction(store: LmdbStore) -> Non
     await written.name_root()
     obj, cluster = workspace(ROOT, "shop", "east")
     with store.snapshot() as snapshot:
-        before = snapshot.there.count
+        before = snapshot.replicas.count
     await written.take("root", [arrival(workspace_key(ROOT, "shop"), obj)], [Mark("replication.root", b"here")])
     with store.snapshot() as snapshot:
-        assert (snapshot.there.count - before, shard_of(store, cluster)) == (2, "east")
+        assert (snapshot.replicas.count - before, shard_of(store, cluster)) == (2, "east")
     assert store.get_mark("replication.root") == b"here"
     assert not store.get_mark(UNSETTLED)
 
@@ -108,7 +108,7 @@ async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(st
     assert {shard_of(store, cluster) for cluster in clusters} == {"west"}
     assert len([each for each in told.entries if each.key.cluster == parent]) == 700
     with store.snapshot() as snapshot:
-        assert told.count == snapshot.there.count
+        assert told.count == snapshot.replicas.count
     assert not store.get_mark(UNSETTLED)
 
 
@@ -132,7 +132,7 @@ async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(stor
     written, told = projection(store), Told()
     written.tell(told)
     export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
-    await store.submit([Route(export.cluster, "east")])
+    await store.submit([ClusterRoute(export.cluster, "east")])
     taking = asyncio.create_task(written.take("east", [arrival(export)], [Mark("replication.east", b"on")]))
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(stor
     # Whatever was submitted before is committed behind this.
     await store.submit([Mark("behind", b"1")])
     with store.snapshot() as snapshot:
-        stands = snapshot.there.sent("east", export) is not None
+        stands = snapshot.replicas.row_of("east", export) is not None
     assert stands == (store.get_mark("replication.east") is not None)
     assert [each.key for each in told.entries] == ([export] if stands else [])
 
@@ -152,7 +152,7 @@ async def test_what_is_no_object_is_left_out_alone(store: LmdbStore) -> None:
     rows = [arrival(cluster_key("abcdefgh12345678")), bad, arrival(cluster_key("zz"))]
     await written.take("east", rows, [Mark("replication.east", b"on")])
     with store.snapshot() as snapshot:
-        found = [snapshot.there.sent("east", row.key) is not None for row in rows]
+        found = [snapshot.replicas.row_of("east", row.key) is not None for row in rows]
     assert found == [True, False, True]
     assert store.get_mark("replication.east") == b"on"
 
@@ -163,7 +163,7 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
     export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
     await written.take("east", [arrival(export)])
     assert told.entries == []
-    await store.submit([Route(export.cluster, "east")])
+    await store.submit([ClusterRoute(export.cluster, "east")])
     await written.take("east", [arrival(export, {"metadata": {"name": "e"}, "spec": 2}, revision=2)])
     await written.take("west", [arrival(export, revision=9)])
     await written.take("east", [Arrival(export, b"", 3, 1)])
@@ -201,7 +201,7 @@ async def test_a_route_that_its_scheduler_wrote_has_what_came_before_it_looked_a
     claims = Claims(written, TYPES.workspaces)
     await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
     await put(store, workspace_key("here", "shop"), obj)
-    await store.submit([Route(parent, "east")])
+    await store.submit([ClusterRoute(parent, "east")])
     assert [shard_of(store, cluster) for cluster in clusters] == [""] * 3
     listed = list(claims.all_keys())
     assert len(listed) == 1

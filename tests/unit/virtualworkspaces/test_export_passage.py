@@ -17,7 +17,7 @@ from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.status import Forbidden
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CONFIG_MAPS
 from atoll.machinery.meta.user import User
-from atoll.machinery.storage.contract import Refused, Stands
+from atoll.machinery.storage.contract import GuardFailed, RevisionUnchanged
 from atoll.machinery.wire.exchange import Exchange, HttpRequest, Peer
 from atoll.virtualworkspaces.apiexport import ORIGINAL_GROUPS, ORIGINAL_NAME, ExportView, acting
 from atoll.virtualworkspaces.framework import VirtualWorkspace
@@ -117,9 +117,9 @@ CONFIGMAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 async def test_a_write_that_was_let_in_is_not_done_when_the_consent_went_before(site: Site) -> None:
     _, plan = site.planned("POST", "/api/v1/namespaces/default/configmaps", CONFIGMAP)
     await site.answer("Rejected")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(GuardFailed) as refused:
         await site.shard.app.store.submit(plan.mutations, plan.guards)
-    assert isinstance(refused.value.guard, Stands) and refused.value.guard.key.type == API_BINDINGS
+    assert isinstance(refused.value.guard, RevisionUnchanged) and refused.value.guard.key.type == API_BINDINGS
     assert site.shard.loopback.get(CONFIG_MAPS, site.cluster, "default", "a") is None
 
 

@@ -32,15 +32,15 @@ from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceTyp
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import (
-    Conflict,
-    Exists,
     GateState,
+    GuardFailed,
     LogEntry,
-    Missing,
+    ObjectExists,
+    ObjectMissing,
     Operation,
-    Refused,
+    RevisionConflict,
+    RevisionUnchanged,
     Scope,
-    Stands,
 )
 from atoll.machinery.storage.pages import each_record
 
@@ -160,7 +160,7 @@ class ApiBindings:
     def _leaving(self, key: ObjectKey) -> Iterator[Hashable]:
         """Bindings that wait for a Workspace of this shard. One that stays here comes with its LogicalCluster."""
         with self._loopback.store.snapshot() as snapshot:
-            if snapshot.there.empty:
+            if snapshot.replicas.empty:
                 return
         yield from self._led_by(key)
 
@@ -184,7 +184,7 @@ class ApiBindings:
     def _is_from_elsewhere(self, entry: LogEntry) -> bool:
         """Whether a binding that comes bound is to an export on another shard, of which no batch can guard anything."""
         with self._loopback.store.snapshot() as snapshot:
-            if snapshot.there.empty:
+            if snapshot.replicas.empty:
                 return False
             cluster = (decode(entry.value).get("status") or {}).get("apiExportClusterName") or ""
             return not self._facts.is_here(snapshot, cluster)
@@ -275,7 +275,7 @@ class ApiBindings:
             self._plan(batch, key)
             try:
                 await batch.submit()
-            except (Conflict, Exists, Missing, Refused):
+            except (RevisionConflict, ObjectExists, ObjectMissing, GuardFailed):
                 if attempt + 1 == ATTEMPTS:
                     raise
             else:
@@ -319,7 +319,7 @@ class ApiBindings:
             target = Target(self._clusters, cluster, "", shapes.SINGLETON)
             batch.update(target, with_locks(logical, settled.locks), whole=True)
         else:
-            batch.guard(Stands(home, record.revision))
+            batch.guard(RevisionUnchanged(home, record.revision))
         return {**binding, "metadata": {**binding["metadata"], "labels": labels}, "status": settled.status}
 
     def _export(self, view: View, cluster: str, binding: Object) -> tuple[Export | Condition, dict[str, str]]:

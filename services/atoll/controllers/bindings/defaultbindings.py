@@ -29,7 +29,15 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Exists, GateState, GateUnchanged, LogEntry, Operation, Position, Scope
+from atoll.machinery.storage.contract import (
+    GateState,
+    GateUnchanged,
+    LogEntry,
+    ObjectExists,
+    Operation,
+    Position,
+    Scope,
+)
 from atoll.machinery.storage.pages import PAGE, behind
 
 #: Clusters of one type that are found at a time.
@@ -292,7 +300,7 @@ class DefaultBindings:
         if gate.state in _OPEN:
             batch.create(Target(self._binding_kind, cluster, "", name), binding, whole=False)
             batch.guard(GateUnchanged(cluster, gate.generation))
-            with suppress(Exists):
+            with suppress(ObjectExists):
                 # Several keys may lead to one cluster; the entry of whoever was first brings it here again.
                 await batch.submit()
 

@@ -23,7 +23,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
-from atoll.machinery.storage.contract import Stands
+from atoll.machinery.storage.contract import RevisionUnchanged
 
 MAX_KNOWN = 8192
 
@@ -132,7 +132,7 @@ class BoundCrds:
                     kept = boundcrds.with_policed(kept, needed.export, policed=policed)
                 batch.update(target_of(needed.uid), kept, whole=True)
             elif revision:
-                batch.guard(Stands(needed.key, revision))
+                batch.guard(RevisionUnchanged(needed.key, revision))
 
 
 def _is_policed(export: Object) -> bool:

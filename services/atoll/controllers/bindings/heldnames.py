@@ -19,7 +19,7 @@ from atoll.machinery.kcp import bindings
 from atoll.machinery.kcp.conflicts import Holder, Names, names_of
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS, CRDS
-from atoll.machinery.storage.contract import Scope, Stands
+from atoll.machinery.storage.contract import RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
 #: Definitions whose names are remembered.
@@ -47,7 +47,7 @@ class HeldNames:
             if record.key.name != binding:
                 held = [each for each in self._by(batch, decode(record.value)) if each.group in groups]
                 if held:
-                    batch.guard(Stands(record.key, record.revision))
+                    batch.guard(RevisionUnchanged(record.key, record.revision))
                 found.extend(held)
         return [*found, *self._definitions(batch, cluster, groups)]
 
@@ -62,7 +62,7 @@ class HeldNames:
             found = self._known.of(batch, key, revision)
             if found.group not in groups:
                 continue
-            batch.guard(Stands(key, revision))
+            batch.guard(RevisionUnchanged(key, revision))
             if found.names.plural:
                 yield Holder(f'CustomResourceDefinition "{key.name}"', found.group, found.names)
 

@@ -27,7 +27,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope, Stands, StoreError
+from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
 from atoll.machinery.storage.pages import each_record
 
 AGAIN_S, SOON_S = 5.0, 0.05
@@ -123,7 +123,7 @@ class BindingDeletion:
                 # What was written since they were looked for.
                 batch.delete_prefix(Scope(type, cluster))
             await batch.submit()
-        except (NotFound, contract.Conflict, contract.Missing, contract.Refused):
+        except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
             return SOON_S
         return None
 
@@ -138,7 +138,7 @@ class BindingDeletion:
         if left != locks:
             batch.update(Target(self._clusters, cluster, "", shapes.SINGLETON), with_locks(obj, left), whole=True)
         else:
-            batch.guard(Stands(key, record.revision))
+            batch.guard(RevisionUnchanged(key, record.revision))
 
     async def _tell(self, cluster: str, binding: Object, said: Condition) -> None:
         status = binding.get("status") or {}

@@ -26,7 +26,7 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, NAMESPACES, SECRETS
-from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 
 #: Clusters whose exports' Secrets are known by name, so that other Secrets cost a look-up.
@@ -123,7 +123,7 @@ class ExportController:
         export = decode(record.value) if record is not None else None
         if record is None or export is None or export["metadata"].get("deletionTimestamp") or gate.state in NOTHING_NEW:
             return None
-        batch.guard(Stands(record.key, record.revision), GateUnchanged(cluster, gate.generation))
+        batch.guard(RevisionUnchanged(record.key, record.revision), GateUnchanged(cluster, gate.generation))
         try:
             self._settle(batch, cluster, export)
             await batch.submit()

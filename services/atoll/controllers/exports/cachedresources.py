@@ -24,7 +24,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
-from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Snapshot, Stands
+from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
 #: Workspaces whose offers are remembered, so that other objects cost a look-up.
@@ -95,7 +95,7 @@ class CachedResources:
         wait_s = self._wait_s(key, obj, wanted)
         if wait_s:
             return wait_s
-        batch.guard(Stands(record.key, record.revision), GateUnchanged(cluster, gate.generation))
+        batch.guard(RevisionUnchanged(record.key, record.revision), GateUnchanged(cluster, gate.generation))
         batch.update(self._target(CACHED_RESOURCES, cluster, name), wanted, whole=True)
         try:
             await batch.submit()

@@ -22,7 +22,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import SelectorError
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 
 #: Partitions made and removed in one submit.
@@ -77,7 +77,7 @@ class PartitionSetController:
         obj = decode(record.value) if record is not None else None
         if record is None or obj is None or obj["metadata"].get("deletionTimestamp") or gate.state in NOTHING_NEW:
             return None
-        batch.guard(Stands(record.key, record.revision), GateUnchanged(cluster, gate.generation))
+        batch.guard(RevisionUnchanged(record.key, record.revision), GateUnchanged(cluster, gate.generation))
         try:
             left = self._settle(batch, cluster, obj)
             await batch.submit()
@@ -137,6 +137,6 @@ class PartitionSetController:
         self._add_status(batch, cluster, obj, status)
         try:
             await batch.submit()
-        except (contract.Conflict, contract.Missing):
+        except (contract.RevisionConflict, contract.ObjectMissing):
             # Its newer state has an entry in the log, which brings this key back.
             return

@@ -34,7 +34,7 @@ class SliceStatus:
     async def apply(self, cluster: str, obj: Object, manager: str) -> None:
         """Apply to the status of a slice. Raises NotFound, other errors of its shard, ShardUnavailable."""
         with self._loopback.store.snapshot() as snapshot:
-            shard = "" if self._facts.is_here(snapshot, cluster) else snapshot.there.shard_of(cluster)
+            shard = "" if self._facts.is_here(snapshot, cluster) else snapshot.replicas.shard_of(cluster)
 
         async def ask(client: Client) -> Object:
             return await client.cluster(cluster).apply(self._resource, obj, subresource="status", manager=manager)
@@ -51,7 +51,7 @@ def every_slice(loopback: Loopback, type: ResourceType) -> Iterable[tuple[str, s
     for key in loopback.keys(Scope(type)):
         yield key.cluster, key.name
     with loopback.store.snapshot() as snapshot:
-        found = [] if snapshot.there.empty else [key for key, _ in each_revision(snapshot.there, Scope(type))]
+        found = [] if snapshot.replicas.empty else [key for key, _ in each_revision(snapshot.replicas, Scope(type))]
     for key in found:
         yield key.cluster, key.name
 

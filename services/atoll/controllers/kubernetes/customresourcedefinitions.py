@@ -28,7 +28,7 @@ from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.schema.definitions.crd import approval, is_protected
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
 #: How often names are judged at once, when another came first, before a definition waits for its next turn.
@@ -106,7 +106,7 @@ class CustomResourceDefinitionController:
             self._plan(batch, ObjectKey(CRDS, cluster, "", name))
             try:
                 await batch.submit()
-            except (contract.Conflict, contract.Missing, contract.Refused):
+            except (contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
                 if attempt + 1 == ATTEMPTS:
                     raise
             else:
@@ -157,10 +157,10 @@ class CustomResourceDefinitionController:
             target = Target(self._clusters, key.cluster, "", shapes.SINGLETON)
             batch.update(target, with_locks(cluster, {**locks, name: _LOCK}), whole=True)
         else:
-            batch.guard(Stands(home, record.revision if record is not None else 0))
+            batch.guard(RevisionUnchanged(home, record.revision if record is not None else 0))
         others = [each for each, known in self._others(batch, key.cluster, key.name) if known.group == group]
         bindings = [each.key for each in each_record(batch, Scope(API_BINDINGS, key.cluster))]
-        batch.guard(*(Stands(each, batch.revision_of(each)) for each in (*others, *bindings)))
+        batch.guard(*(RevisionUnchanged(each, batch.revision_of(each)) for each in (*others, *bindings)))
 
     def _accepted(self, view: View, cluster: str, crd: Object) -> tuple[Object, tuple[str, str] | None]:
         """The names a CRD gets: each that no other kind of its group holds, and else the one it had.

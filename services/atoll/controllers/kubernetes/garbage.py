@@ -84,7 +84,7 @@ class GarbageCollector:
     def all_keys(self) -> Iterable[Hashable]:
         """Objects with owners or waiting deletions are few; the log's retention covers every ordinary restart."""
         with self._loopback.store.snapshot() as snapshot:
-            yield from snapshot.owning()
+            yield from snapshot.all_owned()
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         with self._loopback.store.snapshot() as snapshot:

@@ -20,7 +20,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
-from atoll.machinery.storage.contract import Stands
+from atoll.machinery.storage.contract import RevisionUnchanged
 
 
 class Building:
@@ -89,5 +89,5 @@ def export_for(batch: Batch, facts: Facts, path: str, name: str, seen_from: str)
     found = facts.export(batch, path, name, seen_from)
     if found is not None:
         key = ObjectKey(API_EXPORTS, found.cluster, "", name)
-        batch.guard(Stands(key, batch.revision_of(key)))
+        batch.guard(RevisionUnchanged(key, batch.revision_of(key)))
     return found

@@ -29,7 +29,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Stands
+from atoll.machinery.storage.contract import RevisionUnchanged
 
 #: How long a logical cluster that its shard does not have may be away before its Workspace says so, as in kcp.
 DISAPPEARED_S = 60.0
@@ -117,7 +117,7 @@ class Children:
         settled = workspace.settle(obj, made, shard, times.now())
         try:
             batch.update(self._writes.target(batch, parent, obj), settled, whole=True)
-            batch.guard(Stands(self._key(parent, obj), int(obj["metadata"]["resourceVersion"])))
+            batch.guard(RevisionUnchanged(self._key(parent, obj), int(obj["metadata"]["resourceVersion"])))
             batch.route(choice.cluster, choice.shard)
             await batch.submit()
         except LOST:
@@ -146,7 +146,7 @@ class Children:
 
     def _replica(self, choice: Choice) -> Object | None:
         with self._writes.loopback.store.snapshot() as snapshot:
-            record = snapshot.there.get(ObjectKey(LOGICAL_CLUSTERS, choice.cluster, "", shapes.SINGLETON))
+            record = snapshot.replicas.get(ObjectKey(LOGICAL_CLUSTERS, choice.cluster, "", shapes.SINGLETON))
         return decode(record.value) if record is not None else None
 
     async def _missing(self, parent: str, obj: Object) -> float | None:

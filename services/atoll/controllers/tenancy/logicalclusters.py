@@ -31,7 +31,16 @@ from atoll.machinery.meta.types import (
     NAMESPACES,
 )
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import DeletePrefix, Emptied, Flag, GateState, LogEntry, Operation, Record, Scope
+from atoll.machinery.storage.contract import (
+    ClusterEmpty,
+    DeletePrefix,
+    Flag,
+    GateState,
+    LogEntry,
+    Operation,
+    Record,
+    Scope,
+)
 
 AGAIN_S, SOON_S = 5.0, 0.05
 BATCH = 500
@@ -136,7 +145,7 @@ class LogicalClusterDeletion:
             self._remove(batch, cluster, free)
             workspacedeletion.release_owner(batch, obj, self._workspaces)
             await batch.submit()
-        except (NotFound, contract.Conflict, contract.Missing, contract.Refused):
+        except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
             # Something of it changed meanwhile, which need not bring the cluster back by itself.
             return SOON_S
         return None
@@ -198,7 +207,7 @@ class LogicalClusterDeletion:
         for record in free:
             batch.remove(record)
         batch.delete(Target(self._kind, cluster, "", shapes.SINGLETON), _EMPTIED)
-        batch.guard(Emptied(cluster))
+        batch.guard(ClusterEmpty(cluster))
 
     async def _unbind(self, cluster: str) -> None:
         """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""

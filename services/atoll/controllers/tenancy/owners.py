@@ -57,7 +57,7 @@ def owner_elsewhere(view: View, obj: Object) -> Owner | None:
     owner = (obj.get("spec") or {}).get("owner")
     if not owner or view.gate(owner["cluster"]).generation:
         return None
-    shard = view.there.shard_of(owner["cluster"])
+    shard = view.replicas.shard_of(owner["cluster"])
     if not shard:
         raise OwnerUnknown(f"the shard of {owner['cluster']} is not known")
     return Owner(shard, owner["cluster"], owner["name"], owner["uid"])
@@ -210,7 +210,7 @@ class OwnerNotices:
 
     def _workspace(self, view: View, owner: Owner) -> Object | None:
         """The owner as its shard published it last."""
-        record = view.there.get(ObjectKey(self._type, owner.cluster, "", owner.name))
+        record = view.replicas.get(ObjectKey(self._type, owner.cluster, "", owner.name))
         found = decode(record.value) if record is not None else None
         return found if found is not None and found["metadata"]["uid"] == owner.uid else None
 

@@ -33,7 +33,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Stands
+from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
 
 log = structlog.get_logger()
 
@@ -205,7 +205,7 @@ class WorkspaceController:
         batch.update(self._writes.target(batch, parent, obj), settled, whole=True)
         revision = int(obj["metadata"]["resourceVersion"])
         # Somebody may have scheduled or changed it since it was read.
-        batch.guard(Stands(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
+        batch.guard(RevisionUnchanged(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
 
     # --- afterwards ---
 
@@ -235,6 +235,6 @@ class WorkspaceController:
         try:
             workspacedeletion.begin(batch, self._writes.target(batch, parent, obj), obj, kind)
             await batch.submit()
-        except (Conflict, NotFound, contract.Conflict, contract.Missing):
+        except (Conflict, NotFound, contract.RevisionConflict, contract.ObjectMissing):
             # One of them changed meanwhile, and its entry brings this key back.
             return

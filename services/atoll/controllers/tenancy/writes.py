@@ -62,7 +62,7 @@ class Writes:
         try:
             workspacedeletion.release(batch, self.target(batch, parent, obj))
             if route:
-                known = batch.there.route_of(route)
+                known = batch.replicas.route_of(route)
                 batch.route(route, "", known.generation if known is not None else 0)
             await batch.submit()
         except (NotFound, *LOST):

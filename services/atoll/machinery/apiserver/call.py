@@ -19,7 +19,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.user import User
-from atoll.machinery.storage.contract import Elsewhere, Gate, Guard, Mutation, Position, Record, Scope
+from atoll.machinery.storage.contract import Gate, Guard, Mutation, Position, Record, ReplicaView, Scope
 
 MAX_BODY = 3 * 1024 * 1024
 
@@ -31,7 +31,7 @@ class View(Protocol):
     def revision(self) -> int: ...
 
     @property
-    def there(self) -> Elsewhere:
+    def replicas(self) -> ReplicaView:
         """What other shards published; a batch's own routes are not in it."""
 
     def get(self, key: ObjectKey) -> Record | None: ...

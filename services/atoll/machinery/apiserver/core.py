@@ -87,10 +87,10 @@ class Core(msgspec.Struct, frozen=True):
                 return planned.reply(())
             try:
                 return planned.reply(await self._submit(planned))
-            except contract.Refused as error:
+            except contract.GuardFailed as error:
                 if attempt + 1 == ATTEMPTS:
                     raise errors.from_store(error, call, name) from error
-            except (contract.Conflict, contract.Exists, contract.Missing) as error:
+            except (contract.RevisionConflict, contract.ObjectExists, contract.ObjectMissing) as error:
                 if not planned.blind or attempt + 1 == ATTEMPTS:
                     raise errors.from_store(error, call, name) from error
             except contract.StoreError as error:

@@ -90,27 +90,27 @@ def list_too_old() -> Expired:
     return Expired("The resourceVersion for the provided list is too old.")
 
 
-def watch_too_old(error: contract.Compacted) -> Expired:
+def watch_too_old(error: contract.RevisionCompacted) -> Expired:
     return Expired(f"too old resource version: {error.revision} ({error.oldest})")
 
 
 def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
     """What a client hears when its write was refused by the store."""
     match error:
-        case contract.Exists():
+        case contract.ObjectExists():
             return already_exists(call.kind, name)
-        case contract.Missing():
+        case contract.ObjectMissing():
             return not_found(call.kind, name)
-        case contract.Conflict():
+        case contract.RevisionConflict():
             return modified(call.kind, name)
-        case contract.Refused(guard=contract.NamespaceActive(namespace=namespace)):
+        case contract.GuardFailed(guard=contract.NamespaceActive(namespace=namespace)):
             return namespace_terminating(call.kind, name, namespace)
-        case contract.Refused():
+        case contract.GuardFailed():
             return ServiceUnavailable(
                 "the workspace changed while the request was served, please try again", Details(retry_after_s=1)
             )
-        case contract.Compacted():
+        case contract.RevisionCompacted():
             return list_too_old()
-        case contract.Full():
+        case contract.StoreFull():
             return InsufficientStorage("the shard's storage is full: only deletions and leases are accepted")
     return InternalError(f"Internal error occurred: {error}")

@@ -34,9 +34,9 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
 from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import (
+    ClusterRoute,
     Delete,
     DeletePrefix,
-    Elsewhere,
     Flag,
     Gate,
     Guard,
@@ -45,7 +45,7 @@ from atoll.machinery.storage.contract import (
     Position,
     Put,
     Record,
-    Route,
+    ReplicaView,
     Scope,
     Store,
 )
@@ -54,7 +54,7 @@ from atoll.machinery.storage.pages import PAGE, behind
 LOOPBACK_USER = User("system:apiserver", (MASTERS,))
 MAX_BATCH = 500
 #: What a batch raises where somebody wrote first what it goes by.
-LOST = (contract.Conflict, contract.Exists, contract.Missing, contract.Refused)
+LOST = (contract.RevisionConflict, contract.ObjectExists, contract.ObjectMissing, contract.GuardFailed)
 _EMPTY: MappingProxyType[str, str] = MappingProxyType({})
 
 
@@ -205,7 +205,7 @@ class Batch:
 
     def __init__(self, core: Core, manager: str) -> None:
         self._core, self._options = core, WriteOptions(False, manager, "Ignore")
-        self.manager, self._there = manager, Latest(core.store)
+        self.manager, self._replicas = manager, Latest(core.store)
         self._mutations: list[Mutation] = []
         self._guards: list[Guard] = []
         self._overlay: dict[ObjectKey, Record | None] = {}
@@ -226,8 +226,8 @@ class Batch:
             return snapshot.revision
 
     @property
-    def there(self) -> Elsewhere:
-        return self._there
+    def replicas(self) -> ReplicaView:
+        return self._replicas
 
     def get(self, key: ObjectKey) -> Record | None:
         if key in self._overlay:
@@ -319,7 +319,7 @@ class Batch:
 
     def route(self, cluster: str, shard: str, generation: int = 0) -> None:
         """Add that a cluster lies on another shard ("": nowhere any more). It is told from what is submitted."""
-        self._mutations.append(Route(cluster, shard, generation))
+        self._mutations.append(ClusterRoute(cluster, shard, generation))
 
     def remove(self, record: Record) -> None:
         """Add the end of an object that its logical cluster takes along, as it was read; nobody is asked any more."""

@@ -137,7 +137,7 @@ class OpenWatches:
         while True:
             await self._relied_on.wait()
             with self._store.snapshot() as snapshot:
-                count, of_all = snapshot.there.count, _stamps(snapshot, "")
+                count, of_all = snapshot.replicas.count, _stamps(snapshot, "")
                 new = of_all != seen_of_all or not seen.keys() >= self._relying.keys()
                 stamps = {cluster: _stamps(snapshot, cluster) for cluster in self._relying} if new else seen
             for cluster, stamp in stamps.items():
@@ -194,10 +194,10 @@ class OpenWatches:
 
 def _stamps(snapshot: View, cluster: str) -> tuple[int, ...]:
     """When what decides in a cluster of another shard ("" for all) was last changed; empty for one that is here."""
-    there = snapshot.there
-    if cluster and not there.shard_of(cluster):
+    replicas = snapshot.replicas
+    if cluster and not replicas.shard_of(cluster):
         return ()
-    return tuple(there.last(type, cluster) for type in (LOGICAL_CLUSTERS, *_GRANTING))
+    return tuple(replicas.last(type, cluster) for type in (LOGICAL_CLUSTERS, *_GRANTING))
 
 
 def _take(watches: dict[str, dict[Watch, V]], cluster: str, watch: Watch) -> V | None:

@@ -203,5 +203,5 @@ def _holds(snapshot: View, known: _Known) -> bool:
 
 
 def _way(view: View, last: Step) -> Way:
-    elsewhere = not view.gate(last.cluster).generation and bool(view.there.shard_of(last.cluster))
+    elsewhere = not view.gate(last.cluster).generation and bool(view.replicas.shard_of(last.cluster))
     return Way(last.cluster, elsewhere, last.unavailable)

@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.rest import present, scale
 from atoll.machinery.apiserver.rest.get import get, wanted_revision
 from atoll.machinery.apiserver.watches import Watches, reach, rows_of
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.storage.contract import Compacted, Record, Snapshot
+from atoll.machinery.storage.contract import Record, RevisionCompacted, Snapshot
 from atoll.machinery.wire.compress import PACKED, Packer
 
 log = structlog.get_logger()
@@ -120,7 +120,7 @@ async def _stream(request: Request, first: bytes, rest: AsyncIterator[bytes]) ->
             exchange.write(await packer.pack(part) if packer is not None else part)
         if packer is not None:
             exchange.write(packer.finish())
-    except (Compacted, ApiError):
+    except (RevisionCompacted, ApiError):
         # Half a list must not be taken for a whole one.
         exchange.abort()
     except ConnectionResetError:

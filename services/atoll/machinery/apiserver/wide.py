@@ -15,7 +15,7 @@ from itertools import islice
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Elsewhere, Gate, Position, Record, Route, Scope, Store
+from atoll.machinery.storage.contract import ClusterRoute, Gate, Position, Record, ReplicaView, Scope, Store
 from atoll.machinery.storage.encoding.keys import relative_key
 from atoll.machinery.storage.pages import PAGE, behind
 
@@ -24,14 +24,14 @@ _SYSTEM = "system:"
 
 def wide(view: View) -> View:
     """The view with what lies elsewhere; itself where nothing does, or where it is one already."""
-    return view if isinstance(view, WideView) or view.there.empty else WideView(view)
+    return view if isinstance(view, WideView) or view.replicas.empty else WideView(view)
 
 
 class WideView:
     """A view and what other shards published, as one. As short-lived as the view."""
 
     def __init__(self, view: View) -> None:
-        self._view, self._there = view, view.there
+        self._view, self._replicas = view, view.replicas
         self._local: dict[str, bool] = {}
 
     @property
@@ -39,8 +39,8 @@ class WideView:
         return self._view.revision
 
     @property
-    def there(self) -> Elsewhere:
-        return self._there
+    def replicas(self) -> ReplicaView:
+        return self._replicas
 
     def is_local(self, cluster: str) -> bool:
         """Whether a cluster answers from this shard's own rows."""
@@ -52,16 +52,16 @@ class WideView:
     def _is_local(self, cluster: str) -> bool:
         if cluster.startswith(_SYSTEM) or self._view.gate(cluster).generation:
             return True
-        if not self._there.shard_of(cluster):
+        if not self._replicas.shard_of(cluster):
             return True
         # A batch that makes a cluster has no gate for it yet.
         return self._view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")) is not None
 
     def get(self, key: ObjectKey) -> Record | None:
-        return (self._view if self.is_local(key.cluster) else self._there).get(key)
+        return (self._view if self.is_local(key.cluster) else self._replicas).get(key)
 
     def revision_of(self, key: ObjectKey) -> int:
-        return (self._view if self.is_local(key.cluster) else self._there).revision_of(key)
+        return (self._view if self.is_local(key.cluster) else self._replicas).revision_of(key)
 
     def last(self, type: ResourceType, cluster: str) -> int:
         """What changes whenever the type does in the cluster, and whenever the cluster comes to lie elsewhere.
@@ -70,8 +70,8 @@ class WideView:
         rises with either.
         """
         if not cluster:
-            return self._view.last(type, "") + self._there.last(type, "")
-        return (self._view if self.is_local(cluster) else self._there).last(type, cluster)
+            return self._view.last(type, "") + self._replicas.last(type, "")
+        return (self._view if self.is_local(cluster) else self._replicas).last(type, cluster)
 
     def gate(self, cluster: str) -> Gate:
         """The local gate: a cluster elsewhere is closed here, whatever its shard lets in, as nobody writes to it."""
@@ -79,7 +79,7 @@ class WideView:
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[Record]:
         if scope.cluster:
-            return (self._view if self.is_local(scope.cluster) else self._there).scan(scope, after, limit)
+            return (self._view if self.is_local(scope.cluster) else self._replicas).scan(scope, after, limit)
         found = [*self._view.scan(scope, after, limit), *self._foreign_records(scope, after, limit)]
         return sorted(found, key=lambda record: _order(record.key))[:limit]
 
@@ -87,7 +87,7 @@ class WideView:
         """The first records of clusters that lie elsewhere."""
         found: list[Record] = []
         while len(found) < limit:
-            page = self._there.scan(scope, after, PAGE)
+            page = self._replicas.scan(scope, after, PAGE)
             found += [record for record in page if not self.is_local(record.key.cluster)]
             if len(page) < PAGE:
                 break
@@ -97,7 +97,7 @@ class WideView:
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[tuple[ObjectKey, int]]:
         """Revisions on the shards that hold the objects; two shards may give the same."""
         if scope.cluster:
-            return (self._view if self.is_local(scope.cluster) else self._there).revisions(scope, after, limit)
+            return (self._view if self.is_local(scope.cluster) else self._replicas).revisions(scope, after, limit)
         foreign = [(record.key, record.revision) for record in self._foreign_records(scope, after, limit)]
         found = [*self._view.revisions(scope, after, limit), *foreign]
         return sorted(found, key=lambda row: _order(row[0]))[:limit]
@@ -116,7 +116,7 @@ class WideView:
         self, pair: tuple[str, str], type: ResourceType | None, after: ObjectKey | None
     ) -> Iterator[ObjectKey]:
         while True:
-            page = self._there.labelled(*pair, type, PAGE, after)
+            page = self._replicas.labelled(*pair, type, PAGE, after)
             yield from (key for key in page if not self.is_local(key.cluster))
             if len(page) < PAGE:
                 return
@@ -140,61 +140,61 @@ class Latest:
     @cached_property
     def empty(self) -> bool:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.empty
+            return snapshot.replicas.empty
 
     @property
     def count(self) -> int:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.count
+            return snapshot.replicas.count
 
     def shard_of(self, cluster: str) -> str:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.shard_of(cluster)
+            return snapshot.replicas.shard_of(cluster)
 
-    def route_of(self, cluster: str) -> Route | None:
+    def route_of(self, cluster: str) -> ClusterRoute | None:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.route_of(cluster)
+            return snapshot.replicas.route_of(cluster)
 
     def get(self, key: ObjectKey) -> Record | None:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.get(key)
+            return snapshot.replicas.get(key)
 
     def revision_of(self, key: ObjectKey) -> int:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.revision_of(key)
+            return snapshot.replicas.revision_of(key)
 
     def last(self, type: ResourceType, cluster: str) -> int:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.last(type, cluster)
+            return snapshot.replicas.last(type, cluster)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[Record]:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.scan(scope, after, limit)
+            return snapshot.replicas.scan(scope, after, limit)
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[tuple[ObjectKey, int]]:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.revisions(scope, after, limit)
+            return snapshot.replicas.revisions(scope, after, limit)
 
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.labelled(label, value, type, limit, after)
+            return snapshot.replicas.labelled(label, value, type, limit, after)
 
     def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[Record]:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.rows_of(origin, scope, after, limit)
+            return snapshot.replicas.rows_of(origin, scope, after, limit)
 
-    def sent(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+    def row_of(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.sent(origin, key)
+            return snapshot.replicas.row_of(origin, key)
 
     def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.types_of(origin, cluster)
+            return snapshot.replicas.types_of(origin, cluster)
 
-    def below(
+    def outdated(
         self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = PAGE
     ) -> tuple[list[ObjectKey], ObjectKey | None]:
         with self._store.snapshot() as snapshot:
-            return snapshot.there.below(origin, generation, after, limit)
+            return snapshot.replicas.outdated(origin, generation, after, limit)

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from atoll.machinery.control.queue import MAX_DELAY_S, WorkQueue
 from atoll.machinery.control.worker import Observer, work
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage.contract import Compacted, LogEntry, Store
+from atoll.machinery.storage.contract import LogEntry, RevisionCompacted, Store
 
 log = structlog.get_logger()
 
@@ -185,7 +185,7 @@ class Manager:
         if not self._outward:
             return
         with self._store.snapshot() as snapshot:
-            count = snapshot.there.count
+            count = snapshot.replicas.count
         if int(self._positions.get_mark(THERE) or b"-1") != count:
             await self._list(self._outward)
         self._arrived = max(self._arrived, count)
@@ -199,7 +199,7 @@ class Manager:
         self._position = int(position)
         try:
             self._store.tail(self._position, 1)
-        except Compacted:
+        except RevisionCompacted:
             await self._resync()
         else:
             await self._list([each for each in self._controllers if each.name in lagging])
@@ -232,7 +232,7 @@ class Manager:
         while True:
             try:
                 entries = self._store.tail(self._position, READ_LIMIT)
-            except Compacted:
+            except RevisionCompacted:
                 await self._resync()
                 continue
             for entry in entries:

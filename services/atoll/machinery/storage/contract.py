@@ -116,7 +116,7 @@ class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
     generation: int
 
 
-class Route(msgspec.Struct, frozen=True, tag=True):
+class ClusterRoute(msgspec.Struct, frozen=True, tag=True):
     """A cluster lies on `shard`, so that rows of that origin count; "": it lies nowhere that is known.
 
     Not applied where the route there is of a higher generation. Result as of `Replica`.
@@ -134,7 +134,7 @@ class Mark(msgspec.Struct, frozen=True, tag=True):
     value: bytes
 
 
-Mutation = Put | Delete | Check | DeletePrefix | Replica | SweepReplicas | Route | Mark
+Mutation = Put | Delete | Check | DeletePrefix | Replica | SweepReplicas | ClusterRoute | Mark
 
 
 class NamespaceActive(msgspec.Struct, frozen=True, tag=True):
@@ -151,7 +151,7 @@ class GateUnchanged(msgspec.Struct, frozen=True, tag=True):
     generation: int
 
 
-class Stands(msgspec.Struct, frozen=True, tag=True):
+class RevisionUnchanged(msgspec.Struct, frozen=True, tag=True):
     """An object still stands at this revision (0: is absent) before the mutations of this submit.
 
     Locks and references use it.
@@ -161,13 +161,13 @@ class Stands(msgspec.Struct, frozen=True, tag=True):
     revision: int
 
 
-class Emptied(msgspec.Struct, frozen=True, tag=True):
+class ClusterEmpty(msgspec.Struct, frozen=True, tag=True):
     """The cluster holds nothing any more after the mutations of this submit: what came meanwhile is not left behind."""
 
     cluster: str
 
 
-Guard = NamespaceActive | GateUnchanged | Stands | Emptied
+Guard = NamespaceActive | GateUnchanged | RevisionUnchanged | ClusterEmpty
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -267,7 +267,7 @@ class Usage(msgspec.Struct, frozen=True):
     last: int
 
 
-class Identity(msgspec.Struct, frozen=True):
+class StoreIdentity(msgspec.Struct, frozen=True):
     """Who this store is. `lineage` changes only when acknowledged history was lost; `epoch` at every open."""
 
     shard: str
@@ -283,7 +283,7 @@ class StoreError(Exception):
     """Base of the six."""
 
 
-class Exists(StoreError):
+class ObjectExists(StoreError):
     """A Put with expected 0 found the object."""
 
     def __init__(self, key: ObjectKey, revision: int) -> None:
@@ -291,7 +291,7 @@ class Exists(StoreError):
         self.key, self.revision = key, revision
 
 
-class Missing(StoreError):
+class ObjectMissing(StoreError):
     """The object a mutation expected is not there."""
 
     def __init__(self, key: ObjectKey) -> None:
@@ -299,7 +299,7 @@ class Missing(StoreError):
         self.key = key
 
 
-class Conflict(StoreError):
+class RevisionConflict(StoreError):
     """The object stands at another revision than expected."""
 
     def __init__(self, key: ObjectKey, expected: int, actual: int) -> None:
@@ -307,7 +307,7 @@ class Conflict(StoreError):
         self.key, self.expected, self.actual = key, expected, actual
 
 
-class Refused(StoreError):
+class GuardFailed(StoreError):
     """A guard does not hold."""
 
     def __init__(self, guard: Guard) -> None:
@@ -315,7 +315,7 @@ class Refused(StoreError):
         self.guard = guard
 
 
-class Compacted(StoreError):
+class RevisionCompacted(StoreError):
     """The revision asked for is not in the log (any more, or on this lineage). `oldest` is the first."""
 
     def __init__(self, revision: int, oldest: int) -> None:
@@ -323,7 +323,7 @@ class Compacted(StoreError):
         self.revision, self.oldest = revision, oldest
 
 
-class Full(StoreError):
+class StoreFull(StoreError):
     """Disk or page quota is used up; deletes still go."""
 
 
@@ -367,7 +367,7 @@ class Rows(Protocol):
         """
 
 
-class Elsewhere(Rows, Protocol):
+class ReplicaView(Rows, Protocol):
     """What other shards published of their clusters, in the transaction of who gave this.
 
     Rows count if their origin is where their cluster's route leads; no others are given but where it is said.
@@ -386,18 +386,18 @@ class Elsewhere(Rows, Protocol):
     def shard_of(self, cluster: str) -> str:
         """The shard that a cluster lies on, "" where none is known."""
 
-    def route_of(self, cluster: str) -> Route | None: ...
+    def route_of(self, cluster: str) -> ClusterRoute | None: ...
 
     def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         """What one origin sent, whether it counts or not."""
 
-    def sent(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+    def row_of(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
         """One object as an origin sent it, whether it counts or not, and the generation that brought it."""
 
     def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
         """The types of which an origin sent objects of a cluster, whether they count or not."""
 
-    def below(
+    def outdated(
         self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
     ) -> tuple[list[ObjectKey], ObjectKey | None]:
         """Which of the next `limit` rows `SweepReplicas` would drop, and behind which to go on (None: at the end)."""
@@ -411,7 +411,7 @@ class Snapshot(Rows, Protocol):
         """The last revision committed."""
 
     @property
-    def there(self) -> Elsewhere:
+    def replicas(self) -> ReplicaView:
         """What other shards published."""
 
     def gate(self, cluster: str) -> Gate: ...
@@ -422,7 +422,7 @@ class Snapshot(Rows, Protocol):
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         """Objects with an ownerReference to this uid."""
 
-    def owning(self) -> Iterator[ObjectKey]:
+    def all_owned(self) -> Iterator[ObjectKey]:
         """Every object that has an owner, in all clusters; once for each of its owners."""
 
 
@@ -435,7 +435,7 @@ class Cursor(Protocol):
 
     def read(self, limit: int = 500) -> list[Change]:
         """The next changes in scope, in order, none twice; advances. Fewer than `limit` (or none) means that
-        all up to `position` were given. Raises Compacted if compaction passed the position."""
+        all up to `position` were given. Raises RevisionCompacted if compaction passed the position."""
 
     async def wait(self) -> None:
         """Return once a commit touched the scope since the last read (at once if one already did), or on `nudge`."""
@@ -450,7 +450,7 @@ class Store(Protocol):
     """One shard's data, as an API worker or the writer itself sees it."""
 
     @property
-    def identity(self) -> Identity: ...
+    def identity(self) -> StoreIdentity: ...
 
     @property
     def list_window_s(self) -> int:
@@ -471,14 +471,14 @@ class Store(Protocol):
     ) -> Page:
         """A slice of a list at revision `at` (0: now). `limit` 0 means bounded by size_bytes alone.
 
-        Raises Compacted for a revision inside a void, below the log, or past the list window.
+        Raises RevisionCompacted for a revision inside a void, below the log, or past the list window.
         """
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
-        """Watch a scope from behind `revision`, woken only by what is of interest. Raises Compacted."""
+        """Watch a scope from behind `revision`, woken only by what is of interest. Raises RevisionCompacted."""
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
-        """Log entries above a revision, all types, in order. Raises Compacted."""
+        """Log entries above a revision, all types, in order. Raises RevisionCompacted."""
 
     async def committed(self, revision: int) -> int:
         """Wait until the last committed revision is above `revision`; give it."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import structlog
 
 from atoll.machinery.storage.clock import Clock, HybridClock
-from atoll.machinery.storage.contract import Full, Guard, Mutation, SweepReplicas
+from atoll.machinery.storage.contract import Guard, Mutation, StoreFull, SweepReplicas
 from atoll.machinery.storage.environment import databases, filesystem
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.space import Space
@@ -22,7 +22,7 @@ from atoll.machinery.storage.maintenance.residency import Residency
 from atoll.machinery.storage.maintenance.retention import Retention
 from atoll.machinery.storage.maintenance.scrubber import Scrubber
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.reader import ReadSide
+from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
 from atoll.machinery.storage.writing.replica_sweep import sweep
 from atoll.machinery.storage.writing.writer import Fatal, Stats, Writer, exit_process
@@ -33,7 +33,7 @@ _LAZY_S = 1.0
 _FULL_INTERVAL_S = 1.0
 
 
-class LmdbStore(ReadSide):
+class LmdbStore(StoreReader):
     """`contract.Store` over an environment this process writes."""
 
     def __init__(self, options: StoreOptions, environment: Environment, clock: Clock, alarm: Alarm) -> None:
@@ -117,7 +117,7 @@ class LmdbStore(ReadSide):
         while True:
             try:
                 await self.maintain()
-            except Full:
+            except StoreFull:
                 self._alarm("maintenance found no room", used_bytes=self.space.used_bytes)
             await asyncio.sleep(_FULL_INTERVAL_S if self.space.full else self.options.maintenance_interval_s)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Identity, LogEntry, Operation, Position, Scope
+from atoll.machinery.storage.contract import LogEntry, Operation, Position, Scope, StoreIdentity
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.lmdb_store import LmdbStore
 
@@ -33,7 +33,7 @@ class PublishedLog:
         self._records, self._environment = store._records, store._environment
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> StoreIdentity:
         return self._store.identity
 
     def floor(self) -> int:
@@ -52,10 +52,10 @@ class PublishedLog:
         """How many entries stand above a revision, counted no further than `limit`."""
         count = 0
         with self._environment.reading() as txn, txn.cursor(self._environment.log) as cursor:
-            there = cursor.set_range(keys.revision_key(revision + 1))
-            while there and count < limit:
+            on_row = cursor.set_range(keys.revision_key(revision + 1))
+            while on_row and count < limit:
                 count += 1
-                there = cursor.next()
+                on_row = cursor.next()
         return count
 
     def before(self, entry: Logged) -> bytes | None:
@@ -83,10 +83,10 @@ class PublishedLog:
                 where = Position(after.cluster, after.namespace, after.name)
                 start = keys.position_key(number, where) + b"\0"
             with txn.cursor(self._environment.objects) as cursor:
-                there = cursor.set_range(start)
-                while there and len(found) < limit and bytes(cursor.key()).startswith(prefix):
+                on_row = cursor.set_range(start)
+                while on_row and len(found) < limit and bytes(cursor.key()).startswith(prefix):
                     found.append(self._entry(txn, bytes(cursor.key()), bytes(cursor.value())))
-                    there = cursor.next()
+                    on_row = cursor.next()
         return found
 
     def _entry(self, txn: Txn, key: bytes, value: bytes) -> LogEntry:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from atoll.machinery.storage.contract import EVERYTHING, Identity, Interest, LogEntry, Page, Position, Scope
+from atoll.machinery.storage.contract import EVERYTHING, Interest, LogEntry, Page, Position, Scope, StoreIdentity
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.lists import Lists
-from atoll.machinery.storage.reading.log_reader import History
+from atoll.machinery.storage.reading.log_reader import LogReader
 from atoll.machinery.storage.reading.records import Alarm, Records
 from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
 from atoll.machinery.storage.sealing import Sealer
@@ -24,7 +24,7 @@ from atoll.machinery.storage.watching.hub import Hub
 _SLICE_BYTES = 1 << 20
 
 
-class ReadSide:
+class StoreReader:
     """Snapshots, pages, cursors and the log of one environment."""
 
     def __init__(
@@ -38,14 +38,14 @@ class ReadSide:
             self._void_end = max((void.first_new for void in environment.voids(txn)), default=0)
             sealed = frozenset(options.sealed_types).union(environment.sealed_types(txn))
         self._records = Records(environment, sealer, alarm, sealed)
-        self._history = History(self._records)
+        self._history = LogReader(self._records)
         self._lists = Lists(self._records, now_us, options.list_window_s)
         self.hub = Hub(last, options.ring_bytes, applied)
         self._cursors = Cursors(self._records, self._history, self.hub)
         self._identity = environment.identity()
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> StoreIdentity:
         return self._identity
 
     @property

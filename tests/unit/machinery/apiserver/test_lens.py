@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.lens import Choice, Lens
 from atoll.machinery.apiserver.lens.cursor import LensCursor
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode, encode
-from atoll.machinery.storage.contract import Compacted, Delete, Operation, Position, Put, Scope
+from atoll.machinery.storage.contract import Delete, Operation, Position, Put, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from harness.stores import HandClock, store_options
 
@@ -234,7 +234,7 @@ async def test_what_was_chosen_beyond_the_list_window_is_not_guessed(tmp_path: P
         clock.pass_time(3600)
         await world.put(ROWS, "east", "b", colour="red")
         cursor = world.lens.cursor(SCOPE, revision)
-        with pytest.raises(Compacted):
+        with pytest.raises(RevisionCompacted):
             cursor.read()
         cursor.close()
     finally:

@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.apiserver.openwatches import OpenWatches, Still
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES, CONFIG_MAPS
-from atoll.machinery.storage.contract import Replica, Route
+from atoll.machinery.storage.contract import ClusterRoute, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.shard.kinds import system_kinds
 from harness.nats import eventually
@@ -58,7 +58,7 @@ def watch(watches: OpenWatches) -> tuple[Any, list[bool]]:
     asked: list[bool] = []
 
     def holds(view: View) -> bool:
-        asked.append(view.there.revision_of(ObjectKey(API_EXPORTS, CLUSTER, "", "widgets")) > 0)
+        asked.append(view.replicas.revision_of(ObjectKey(API_EXPORTS, CLUSTER, "", "widgets")) > 0)
         return asked[-1]
 
     kind = system_kinds()[0]
@@ -66,11 +66,11 @@ def watch(watches: OpenWatches) -> tuple[Any, list[bool]]:
     return held, asked
 
 
-@pytest.mark.parametrize("end", [export(2, b""), Route(CLUSTER, ""), Route(CLUSTER, "west", 1)])
+@pytest.mark.parametrize("end", [export(2, b""), ClusterRoute(CLUSTER, ""), ClusterRoute(CLUSTER, "west", 1)])
 async def test_a_watch_ends_with_what_it_was_let_in_by(
-    store: LmdbStore, watches: OpenWatches, end: Replica | Route
+    store: LmdbStore, watches: OpenWatches, end: Replica | ClusterRoute
 ) -> None:
-    await store.submit([Route(CLUSTER, "east"), export(1)])
+    await store.submit([ClusterRoute(CLUSTER, "east"), export(1)])
     held, asked = watch(watches)
     await eventually(lambda: bool(asked))
     assert not held.ended
@@ -81,7 +81,7 @@ async def test_a_watch_ends_with_what_it_was_let_in_by(
 async def test_it_is_asked_again_only_when_something_changed_that_decides(
     store: LmdbStore, watches: OpenWatches
 ) -> None:
-    await store.submit([Route(CLUSTER, "east"), export(1)])
+    await store.submit([ClusterRoute(CLUSTER, "east"), export(1)])
     held, asked = watch(watches)
     await eventually(lambda: bool(asked))
     before = len(asked)

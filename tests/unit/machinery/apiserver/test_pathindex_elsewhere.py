@@ -14,7 +14,7 @@ from atoll.machinery.kcp.shapes import Stamp
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Delete, Put, Replica, Route
+from atoll.machinery.storage.contract import ClusterRoute, Delete, Put, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from harness.stores import gone, replica, store_options
 
@@ -59,7 +59,7 @@ async def cluster_here(store: LmdbStore, name: str) -> None:
 
 
 async def published(store: LmdbStore, cluster: str, *rows: Replica) -> None:
-    await store.submit([Route(cluster, "east"), *rows])
+    await store.submit([ClusterRoute(cluster, "east"), *rows])
 
 
 def find(store: LmdbStore, index: PathIndex, path: str) -> Way | None:

@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.loopback import Batch, Target
 from atoll.machinery.apiserver.wide import Latest, WideView, wide
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Gate, GateState, Position, Route, Scope
+from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Scope
 from atoll.machinery.storage.pages import PAGE, behind
 from harness.cell import Cell, cell
 from harness.stores import replica
@@ -42,7 +42,7 @@ async def publish(here: Cell, cluster: str, *names: str, origin: str = "east", r
     """What another shard says of a cluster that lies there."""
     metadata = {"labels": {PATH: "p"}}
     sent = [replica(of(cluster, name), revision, origin=origin, metadata=metadata) for name in names]
-    await here.store.submit([Route(cluster, origin), *sent])
+    await here.store.submit([ClusterRoute(cluster, origin), *sent])
 
 
 def stamp(here: Cell, cluster: str) -> int:
@@ -88,7 +88,7 @@ async def test_a_cluster_elsewhere_answers_from_what_its_shard_published(here: C
         assert snapshot.get(of(FAR, "a")) is None
         assert (names(view, Scope(CLUSTER_ROLES, FAR)), names(view, Scope(CLUSTER_ROLES, HERE))) == (["a"], ["local"])
         assert view.revision == snapshot.revision
-        assert view.there is snapshot.there
+        assert view.replicas is snapshot.replicas
 
 
 async def test_a_local_cluster_and_the_systems_own_never_answer_from_replicas(here: Cell) -> None:
@@ -106,7 +106,7 @@ async def test_a_local_cluster_and_the_systems_own_never_answer_from_replicas(he
 
 async def test_the_gate_of_a_cluster_elsewhere_stays_closed(here: Cell) -> None:
     logical = replica(ObjectKey(LOGICAL_CLUSTERS, FAR, "", "cluster"), 7, status={"phase": "Ready"})
-    await here.store.submit([Route(FAR, "east"), logical])
+    await here.store.submit([ClusterRoute(FAR, "east"), logical])
     with here.store.snapshot() as snapshot:
         view = wide(snapshot)
         assert view.get(logical.key) is not None
@@ -152,9 +152,9 @@ async def test_stamps_move_with_every_change_on_either_side_and_when_the_owner_c
     await moved()
     await here.store.submit([replica(of(FAR, "b"), 7, origin="west")])
     assert stamp(here, FAR) == seen[-1][0]
-    await here.store.submit([Route(FAR, "west")])
+    await here.store.submit([ClusterRoute(FAR, "west")])
     await moved()
-    await here.store.submit([Route(FAR, "north")])
+    await here.store.submit([ClusterRoute(FAR, "north")])
     await moved()
     await here.cluster(FAR)
     await here.put(CLUSTER_ROLES, FAR, role("moved-here"))
@@ -168,7 +168,7 @@ async def test_a_batch_sees_the_same_and_the_cluster_that_it_makes_itself(here: 
     await publish(here, FAR, "a")
     await publish(here, "made", "strange")
     batch = here.loopback.batch()
-    assert isinstance(batch.there, Latest)
+    assert isinstance(batch.replicas, Latest)
     view = wide(batch)
     assert view.get(of(FAR, "a")) is not None
     assert view.get(of(HERE, "local")) is not None
@@ -187,10 +187,10 @@ async def test_a_route_lands_with_its_batch_or_not_at_all(here: Cell) -> None:
     batch = here.loopback.batch()
     batch.route("child", "east", 2)
     _create(here, batch, "made")
-    assert batch.there.empty
+    assert batch.replicas.empty
     await batch.submit()
     with here.store.snapshot() as snapshot:
-        assert snapshot.there.route_of("child") == Route("child", "east", 2)
+        assert snapshot.replicas.route_of("child") == ClusterRoute("child", "east", 2)
         assert snapshot.gate("made").generation
 
 
@@ -198,7 +198,7 @@ async def test_what_a_batch_reads_of_elsewhere_is_what_the_store_holds(here: Cel
     await publish(here, FAR, "a", "b")
     latest = Latest(here.store)
     with here.store.snapshot() as snapshot:
-        there, scope = snapshot.there, Scope(CLUSTER_ROLES, FAR)
+        there, scope = snapshot.replicas, Scope(CLUSTER_ROLES, FAR)
         assert (latest.empty, latest.count, latest.shard_of(FAR)) == (there.empty, there.count, there.shard_of(FAR))
         assert (latest.route_of(FAR), latest.get(of(FAR, "a"))) == (there.route_of(FAR), there.get(of(FAR, "a")))
         assert latest.revision_of(of(FAR, "a")) == there.revision_of(of(FAR, "a"))
@@ -206,6 +206,6 @@ async def test_what_a_batch_reads_of_elsewhere_is_what_the_store_holds(here: Cel
         assert (latest.scan(scope), latest.revisions(scope)) == (there.scan(scope), there.revisions(scope))
         assert latest.labelled(PATH, "p") == there.labelled(PATH, "p")
         assert latest.rows_of("east", scope) == there.rows_of("east", scope)
-        assert latest.sent("east", of(FAR, "a")) == there.sent("east", of(FAR, "a"))
+        assert latest.row_of("east", of(FAR, "a")) == there.row_of("east", of(FAR, "a"))
         assert latest.types_of("east", FAR) == there.types_of("east", FAR)
-        assert latest.below("east", 2) == there.below("east", 2)
+        assert latest.outdated("east", 2) == there.outdated("east", 2)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.control.manager import POSITION, THERE, ControllerMetrics, Manager
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
-from atoll.machinery.storage.contract import LogEntry, Operation, Replica, Route
+from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Operation, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from harness.nats import eventually
 from harness.stores import CONFIGMAPS, create, store_options
@@ -95,7 +95,7 @@ async def running(store: LmdbStore, *controllers: Any) -> AsyncIterator[Manager]
 async def replicate(store: LmdbStore, name: str, revision: int = 1) -> int:
     """Have a row of another shard; gives the apply count."""
     key = ObjectKey(API_EXPORTS, CLUSTER, "", name)
-    results = await store.submit([Route(CLUSTER, "east"), Replica("east", key, b'{"metadata":{}}', revision, 1)])
+    results = await store.submit([ClusterRoute(CLUSTER, "east"), Replica("east", key, b'{"metadata":{}}', revision, 1)])
     return max(results)
 
 

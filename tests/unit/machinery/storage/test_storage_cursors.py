@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage.contract import Change, Compacted, Cursor, DeletePrefix, Operation, Scope
+from atoll.machinery.storage.contract import Change, Cursor, DeletePrefix, Operation, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.watching.cursors import SCAN_ROWS
 from atoll.machinery.storage.watching.hub import Ring
@@ -118,11 +118,11 @@ async def test_a_watch_that_compaction_passed_is_told(tmp_path: Path) -> None:
     await create(store, "b", "c")
     time.pass_time(120)
     await store.compact()
-    with pytest.raises(Compacted):
+    with pytest.raises(RevisionCompacted):
         slow.read()
-    with pytest.raises(Compacted):
+    with pytest.raises(RevisionCompacted):
         store.cursor(Scope(CONFIGMAPS, "root"), first)
-    with pytest.raises(Compacted):
+    with pytest.raises(RevisionCompacted):
         store.tail(first)
     await store.close()
 
@@ -159,7 +159,7 @@ async def test_below_compaction_a_watch_resumes_where_nothing_happened_since(tmp
     await store.compact()
     with store.snapshot() as snapshot:
         assert snapshot.last(CONFIGMAPS, "quiet") == 0
-    with pytest.raises(Compacted):
+    with pytest.raises(RevisionCompacted):
         store.cursor(Scope(CONFIGMAPS, "quiet"), quiet)
     await store.close()
 

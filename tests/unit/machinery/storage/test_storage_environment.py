@@ -12,7 +12,7 @@ import lmdb
 import msgspec
 import pytest
 
-from atoll.machinery.storage.contract import Compacted, Scope
+from atoll.machinery.storage.contract import RevisionCompacted, Scope
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard, compact_file, mark_restored
 from atoll.machinery.storage.environment.filesystem import FileSystemRefused, StoreInUse
@@ -158,7 +158,7 @@ async def test_a_restored_store_has_a_new_lineage_and_answers_nothing_of_the_voi
     assert after >= int(time.wall_s * 1_000_000)
     lost = kept + 1_000_000
     for read in (lambda: store.page(scope, at=lost), lambda: store.cursor(scope, lost), lambda: store.tail(lost)):
-        with pytest.raises(Compacted) as raised:
+        with pytest.raises(RevisionCompacted) as raised:
             read()
         assert raised.value.oldest == after
     assert len(store.page(scope, at=kept).values) == 1

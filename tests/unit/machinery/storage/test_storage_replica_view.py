@@ -9,12 +9,12 @@ import lmdb
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import CorruptRecord, Full, Mark, Replica, Route, Scope, SweepReplicas
+from atoll.machinery.storage.contract import ClusterRoute, CorruptRecord, Mark, Replica, Scope, StoreFull, SweepReplicas
 from atoll.machinery.storage.environment.databases import open_for_reading
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.reading.records import Records
-from atoll.machinery.storage.reading.replica_view import NOWHERE
+from atoll.machinery.storage.reading.replica_view import NO_REPLICAS
 from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.storage.watching.hub import Hub
@@ -33,7 +33,7 @@ def there(name: str, cluster: str = "far") -> ObjectKey:
 
 def held(store: LmdbStore, origin: str = "east") -> list[str]:
     with store.snapshot() as snapshot:
-        return [record.key.name for record in snapshot.there.rows_of(origin, Scope(CONFIGMAPS), limit=10_000)]
+        return [record.key.name for record in snapshot.replicas.rows_of(origin, Scope(CONFIGMAPS), limit=10_000)]
 
 
 def change_file(directory: Path, change: Damage) -> None:
@@ -62,7 +62,9 @@ def change_file(directory: Path, change: Damage) -> None:
 )
 async def test_fsck_finds_each_kind_of_damage_of_replicas(tmp_path: Path, damage: Damage, where: str) -> None:
     store = open_store(store_options(tmp_path))
-    await store.submit([Route("far", "east"), Route("nobody", "west"), replica(there("a"), 7, metadata=LABELLED)])
+    await store.submit(
+        [ClusterRoute("far", "east"), ClusterRoute("nobody", "west"), replica(there("a"), 7, metadata=LABELLED)]
+    )
     await store.submit([replica(there("z"), 7, origin="north")])
     await store.close()
     assert fsck(store.options) == []
@@ -73,7 +75,7 @@ async def test_fsck_finds_each_kind_of_damage_of_replicas(tmp_path: Path, damage
 async def test_a_damaged_replica_is_an_error_until_its_shard_sends_it_anew(tmp_path: Path) -> None:
     alarms: list[str] = []
     store = open_store(store_options(tmp_path))
-    await store.submit([Route("far", "east"), replica(there("a"), 7, metadata=LABELLED), replica(there("b"), 7)])
+    await store.submit([ClusterRoute("far", "east"), replica(there("a"), 7, metadata=LABELLED), replica(there("b"), 7)])
     await store.close()
 
     def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
@@ -85,14 +87,14 @@ async def test_a_damaged_replica_is_an_error_until_its_shard_sends_it_anew(tmp_p
     store = open_store(store.options, alarm=lambda event, **_facts: alarms.append(event))
     with store.snapshot() as snapshot:
         with pytest.raises(CorruptRecord):
-            snapshot.there.get(there("a"))
+            snapshot.replicas.get(there("a"))
         with pytest.raises(CorruptRecord):
-            snapshot.there.scan(Scope(CONFIGMAPS, "far"))
-        assert snapshot.there.get(there("b")) is not None
+            snapshot.replicas.scan(Scope(CONFIGMAPS, "far"))
+        assert snapshot.replicas.get(there("b")) is not None
     assert alarms == ["record corrupt"] * 2
     await store.submit([replica(there("a"), 7, generation=2, metadata=LABELLED)])
     with store.snapshot() as snapshot:
-        assert snapshot.there.get(there("a")) is not None
+        assert snapshot.replicas.get(there("a")) is not None
     await store.close()
     assert fsck(store.options) == []
 
@@ -114,7 +116,7 @@ async def test_the_scrubber_goes_round_replicas_too(tmp_path: Path) -> None:
 
 async def test_a_damaged_replica_can_be_removed(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
-    await store.submit([Route("far", "east"), replica(there("a"), 7, metadata=LABELLED)])
+    await store.submit([ClusterRoute("far", "east"), replica(there("a"), 7, metadata=LABELLED)])
     await store.close()
     change_file(tmp_path, flip_last("replicas", -3))
     store = open_store(store.options)
@@ -141,11 +143,11 @@ async def test_a_file_without_replicas_is_read_as_it_is_and_gets_them_from_its_w
     assert fsck(store.options) == []
     environment = open_for_reading(store.options)
     with LmdbSnapshot(Records(environment, None, print, frozenset())) as snapshot:
-        assert snapshot.there is NOWHERE
+        assert snapshot.replicas is NO_REPLICAS
         assert snapshot.revision_of(key("a")) == revision
     environment.close()
     store = open_store(store.options)
-    assert await store.submit([Route("far", "east"), replica(there("b"), 7)]) == [1, 2]
+    assert await store.submit([ClusterRoute("far", "east"), replica(there("b"), 7)]) == [1, 2]
     assert held(store) == ["b"]
     await store.close()
     assert fsck(store.options) == []
@@ -158,10 +160,10 @@ async def test_a_full_store_takes_no_replicas_but_what_makes_room_and_goes_on_by
     store.space._options = store_options(tmp_path, reserve_bytes=1 << 60)
     time.pass_time(2)
     for refused in (replica(there("new"), 8), replica(there("a"), 8)):
-        with pytest.raises(Full):
+        with pytest.raises(StoreFull):
             await store.submit([gone(there("b"), 8), refused, Mark("s", b"1")])
     assert (held(store), store.get_mark("s")) == (["a", "b", "c"], None)
-    await store.submit([gone(there("b"), 8), replica(there("a"), 7, generation=2), Route("far", "east")])
+    await store.submit([gone(there("b"), 8), replica(there("a"), 7, generation=2), ClusterRoute("far", "east")])
     await store.submit([SweepReplicas("east", 2), Mark("s", b"2")])
     assert (held(store), store.get_mark("s")) == (["a"], b"2")
     store.space._options = store_options(tmp_path)
@@ -176,7 +178,7 @@ async def test_deletes_still_find_room_after_replicas_filled_the_store(tmp_path:
     time = HandClock()
     store = open_store(store_options(tmp_path, quota_bytes=1 << 20), clock=time.clock())
     [revision] = await create(store, "a")
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         for number in range(1000):
             time.pass_time(2)
             await store.submit([replica(there(f"n{number}"), 7, data="x" * 10_000)])
@@ -190,12 +192,12 @@ async def test_deletes_still_find_room_after_replicas_filled_the_store(tmp_path:
 
 async def test_rows_routes_and_the_apply_count_survive_a_restart(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
-    await store.submit([Route("far", "east", 4), replica(there("a"), 7), Mark("s", b"m")])
+    await store.submit([ClusterRoute("far", "east", 4), replica(there("a"), 7), Mark("s", b"m")])
     await store.close()
     store = open_store(store.options)
     with store.snapshot() as snapshot:
-        assert snapshot.there.count == store.hub.applied == 2
-        assert snapshot.there.route_of("far") == Route("far", "east", 4)
+        assert snapshot.replicas.count == store.hub.applied == 2
+        assert snapshot.replicas.route_of("far") == ClusterRoute("far", "east", 4)
     assert (held(store), store.get_mark("s")) == (["a"], b"m")
     assert await store.submit([replica(there("a"), 8)]) == [3]
     await store.close()
@@ -204,13 +206,13 @@ async def test_rows_routes_and_the_apply_count_survive_a_restart(tmp_path: Path)
 async def test_compaction_leaves_replicas_alone(tmp_path: Path) -> None:
     time = HandClock()
     store = open_store(store_options(tmp_path, log_retention_s=60), clock=time.clock())
-    await store.submit([Route("far", "east"), replica(there("a"), 7)])
+    await store.submit([ClusterRoute("far", "east"), replica(there("a"), 7)])
     await create(store, "a")
     time.pass_time(120)
     assert await store.compact() == 1
     assert held(store) == ["a"]
     with store.snapshot() as snapshot:
-        assert snapshot.there.last(CONFIGMAPS, "far") == 2
+        assert snapshot.replicas.last(CONFIGMAPS, "far") == 2
     await store.close()
     assert fsck(store.options) == []
 
@@ -256,7 +258,7 @@ async def test_a_replica_of_a_sealed_type_is_not_kept(tmp_path: Path) -> None:
     options = store_options(tmp_path / "store", sealed_types=(SECRETS,), key_file=str(tmp_path / "keys.json"))
     store = open_store(options)
     secret = ObjectKey(SECRETS, "far", "default", "s")
-    assert await store.submit([Route("far", "east"), replica(secret, 7, data="canary-of-this-test")]) == [1, 0]
+    assert await store.submit([ClusterRoute("far", "east"), replica(secret, 7, data="canary-of-this-test")]) == [1, 0]
     await store.close()
     assert b"canary-of-this-test" not in (tmp_path / "store" / "data.mdb").read_bytes()
 
@@ -274,7 +276,7 @@ async def test_replicas_count_among_the_bytes_that_a_transaction_may_hold(tmp_pa
 async def test_an_origin_never_reaches_into_another_whose_name_it_begins_with(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     for origin in ("a", "ab", "a-b"):
-        await store.submit([replica(there(origin), 7, origin=origin), Route(origin, origin)])
+        await store.submit([replica(there(origin), 7, origin=origin), ClusterRoute(origin, origin)])
     assert (held(store, "a"), held(store, "ab"), held(store, "a-b")) == (["a"], ["ab"], ["a-b"])
     await store.submit([SweepReplicas("a", 9)])
     assert (held(store, "a"), held(store, "ab"), held(store, "a-b")) == ([], ["ab"], ["a-b"])
@@ -285,11 +287,11 @@ async def test_an_origin_never_reaches_into_another_whose_name_it_begins_with(tm
 async def test_nowhere_answers_what_an_empty_store_answers(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     with store.snapshot() as snapshot:
-        for elsewhere in (NOWHERE, snapshot.there):
+        for elsewhere in (NO_REPLICAS, snapshot.replicas):
             assert elsewhere.empty
             assert (elsewhere.count, elsewhere.shard_of("x"), elsewhere.route_of("x")) == (0, "", None)
             assert (elsewhere.get(there("a")), elsewhere.revision_of(there("a"))) == (None, 0)
-            assert (elsewhere.last(CONFIGMAPS, "x"), elsewhere.below("x", 1)) == (0, ([], None))
+            assert (elsewhere.last(CONFIGMAPS, "x"), elsewhere.outdated("x", 1)) == (0, ([], None))
             assert elsewhere.scan(Scope(CONFIGMAPS)) == elsewhere.revisions(Scope(CONFIGMAPS)) == []
             assert elsewhere.rows_of("x", Scope(CONFIGMAPS)) == elsewhere.labelled("x", "y") == []
     await store.close()
@@ -307,10 +309,10 @@ async def test_a_value_of_another_revision_in_a_new_generation_replaces_even_an_
 async def test_the_longest_names_there_are_fit_into_keys(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     long = ObjectKey(CONFIGMAPS, "c" * 300, "s" * 300, "n" * 300)
-    await store.submit([Route(long.cluster, "o" * 63), replica(long, 7, origin="o" * 63, metadata=LABELLED)])
+    await store.submit([ClusterRoute(long.cluster, "o" * 63), replica(long, 7, origin="o" * 63, metadata=LABELLED)])
     with store.snapshot() as snapshot:
-        assert snapshot.there.get(long) is not None
-        assert len(snapshot.there.labelled("paths.internal.atoll.dev/x", "p")) == 1
-        assert snapshot.there.last(CONFIGMAPS, long.cluster) == 2
+        assert snapshot.replicas.get(long) is not None
+        assert len(snapshot.replicas.labelled("paths.internal.atoll.dev/x", "p")) == 1
+        assert snapshot.replicas.last(CONFIGMAPS, long.cluster) == 2
     await store.close()
     assert fsck(store.options) == []

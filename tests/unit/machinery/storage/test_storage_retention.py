@@ -11,7 +11,7 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import EVENTS
 from atoll.machinery.storage import sealing
-from atoll.machinery.storage.contract import Compacted, Operation, Scope
+from atoll.machinery.storage.contract import Operation, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.damage import Damage, add, drop_first, flip_last
@@ -41,7 +41,7 @@ async def test_compaction_by_age_drops_a_prefix_and_keeps_what_stands(tmp_path: 
     assert store.compacted == gone
     assert [entry.revision for entry in store.tail(gone)] == [third]
     assert len(listed(store, HERE, at=gone)) == 2
-    with pytest.raises(Compacted):
+    with pytest.raises(RevisionCompacted):
         store.page(HERE, at=second)
     time.pass_time(101)
     await store.compact()
@@ -182,7 +182,7 @@ async def test_an_exact_revision_expires_with_the_entry_above_it(tmp_path: Path,
     time.pass_time(300)
     assert len(listed(store, HERE, at=first)) == 1
     time.pass_time(1)
-    with pytest.raises(Compacted):
+    with pytest.raises(RevisionCompacted):
         store.page(HERE, at=first)
     assert len(listed(store, HERE, at=second)) == 2
     await close_and_check(store)

@@ -7,7 +7,7 @@ import asyncio
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Change, Operation, Scope
 from atoll.machinery.storage.watching.hub import Hub
-from atoll.machinery.storage.watching.wake_batching import CROWD
+from atoll.machinery.storage.watching.wake_batching import BATCHED_WATCHERS
 
 TYPE = ResourceType("", "configmaps", "core")
 
@@ -45,14 +45,14 @@ def commit(hub: Hub, revision: int) -> None:
 
 async def test_a_crowd_is_called_at_once_by_the_first_commit() -> None:
     hub = Hub(5, 1 << 20)
-    watchers = crowd(hub, CROWD)
+    watchers = crowd(hub, BATCHED_WATCHERS)
     commit(hub, 6)
     assert {watcher.nudges for watcher in watchers} == {1}
 
 
 async def test_commits_that_follow_closely_reach_a_crowd_as_one_and_are_marked_at_once() -> None:
     hub = Hub(5, 1 << 20)
-    watchers = crowd(hub, 2 * CROWD)
+    watchers = crowd(hub, 2 * BATCHED_WATCHERS)
     for revision in range(6, 10):
         commit(hub, revision)
     assert {tuple(watcher.marks) for watcher in watchers} == {(5, 6, 7, 8)}
@@ -66,7 +66,7 @@ async def test_commits_that_follow_closely_reach_a_crowd_as_one_and_are_marked_a
 
 async def test_a_few_watchers_never_wait_for_one_another() -> None:
     hub = Hub(5, 1 << 20)
-    watchers = crowd(hub, CROWD - 1)
+    watchers = crowd(hub, BATCHED_WATCHERS - 1)
     for revision in range(6, 10):
         commit(hub, revision)
     assert {watcher.nudges for watcher in watchers} == {4}

@@ -13,16 +13,16 @@ import pytest
 
 from atoll.machinery.storage.contract import (
     Change,
-    Compacted,
-    Conflict,
     CorruptRecord,
-    Exists,
-    Full,
     GateUnchanged,
-    Missing,
+    GuardFailed,
+    ObjectExists,
+    ObjectMissing,
     Operation,
-    Refused,
+    RevisionCompacted,
+    RevisionConflict,
     Scope,
+    StoreFull,
 )
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.watching.hub import Hub
@@ -33,12 +33,12 @@ from harness.stores import CONFIGMAPS, key, put, store_options
 
 KEY = key("a")
 ERRORS = [
-    Exists(KEY, 7),
-    Missing(KEY),
-    Conflict(KEY, 1, 2),
-    Refused(GateUnchanged("c", 3)),
-    Compacted(4, 5),
-    Full("no room"),
+    ObjectExists(KEY, 7),
+    ObjectMissing(KEY),
+    RevisionConflict(KEY, 1, 2),
+    GuardFailed(GateUnchanged("c", 3)),
+    RevisionCompacted(4, 5),
+    StoreFull("no room"),
     CorruptRecord(KEY, "checksum"),
 ]
 

@@ -13,7 +13,7 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LEASES
-from atoll.machinery.storage.contract import CorruptRecord, DeletePrefix, Full, Scope
+from atoll.machinery.storage.contract import CorruptRecord, DeletePrefix, Scope, StoreFull
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import MIB
@@ -57,14 +57,14 @@ async def test_a_page_quota_refuses_creates_and_updates_until_there_is_room(tmp_
     lease = ObjectKey(LEASES, "root", "default", "lease")
     [leased] = await store.submit([put(lease)])
     revisions: list[int] = []
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         for index in range(1000):
             time.pass_time(2)
             revisions += await store.submit([put(key(f"n{index}"), data="x" * 10_000)])
     assert revisions
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         await store.submit([put(key("n0"), expected=revisions[0])])
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         await store.submit([put(ObjectKey(LEASES, "root", "default", "another"))])
     await store.submit([put(lease, expected=leased)])
     # The mark of deletion is a step of a deletion; it must get through for finalizers to run.
@@ -84,7 +84,7 @@ async def test_a_page_quota_refuses_creates_and_updates_until_there_is_room(tmp_
 async def test_a_disk_without_its_reserve_refuses_and_recovers_by_itself(tmp_path: Path) -> None:
     time = HandClock()
     store = open_store(store_options(tmp_path, reserve_bytes=1 << 60), clock=time.clock())
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         await create(store, "a")
     store.space._options = store_options(tmp_path)
     time.pass_time(2)
@@ -98,7 +98,7 @@ async def test_a_full_map_fails_the_batch_and_not_the_process(tmp_path: Path) ->
     options = store_options(tmp_path, map_size_bytes=MIB)
     store = open_store(options, clock=time.clock(), fatal=died.append)
     [small] = await create(store, "small")
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         await store.submit([put(key("large"), data="x" * (2 * MIB))])
     time.pass_time(2)
     await store.submit([delete(key("small"), small)])
@@ -154,7 +154,7 @@ async def test_a_type_number_of_a_failed_batch_is_not_remembered(tmp_path: Path)
     first, second = ResourceType("", "first"), ResourceType("", "second")
     whole = store._environment.env
     break_disk(store, lmdb.DiskError("mdb_txn_commit: No space left on device"))
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         # The prefix delete looks the number up again, inside the transaction that then fails.
         await store.submit([put(key("a", type=first)), DeletePrefix(Scope(first))])
     store._environment.env = whole
@@ -170,7 +170,7 @@ async def test_a_disk_that_is_out_of_space_fails_the_batch_only(tmp_path: Path) 
     store = open_store(store_options(tmp_path), fatal=died.append)
     whole = store._environment.env
     break_disk(store, lmdb.DiskError("mdb_txn_commit: No space left on device"))
-    with pytest.raises(Full):
+    with pytest.raises(StoreFull):
         await create(store, "a")
     store._environment.env = whole
     store.space.measure()

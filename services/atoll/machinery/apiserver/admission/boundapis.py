@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.catalogs import Catalogs
 from atoll.machinery.kcp.shapes import SINGLETON
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Stands
+from atoll.machinery.storage.contract import RevisionUnchanged
 
 
 class BoundLifecycle(Validator):
@@ -32,4 +32,4 @@ class BoundLifecycle(Validator):
         if "create" not in served.verbs:
             raise errors.method_not_allowed()
         key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON)
-        review.guards.append(Stands(key, review.view.revision_of(key)))
+        review.guards.append(RevisionUnchanged(key, review.view.revision_of(key)))

@@ -10,7 +10,7 @@ from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
 from atoll.machinery.meta.names import LOCAL, ObjectKey
 from atoll.machinery.meta.types import CRDS
-from atoll.machinery.storage.contract import Flag, Stands
+from atoll.machinery.storage.contract import Flag, RevisionUnchanged
 
 
 class DefinitionLifecycle(Validator):
@@ -28,4 +28,4 @@ class DefinitionLifecycle(Validator):
             name = review.obj["metadata"].get("name", "") if review.obj else ""
             text = "create not allowed while custom resource definition is terminating"
             raise errors.forbidden(kind, name, text)
-        review.guards.append(Stands(key, record.revision))
+        review.guards.append(RevisionUnchanged(key, record.revision))

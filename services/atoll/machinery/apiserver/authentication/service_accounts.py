@@ -143,7 +143,7 @@ class ServiceAccountTokens:
         now_at = (snapshot.last(ACCOUNTS, subject.cluster), secrets)
         if known.alive_at == now_at:
             return
-        shard = "" if snapshot.gate(subject.cluster).generation else snapshot.there.shard_of(subject.cluster)
+        shard = "" if snapshot.gate(subject.cluster).generation else snapshot.replicas.shard_of(subject.cluster)
         if shard and self._elsewhere is not None:
             self._elsewhere.check(shard, subject, *token)
             return

@@ -29,7 +29,7 @@ from atoll.machinery.meta.types import (
     ROLE_BINDINGS,
     ROLES,
 )
-from atoll.machinery.storage.contract import Elsewhere, Scope
+from atoll.machinery.storage.contract import ReplicaView, Scope
 from atoll.machinery.storage.pages import each_record
 
 #: Rules, grants and bound resources held at once, over all clusters.
@@ -39,7 +39,7 @@ REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
 _ENTRY_WEIGHT = 64
 
 T = TypeVar("T")
-_Rows: TypeAlias = View | Elsewhere
+_Rows: TypeAlias = View | ReplicaView
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ class PolicyCache:
         return state
 
     def _load(self, snapshot: View, cluster: str, stamp: Stamp) -> ClusterState:
-        rows = snapshot.there if is_elsewhere(stamp) else snapshot
+        rows = snapshot.replicas if is_elsewhere(stamp) else snapshot
         logical = _logical_cluster(rows, cluster)
         return ClusterState(
             stamp,

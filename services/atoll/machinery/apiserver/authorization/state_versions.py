@@ -87,14 +87,14 @@ class Stamps:
 
     def _elsewhere(self, snapshot: View, cluster: str) -> Stamp:
         """The stamp of a cluster that other shards tell of; empty where none does."""
-        there = snapshot.there
-        if there.empty:
+        replicas = snapshot.replicas
+        if replicas.empty:
             return ()
-        if there.count < self._count:
+        if replicas.count < self._count:
             return _arrived(snapshot, cluster)
-        if there.count > self._count:
+        if replicas.count > self._count:
             self._arrived.clear()
-            self._count = there.count
+            self._count = replicas.count
         stamp = self._arrived.get(cluster)
         if stamp is None:
             stamp = _arrived(snapshot, cluster)
@@ -116,7 +116,7 @@ def _lasts(snapshot: View, cluster: str) -> Stamp:
 
 
 def _arrived(snapshot: View, cluster: str) -> Stamp:
-    there = snapshot.there
-    if not there.shard_of(cluster):
+    replicas = snapshot.replicas
+    if not replicas.shard_of(cluster):
         return ()
-    return (*(there.last(source, cluster) for source in _PUBLISHED), _ELSEWHERE)
+    return (*(replicas.last(source, cluster) for source in _PUBLISHED), _ELSEWHERE)

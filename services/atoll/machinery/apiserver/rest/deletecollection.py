@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from atoll.machinery.apiserver.call import Call
 from atoll.machinery.apiserver.rest import list as listing
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.storage.contract import Compacted, Store
+from atoll.machinery.storage.contract import RevisionCompacted, Store
 
 
 class Selected:
@@ -50,7 +50,7 @@ class Selected:
     async def _slice(self, *, first: bool = False) -> list[bytes]:
         try:
             return await self._listing.next_slice()
-        except Compacted as error:
+        except RevisionCompacted as error:
             if first:
                 raise listing.expired(self._request) from error
             self._listing.revision = 0

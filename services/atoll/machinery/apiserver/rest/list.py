@@ -24,7 +24,7 @@ from atoll.machinery.apiserver.rest.present import as_object, in_version
 from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import Expired, NotAcceptable
-from atoll.machinery.storage.contract import Compacted, Page, Position, Scope
+from atoll.machinery.storage.contract import Page, Position, RevisionCompacted, Scope
 
 SLICE_BYTES = 1 << 20
 
@@ -60,11 +60,11 @@ class Listing:
         self._last_sent = Position("", "", "")
 
     def slice(self) -> list[bytes]:
-        """The next items, encoded; sets `done` with the last. Raises Compacted."""
+        """The next items, encoded; sets `done` with the last. Raises RevisionCompacted."""
         return self._taken(self._read())
 
     async def next_slice(self) -> list[bytes]:
-        """Like `slice`, converted where a webhook does that. Raises Compacted, ApiError."""
+        """Like `slice`, converted where a webhook does that. Raises RevisionCompacted, ApiError."""
         page = self._read()
         if self._convert is not None:
             page = msgspec.structs.replace(page, values=await self._convert(page.values))
@@ -193,7 +193,7 @@ def start(call: Call, store: Rows) -> tuple[Listing, bytes]:
     listing = Listing(store, request, item_encoder(call))
     try:
         items = listing.slice()
-    except Compacted as error:
+    except RevisionCompacted as error:
         raise expired(request) from error
     return listing, head(call) + b",".join(items)
 
@@ -204,7 +204,7 @@ async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Li
     listing = Listing(store, request, item_encoder(call), convert)
     try:
         items = await listing.next_slice()
-    except Compacted as error:
+    except RevisionCompacted as error:
         raise expired(request) from error
     return listing, head(call) + b",".join(items)
 
@@ -232,7 +232,7 @@ def in_media_type(call: Call, body: bytes) -> Reply:
 
 
 async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[bytes]:
-    """The bytes behind the first slice, one slice at a time. Raises Compacted and ApiError between slices."""
+    """The bytes behind the first slice, one slice at a time. Raises RevisionCompacted and ApiError between slices."""
     empty = first.endswith(b"[")
     while not listing.done:
         items = await listing.next_slice()

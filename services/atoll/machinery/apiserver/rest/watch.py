@@ -22,7 +22,7 @@ from atoll.machinery.apiserver.rest.list import Convert
 from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, NotAcceptable
-from atoll.machinery.storage.contract import Change, Compacted, Cursor, Interest, Operation, Scope
+from atoll.machinery.storage.contract import Change, Cursor, Interest, Operation, RevisionCompacted, Scope
 from atoll.machinery.wire.exchange import Exchange, Headers
 
 BOOKMARK_INTERVAL_S = 60.0
@@ -90,13 +90,13 @@ class Watch:
         try:
             revision = await self._initial(exchange)
             cursor = self._store.cursor(self._request.scope, revision, self._interest())
-        except Compacted as error:
+        except RevisionCompacted as error:
             self._fail(exchange, errors.watch_too_old(error))
             return
         try:
             await self._follow(exchange, cursor, deadline)
             exchange.finish()
-        except Compacted as error:
+        except RevisionCompacted as error:
             self._fail(exchange, errors.watch_too_old(error))
         finally:
             cursor.close()

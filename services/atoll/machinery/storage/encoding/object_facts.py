@@ -48,7 +48,7 @@ class _LogicalCluster(msgspec.Struct, gc=False):
     status: _Status | None = None
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False):
+class ObjectFacts(msgspec.Struct, frozen=True, gc=False):
     """What indexes keep of one object: flags, uids of its owners, its system label pairs."""
 
     flags: int
@@ -61,7 +61,7 @@ _logical_cluster = msgspec.json.Decoder(_LogicalCluster)
 _NO_ANNOTATIONS = _Annotations()
 
 
-def facts(value: bytes, label_prefixes: tuple[str, ...]) -> Facts:
+def facts(value: bytes, label_prefixes: tuple[str, ...]) -> ObjectFacts:
     """Derive the facts of an object from its JSON. Raises msgspec.ValidationError for bad metadata."""
     metadata = _indexed.decode(value).metadata
     flags = Flag.FINALIZERS.value if metadata.finalizers else 0
@@ -70,7 +70,7 @@ def facts(value: bytes, label_prefixes: tuple[str, ...]) -> Facts:
     owners = tuple({owner.uid for owner in metadata.ownerReferences}) if metadata.ownerReferences else ()
     labels = _system_labels(metadata, label_prefixes)
     flags |= (Flag.OWNED.value if owners else 0) | (Flag.LABELLED.value if labels else 0)
-    return Facts(flags, owners, labels)
+    return ObjectFacts(flags, owners, labels)
 
 
 def names(value: bytes) -> tuple[str, str]:

@@ -19,7 +19,7 @@ import lmdb
 import msgspec
 
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage.contract import Compacted, Identity
+from atoll.machinery.storage.contract import RevisionCompacted, StoreIdentity
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.type_table import TypeTable
 from atoll.machinery.storage.options import StoreOptions
@@ -130,15 +130,15 @@ class Environment:
         return [ResourceType(*words) for words in self.get_meta(txn, "sealed", ())]
 
     def refuse_void(self, txn: Txn, revision: int) -> None:
-        """Raise Compacted for a revision that a restore took back."""
+        """Raise RevisionCompacted for a revision that a restore took back."""
         for void in self.voids(txn):
             if void.restored_to < revision < void.first_new:
-                raise Compacted(revision, void.first_new)
+                raise RevisionCompacted(revision, void.first_new)
 
-    def identity(self) -> Identity:
+    def identity(self) -> StoreIdentity:
         """Who the store is, as the writer that opened it last left it."""
         with self.reading() as txn:
-            return Identity(
+            return StoreIdentity(
                 shard=self.get_meta(txn, "shard", ""),
                 shard_uid=self.get_meta(txn, "shard_uid", ""),
                 lineage=self.get_meta(txn, "lineage", ""),

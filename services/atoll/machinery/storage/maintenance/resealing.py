@@ -19,7 +19,7 @@ from atoll.machinery.storage.encoding.rows import Version, pack_version
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.sealing import Sealer, key_id
-from atoll.machinery.storage.writing.submit_transaction import Application
+from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 from atoll.machinery.storage.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Step:
     def __init__(self, records: Records, sealer: Sealer, type: ResourceType, after: bytes) -> None:
         self._records, self._sealer, self._type, self._after = records, sealer, type, after
 
-    def run(self, application: Application, txn: Txn) -> tuple[bytes | None, int]:
+    def run(self, application: SubmitTransaction, txn: Txn) -> tuple[bytes | None, int]:
         """In the writer's transaction; gives the key to go on behind (None: done), how many changed."""
         environment = self._records.environment
         number = environment.type_table.number(txn, self._type)
@@ -57,14 +57,14 @@ class _Step:
         prefix = number.to_bytes(4, "big")
         rows: list[tuple[bytes, bytes]] = []
         with txn.cursor(environment.objects) as cursor:
-            there = cursor.set_range(self._after + b"\0" if self._after else prefix)
-            while there and len(rows) < _STEP_ROWS and cursor.key().startswith(prefix):
+            on_row = cursor.set_range(self._after + b"\0" if self._after else prefix)
+            while on_row and len(rows) < _STEP_ROWS and cursor.key().startswith(prefix):
                 rows.append((cursor.key(), cursor.value()))
-                there = cursor.next()
+                on_row = cursor.next()
         changed = sum(self._one(application, txn, key, stored) for key, stored in rows)
         return rows[-1][0] if len(rows) == _STEP_ROWS else None, changed
 
-    def _one(self, application: Application, txn: Txn, key: bytes, stored: bytes) -> bool:
+    def _one(self, application: SubmitTransaction, txn: Txn, key: bytes, stored: bytes) -> bool:
         records, environment = self._records, self._records.environment
         found = records.standing(txn, key)
         if found is None:

@@ -20,7 +20,7 @@ from atoll.machinery.storage.environment.databases import Environment, Meta
 from atoll.machinery.storage.environment.space import Space
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.records import Alarm, Records
-from atoll.machinery.storage.writing.submit_transaction import Application
+from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 from atoll.machinery.storage.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Retention:
         with txn.cursor(self._environment.log) as cursor:
             return keys.revision_of_key(cursor.key()) if cursor.first() else 0
 
-    def _drop(self, application: Application, txn: Txn, goal: Goal) -> int:
+    def _drop(self, application: SubmitTransaction, txn: Txn, goal: Goal) -> int:
         """One step, in the writer's transaction."""
         excess = self._environment.all_meta(txn).log_bytes - goal.limit_bytes
         doomed: list[tuple[int, Head]] = []
@@ -118,7 +118,7 @@ class Retention:
             self._forget(application, txn, revision, head)
         return len(doomed)
 
-    def _forget(self, application: Application, txn: Txn, revision: int, head: Head) -> None:
+    def _forget(self, application: SubmitTransaction, txn: Txn, revision: int, head: Head) -> None:
         """Drop an entry, the version it replaced, and the trace of a delete, empty counters."""
         txn.delete(keys.revision_key(revision), db=self._environment.log)
         if head.previous:
@@ -140,7 +140,7 @@ class Retention:
             if looked_at < _STEP_ROWS:
                 return expired
 
-    def _expire_step(self, application: Application, txn: Txn) -> tuple[int, int]:
+    def _expire_step(self, application: SubmitTransaction, txn: Txn) -> tuple[int, int]:
         now_us, removed = self._now_us(), 0
         due = self._due(txn, now_us)
         ttl_us = {expiring.type: expiring.ttl_s * 1_000_000 for expiring in self._options.expiring}

@@ -41,14 +41,14 @@ class Scrubber:
         db = replicas.rows if self._is_at_replicas and replicas is not None else environment.objects
         sound = self._is_sound_replica if self._is_at_replicas else self._is_sound
         with environment.reading() as txn, txn.cursor(db) as cursor:
-            there = cursor.set_range(self._after + b"\0")
-            while there and visited < _STEP_ROWS and size_bytes < _STEP_BYTES:
+            on_row = cursor.set_range(self._after + b"\0")
+            while on_row and visited < _STEP_ROWS and size_bytes < _STEP_BYTES:
                 self._after, stored = cursor.item()
                 visited += 1
                 size_bytes += len(stored)
                 self.damaged += not sound(txn, self._after, stored)
-                there = cursor.next()
-            if not there:
+                on_row = cursor.next()
+            if not on_row:
                 self._turn(txn, replicas.rows if replicas is not None else None)
         return visited
 

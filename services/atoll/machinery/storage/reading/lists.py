@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from atoll.machinery.storage.contract import Compacted, Page, Position, Scope
+from atoll.machinery.storage.contract import Page, Position, RevisionCompacted, Scope
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import Counter, Version, unpack_counter, unpack_version
 from atoll.machinery.storage.environment.type_table import NO_TYPE
@@ -114,7 +114,7 @@ class Lists:
         self._environment.refuse_void(txn, at)
         compacted = self._environment.compacted(txn)
         if at < compacted:
-            raise Compacted(at, compacted)
+            raise RevisionCompacted(at, compacted)
         if at >= last:
             return
         horizon = self._now_us() - self._window_us
@@ -122,16 +122,16 @@ class Lists:
             if cursor.set_range(keys.revision_key(at + 1)):
                 following = keys.revision_of_key(cursor.key())
                 if following < horizon:
-                    raise Compacted(at, horizon)
+                    raise RevisionCompacted(at, horizon)
 
     def _plain(self, txn: Txn, prefix: bytes, start: bytes, found: _Slice, counter: Counter) -> None:
         """Fetch values without their keys, a chunk at a time; only the last key of a chunk is looked at."""
         average = counter.size_bytes // counter.count + 1 if counter.count else 1
         with txn.cursor(self._environment.objects) as cursor:
-            there = cursor.set_range(max(prefix, start))
-            if there and cursor.key() == start:
-                there = cursor.next()
-            while there and not found.full:
+            on_row = cursor.set_range(max(prefix, start))
+            if on_row and cursor.key() == start:
+                on_row = cursor.next()
+            while on_row and not found.full:
                 wanted = min(_CHUNK_ROWS, found.limit - len(found.values), found.room_bytes // average + 1)
                 first = cursor.key()
                 values = list(islice(cursor.iternext(keys=False), wanted))
@@ -142,8 +142,8 @@ class Lists:
                 found.values.extend(values)
                 found.last_key = key
                 found.room_bytes -= sum(map(len, values))
-                there = cursor.next()
-            found.more = bool(there) and cursor.key().startswith(prefix)
+                on_row = cursor.next()
+            found.more = bool(on_row) and cursor.key().startswith(prefix)
 
     def _opened(self, txn: Txn, scope: Scope, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Current objects one by one: sealed ones are opened, foreign namespaces of a wildcard left out."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from atoll.machinery.meta.objects import splice
-from atoll.machinery.storage.contract import Change, Compacted, LogEntry, Operation, Scope
+from atoll.machinery.storage.contract import Change, LogEntry, Operation, RevisionCompacted, Scope
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import Entry, Version, unpack_counter, unpack_entry, unpack_head
 from atoll.machinery.storage.environment.type_table import NO_TYPE
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
 
-class History:
+class LogReader:
     """Reads the log of one environment."""
 
     def __init__(self, records: Records) -> None:
         self._records, self._environment = records, records.environment
 
     def require_retained(self, txn: Txn, revision: int) -> None:
-        """Raise Compacted if entries above a revision are missing, or it lies in a void."""
+        """Raise RevisionCompacted if entries above a revision are missing, or it lies in a void."""
         self._environment.refuse_void(txn, revision)
         compacted = self._environment.compacted(txn)
         if revision < compacted:
-            raise Compacted(revision, compacted)
+            raise RevisionCompacted(revision, compacted)
 
     def change(self, txn: Txn, revision: int, entry: Entry) -> Change:
         """One entry with its images, opened."""
@@ -127,8 +127,8 @@ class History:
         found: list[int] = []
         rows = 0
         with txn.cursor(self._environment.versions) as cursor:
-            there = cursor.set_range(prefix)
-            while there:
+            on_row = cursor.set_range(prefix)
+            while on_row:
                 key = bytes(cursor.key())
                 if not key.startswith(prefix):
                     break
@@ -138,6 +138,6 @@ class History:
                 revision = keys.revision_of_key(key)
                 if revision > above:
                     found.append(revision)
-                there = cursor.next()
+                on_row = cursor.next()
         found.sort()
         return found

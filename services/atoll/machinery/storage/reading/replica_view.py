@@ -1,6 +1,6 @@
-"""What other shards published, read in the transaction of a snapshot: `contract.Elsewhere` over LMDB.
+"""What other shards published, read in the transaction of a snapshot: `contract.ReplicaView` over LMDB.
 
-`LmdbSnapshot.there` makes one when it is first asked for. A row counts only if its origin is where the route of its
+`LmdbSnapshot.replicas` makes one when it is first asked for. A row counts only if its origin is where the route of its
 cluster leads, so the route is read first, and a stranger's row is never looked at. Invariant: rows, routes, counters
 and the snapshot's own objects are of one commit.
 """
@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Elsewhere, Position, Record, Route, Scope
+from atoll.machinery.storage.contract import ClusterRoute, Position, Record, ReplicaView, Scope
 from atoll.machinery.storage.encoding import keys
-from atoll.machinery.storage.encoding.rows import ReplicaRow, unpack_counter, unpack_replica, unpack_route
+from atoll.machinery.storage.encoding.rows import (
+    ReplicaRow,
+    generation_of,
+    unpack_counter,
+    unpack_replica,
+    unpack_route,
+)
 from atoll.machinery.storage.environment.databases import ReplicaDatabases
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.reading.records import Records
-from atoll.machinery.storage.writing.replica_writer import outdated
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -32,13 +37,13 @@ _Found = tuple[bytes, bytes, ReplicaRow]
 _by_key = itemgetter(0)
 
 
-def elsewhere(records: Records, txn: Txn) -> Elsewhere:
+def replica_view(records: Records, txn: Txn) -> ReplicaView:
     """What other shards published, as a transaction sees it."""
     databases = records.environment.replicas
-    return LmdbElsewhere(records, databases, txn) if databases is not None else NOWHERE
+    return LmdbReplicaView(records, databases, txn) if databases is not None else NO_REPLICAS
 
 
-class LmdbElsewhere:
+class LmdbReplicaView:
     """The rows, routes and counters of one transaction."""
 
     __slots__ = ("_count", "_db", "_environment", "_known", "_records", "_txn")
@@ -65,9 +70,9 @@ class LmdbElsewhere:
         raw = self._txn.get(keys.cluster_part(cluster), db=self._db.routes) if cluster else None
         return unpack_route(raw)[0] if raw is not None else ""
 
-    def route_of(self, cluster: str) -> Route | None:
+    def route_of(self, cluster: str) -> ClusterRoute | None:
         raw = self._txn.get(keys.cluster_part(cluster), db=self._db.routes) if cluster else None
-        return Route(cluster, *unpack_route(raw)) if raw is not None else None
+        return ClusterRoute(cluster, *unpack_route(raw)) if raw is not None else None
 
     def _owner(self, cluster: bytes) -> bytes:
         """The prefix of the rows that count for a cluster, b"" if none do."""
@@ -125,7 +130,7 @@ class LmdbElsewhere:
         rows = self._of(keys.origin_prefix(origin), scope, after) if origin else iter(())
         return [self._record(raw, row) for raw, _, row in islice(rows, limit)]
 
-    def sent(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+    def row_of(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
         raw = self._key(key) if origin else b""
         stored = self._txn.get(keys.origin_prefix(origin) + raw, db=self._db.rows) if raw else None
         if stored is None:
@@ -137,12 +142,12 @@ class LmdbElsewhere:
         prefix = keys.origin_prefix(origin) + keys.cluster_part(cluster) + b"\0"
         found: list[ResourceType] = []
         with self._txn.cursor(self._db.counters) as cursor:
-            there = cursor.set_range(prefix)
-            while there and cursor.key().startswith(prefix):
+            on_row = cursor.set_range(prefix)
+            while on_row and cursor.key().startswith(prefix):
                 if unpack_counter(cursor.value()).count:
                     number = keys.type_number_of(cursor.key()[len(prefix) :])
                     found.append(self._environment.type_table.type(self._txn, number))
-                there = cursor.next()
+                on_row = cursor.next()
         return found
 
     def _counting(self, scope: Scope, after: Position | None) -> Iterator[_Found]:
@@ -162,22 +167,22 @@ class LmdbElsewhere:
         prefix = keys.scope_prefix(number, scope)
         start = max(prefix, keys.position_key(number, after) + b"\0") if after is not None else prefix
         with self._txn.cursor(self._db.rows) as cursor:
-            there = cursor.set_range(origin + start)
-            while there and cursor.key().startswith(origin + prefix):
+            on_row = cursor.set_range(origin + start)
+            while on_row and cursor.key().startswith(origin + prefix):
                 raw = cursor.key()[len(origin) :]
                 if keys.in_scope(raw, scope, prefix):
                     yield raw, origin, unpack_replica(cursor.value())
-                there = cursor.next()
+                on_row = cursor.next()
 
     def _origins(self) -> list[bytes]:
         """Prefixes of all shards that rows came from: as many seeks as there are shards."""
         found: list[bytes] = []
         with self._txn.cursor(self._db.rows) as cursor:
-            there = cursor.first()
-            while there:
+            on_row = cursor.first()
+            while on_row:
                 origin = cursor.key()[: cursor.key().index(b"\0") + 1]
                 found.append(origin)
-                there = cursor.set_range(origin[:-1] + keys.BEHIND)
+                on_row = cursor.set_range(origin[:-1] + keys.BEHIND)
         return found
 
     def labelled(
@@ -196,12 +201,12 @@ class LmdbElsewhere:
     def _labelled(self, prefix: bytes, of_type: bytes, behind: bytes) -> Iterator[ObjectKey]:
         """Keys of the label rows of one pair whose objects count."""
         with self._txn.cursor(self._db.labels) as cursor:
-            there = cursor.set_range(max(prefix + of_type, behind))
-            while there and cursor.key().startswith(prefix + of_type):
+            on_row = cursor.set_range(max(prefix + of_type, behind))
+            while on_row and cursor.key().startswith(prefix + of_type):
                 raw, _, origin = cursor.key()[len(prefix) : -1].rpartition(b"\0")
                 if self._owner(keys.cluster_bytes(raw)) == origin + b"\0":
                     yield self._named(raw, origin + b"\0")
-                there = cursor.next()
+                on_row = cursor.next()
 
     def _named(self, raw: bytes, origin: bytes) -> ObjectKey:
         """The typed key of an index row's object; a hashed name is read from the object."""
@@ -209,7 +214,7 @@ class LmdbElsewhere:
         value = unpack_replica(stored).value if stored is not None else b""
         return self._records.object_key(self._txn, raw, value)
 
-    def below(
+    def outdated(
         self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
     ) -> tuple[list[ObjectKey], ObjectKey | None]:
         prefix = keys.origin_prefix(origin)
@@ -218,7 +223,7 @@ class LmdbElsewhere:
         return [self._named(each, prefix) for each in found], self._named(raw, prefix) if raw else None
 
 
-class Nowhere:
+class NoReplicas:
     """No other shard ever published anything here."""
 
     empty = True
@@ -227,7 +232,7 @@ class Nowhere:
     def shard_of(self, cluster: str) -> str:
         return ""
 
-    def route_of(self, cluster: str) -> Route | None:
+    def route_of(self, cluster: str) -> ClusterRoute | None:
         return None
 
     def get(self, key: ObjectKey) -> Record | None:
@@ -253,16 +258,38 @@ class Nowhere:
     def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         return []
 
-    def sent(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+    def row_of(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
         return None
 
     def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
         return []
 
-    def below(
+    def outdated(
         self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
     ) -> tuple[list[ObjectKey], ObjectKey | None]:
         return [], None
 
 
-NOWHERE = Nowhere()
+NO_REPLICAS = NoReplicas()
+
+
+def outdated(
+    txn: Txn, db: ReplicaDatabases, place: tuple[bytes, bytes], generation: int, limit: int
+) -> tuple[list[bytes], bytes]:
+    """Object keys of those of an origin's next `limit` rows that are of an earlier generation.
+
+    `place` is the origin's prefix and the object key to go on behind (b"": from the first); also gives that to go on
+    behind next, b"" at the end.
+    """
+    origin, raw = place
+    found: list[bytes] = []
+    with txn.cursor(db.rows) as cursor:
+        on_row = cursor.set_range(origin + raw + b"\0" if raw else origin)
+        for _ in range(limit):
+            if not on_row or not cursor.key().startswith(origin):
+                return found, b""
+            raw = cursor.key()[len(origin) :]
+            if generation_of(cursor.value()) < generation:
+                found.append(raw)
+            on_row = cursor.next()
+    return found, raw

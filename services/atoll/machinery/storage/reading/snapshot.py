@@ -11,12 +11,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Elsewhere, Gate, Position, Record, Scope, Usage
+from atoll.machinery.storage.contract import Gate, Position, Record, ReplicaView, Scope, Usage
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.reading.records import Records
-from atoll.machinery.storage.reading.replica_view import elsewhere
+from atoll.machinery.storage.reading.replica_view import replica_view
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Database, Txn
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class LmdbSnapshot:
     """One read transaction, open from `with` to its end. Use it at once; it pins pages."""
 
-    __slots__ = ("_environment", "_gate", "_records", "_revision", "_there", "_txn")
+    __slots__ = ("_environment", "_gate", "_records", "_replicas", "_revision", "_txn")
 
     _txn: Txn
 
@@ -34,7 +34,7 @@ class LmdbSnapshot:
         self._environment = records.environment
         self._revision = -1
         self._gate: tuple[str, Gate] | None = None
-        self._there: Elsewhere | None = None
+        self._replicas: ReplicaView | None = None
 
     def __enter__(self) -> LmdbSnapshot:
         self._txn = self._environment.reading()
@@ -50,10 +50,10 @@ class LmdbSnapshot:
         return self._revision
 
     @property
-    def there(self) -> Elsewhere:
-        if self._there is None:
-            self._there = elsewhere(self._records, self._txn)
-        return self._there
+    def replicas(self) -> ReplicaView:
+        if self._replicas is None:
+            self._replicas = replica_view(self._records, self._txn)
+        return self._replicas
 
     def _key(self, key: ObjectKey) -> bytes | None:
         number = self._environment.type_table.number(self._txn, key.type)
@@ -156,7 +156,7 @@ class LmdbSnapshot:
         rows = _row_keys(self._txn, self._environment.labels, prefix + of_type, behind)
         return [self._named(row[len(prefix) :]) for row in islice(rows, limit or None)]
 
-    def owning(self) -> Iterator[ObjectKey]:
+    def all_owned(self) -> Iterator[ObjectKey]:
         for row, _ in _rows(self._txn, self._environment.owners, b""):
             yield self._named(keys.dependent_of(row))
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from atoll.machinery.storage.contract import EVERYTHING, Change, Compacted, Interest, Scope
+from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, RevisionCompacted, Scope
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_head
 from atoll.machinery.storage.environment.type_table import NO_TYPE
-from atoll.machinery.storage.reading.log_reader import History
+from atoll.machinery.storage.reading.log_reader import LogReader
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.watching.hub import Hub
 
@@ -34,7 +34,7 @@ _DETOUR_ROWS = 2000
 class Cursors:
     """Makes cursors over one environment and hub."""
 
-    def __init__(self, records: Records, history: History, hub: Hub) -> None:
+    def __init__(self, records: Records, history: LogReader, hub: Hub) -> None:
         self.records, self.environment, self.history, self.hub = records, records.environment, history, hub
 
     def open(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LmdbCursor:
@@ -98,7 +98,7 @@ class LmdbCursor:
     # --- reading
 
     def resume(self) -> None:
-        """Judge the revision a watch wants to go on from. Raises Compacted."""
+        """Judge the revision a watch wants to go on from. Raises RevisionCompacted."""
         environment = self._cursors.environment
         with environment.reading() as txn:
             environment.refuse_void(txn, self.position)
@@ -106,7 +106,7 @@ class LmdbCursor:
             if last is not None and last <= self.position:
                 self.position = max(self.position, environment.last(txn))
             elif self.position < (compacted := environment.compacted(txn)):
-                raise Compacted(self.position, compacted)
+                raise RevisionCompacted(self.position, compacted)
 
     def _scope_last(self, txn: Txn) -> int | None:
         number = self._cursors.environment.type_table.number(txn, self._scope.type)
@@ -152,7 +152,7 @@ class LmdbCursor:
             if self.position < (compacted := environment.compacted(txn)):
                 last = self._scope_last(txn)
                 if last is None or last > self.position:
-                    raise Compacted(self.position, compacted)
+                    raise RevisionCompacted(self.position, compacted)
                 self.position = end
                 return []
             revisions, reached = self._matching(txn, limit, end)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, LogEntry, Operation, Scope
 from atoll.machinery.storage.watching.registrations import Registrations, Watcher
-from atoll.machinery.storage.watching.wake_batching import CROWD, Crowd
+from atoll.machinery.storage.watching.wake_batching import BATCHED_WATCHERS, WakeBatcher
 
 #: What a change costs in memory beside its two images.
 _CHANGE_OVERHEAD_BYTES = 600
@@ -99,7 +99,7 @@ def _size_bytes(change: Change) -> int:
     return len(change.after) + len(change.before or b"") + _CHANGE_OVERHEAD_BYTES
 
 
-class Waiting:
+class RisingNumber:
     """Futures of those who wait for one number to rise."""
 
     def __init__(self) -> None:
@@ -132,8 +132,8 @@ class Hub:
         self.applied = applied
         self.ring = Ring(last, ring_bytes)
         self.registrations = Registrations()
-        self._crowd = Crowd()
-        self._published, self._arrived = Waiting(), Waiting()
+        self._crowd = WakeBatcher()
+        self._published, self._arrived = RisingNumber(), RisingNumber()
 
     @property
     def watchers(self) -> int:
@@ -154,7 +154,7 @@ class Hub:
         self.ring.extend(changes)
         self.last = max(self.last, last)
         concerned = self.registrations.concerned(changes)
-        if len(concerned) >= CROWD:
+        if len(concerned) >= BATCHED_WATCHERS:
             self._crowd.wake(concerned, before)
         else:
             for watcher in concerned:

@@ -14,13 +14,13 @@ from collections.abc import Collection
 from atoll.machinery.storage.watching.registrations import Watcher
 
 #: Fewer than this are woken one by one as they come.
-CROWD = 32
+BATCHED_WATCHERS = 32
 #: What one watcher's turn takes of the loop, TLS included: a crowd rests as long as it was at work.
 _TURN_S = 20e-6
 _LONGEST_S = 0.05
 
 
-class Crowd:
+class WakeBatcher:
     """Whom to call next. Belongs to the event loop of its hub."""
 
     def __init__(self) -> None:

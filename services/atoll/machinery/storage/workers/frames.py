@@ -15,16 +15,16 @@ import msgspec
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import (
-    Compacted,
-    Conflict,
     CorruptRecord,
-    Exists,
-    Full,
     Guard,
-    Identity,
-    Missing,
+    GuardFailed,
     Mutation,
-    Refused,
+    ObjectExists,
+    ObjectMissing,
+    RevisionCompacted,
+    RevisionConflict,
+    StoreFull,
+    StoreIdentity,
 )
 
 _LENGTH = struct.Struct(">I")
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, tag=True):
 class Hello(msgspec.Struct, frozen=True, tag=True):
     """The writer's first frame on a connection."""
 
-    identity: Identity
+    identity: StoreIdentity
     last: int
     applied: int = 0
 
@@ -116,15 +116,15 @@ def failure(id: int, error: Exception) -> Failed:
     """An error as a frame."""
     name = type(error).__name__
     match error:
-        case Exists():
+        case ObjectExists():
             return Failed(id, name, error.key, (error.revision,))
-        case Missing():
+        case ObjectMissing():
             return Failed(id, name, error.key)
-        case Conflict():
+        case RevisionConflict():
             return Failed(id, name, error.key, (error.expected, error.actual))
-        case Refused():
+        case GuardFailed():
             return Failed(id, name, guard=error.guard)
-        case Compacted():
+        case RevisionCompacted():
             return Failed(id, name, numbers=(error.revision, error.oldest))
         case CorruptRecord():
             return Failed(id, name, error.key, text=error.reason)
@@ -134,21 +134,21 @@ def failure(id: int, error: Exception) -> Failed:
 
 def error_of(failed: Failed) -> Exception:
     """The error a frame carries."""
-    if failed.error == Refused.__name__ and failed.guard is not None:
-        return Refused(failed.guard)
-    if failed.error == Compacted.__name__:
-        return Compacted(*failed.numbers)
-    if failed.error == Full.__name__:
-        return Full(failed.text)
+    if failed.error == GuardFailed.__name__ and failed.guard is not None:
+        return GuardFailed(failed.guard)
+    if failed.error == RevisionCompacted.__name__:
+        return RevisionCompacted(*failed.numbers)
+    if failed.error == StoreFull.__name__:
+        return StoreFull(failed.text)
     if failed.key is None:
         return SubmitFailed(f"{failed.error}: {failed.text}")
     if failed.error == CorruptRecord.__name__:
         return CorruptRecord(failed.key, failed.text)
-    if failed.error == Exists.__name__:
-        return Exists(failed.key, *failed.numbers)
-    if failed.error == Conflict.__name__:
-        return Conflict(failed.key, *failed.numbers)
-    return Missing(failed.key)
+    if failed.error == ObjectExists.__name__:
+        return ObjectExists(failed.key, *failed.numbers)
+    if failed.error == RevisionConflict.__name__:
+        return RevisionConflict(failed.key, *failed.numbers)
+    return ObjectMissing(failed.key)
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from atoll.machinery.storage.clock import Clock
-from atoll.machinery.storage.contract import Compacted, CorruptRecord, Guard, Mutation
+from atoll.machinery.storage.contract import CorruptRecord, Guard, Mutation, RevisionCompacted
 from atoll.machinery.storage.encoding.rows import unpack_entry
 from atoll.machinery.storage.environment.databases import Environment, open_for_reading
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.reader import ReadSide
+from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
 from atoll.machinery.storage.workers.frames import (
     Answer,
@@ -39,7 +39,7 @@ from atoll.machinery.storage.writing.writer import StoreClosed
 _FEED_ROWS = 500
 
 
-class RemoteStore(ReadSide):
+class RemoteStore(StoreReader):
     """`contract.Store` over a file that another process writes."""
 
     def __init__(self, options: StoreOptions, environment: Environment, clock: Clock, alarm: Alarm) -> None:
@@ -142,7 +142,7 @@ class RemoteStore(ReadSide):
                 self._history.require_retained(txn, self.hub.last)
                 for revision, raw in itertools.islice(self._history.rows(txn, self.hub.last), _FEED_ROWS):
                     changes.append(self._history.change(txn, revision, unpack_entry(raw)))
-            except (Compacted, CorruptRecord):
+            except (RevisionCompacted, CorruptRecord):
                 # Cursors then read the log themselves, so one damaged record stops nobody else's watch.
                 self.hub.skip(self._announced)
                 return

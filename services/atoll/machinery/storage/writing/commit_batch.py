@@ -1,7 +1,7 @@
 """What the submits of one transaction share, and the rows derived from objects: counters, owners, labels,
 expiry, gate.
 
-`writer` makes a `Batch` for each transaction, `apply` one `Derived` for each submit in it. Counters stay in
+`writer` makes a `CommitBatch` for each transaction, `apply` one `IndexRows` for each submit in it. Counters stay in
 memory until the batch ends, as hot rows would otherwise be rewritten a hundred times. Invariant: counters of
 a submit join the batch only when the submit succeeded; derived rows follow from the object's bytes alone.
 """
@@ -17,7 +17,7 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.clock import HybridClock
 from atoll.machinery.storage.contract import Change, Flag, Gate
 from atoll.machinery.storage.encoding import keys, object_facts
-from atoll.machinery.storage.encoding.object_facts import Facts
+from atoll.machinery.storage.encoding.object_facts import ObjectFacts
 from atoll.machinery.storage.encoding.rows import Counter, Version, pack_counter, pack_gate, unpack_counter, unpack_gate
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.options import StoreOptions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 NO_COUNTER = Counter(0, 0, 0)
-_NO_FACTS = Facts(0)
+_NO_FACTS = ObjectFacts(0)
 _INDEXED = (Flag.OWNED | Flag.LABELLED).value
 
 
@@ -41,7 +41,7 @@ class Image(msgspec.Struct, frozen=True, gc=False):
     plain: bytes
 
 
-class Batch:
+class CommitBatch:
     """State of one write transaction across its submits."""
 
     def __init__(self, options: StoreOptions, records: Records, clock: HybridClock) -> None:
@@ -82,7 +82,7 @@ class Batch:
 class Counters:
     """Counter rows as one submit sees them: its own changes over the batch's over the database."""
 
-    def __init__(self, batch: Batch, txn: Txn) -> None:
+    def __init__(self, batch: CommitBatch, txn: Txn) -> None:
         self._batch, self._txn = batch, txn
         self.changed: dict[bytes, Counter] = {}
 
@@ -98,10 +98,10 @@ class Counters:
         prefix, environment = keys.cluster_part(cluster) + b"\0", self._batch.records.environment
         known = {key for rows in (self.changed, self._batch.counters) for key in rows if key.startswith(prefix)}
         with self._txn.cursor(environment.clusters) as cursor:
-            there = cursor.set_range(prefix)
-            while there and cursor.key().startswith(prefix):
+            on_row = cursor.set_range(prefix)
+            while on_row and cursor.key().startswith(prefix):
                 known.add(bytes(cursor.key()))
-                there = cursor.next()
+                on_row = cursor.next()
         numbers = keys.type_number_of
         return any(self.get(key).count for key in known if numbers(key[len(prefix) :]) != NO_TYPE)
 
@@ -123,20 +123,20 @@ class Counters:
         return row.last
 
 
-class Derived:
+class IndexRows:
     """Keeps `owners`, `labels`, `expiry` and gate rows in step with one write."""
 
-    def __init__(self, batch: Batch, txn: Txn) -> None:
+    def __init__(self, batch: CommitBatch, txn: Txn) -> None:
         self._batch, self._txn = batch, txn
         self._environment = batch.records.environment
 
-    def facts(self, image: Image | None) -> Facts:
+    def facts(self, image: Image | None) -> ObjectFacts:
         """Facts of what stood; decoded only where rows exist."""
         if image is None or not image.version.flags & _INDEXED:
             return _NO_FACTS
         return object_facts.facts(image.plain, self._batch.options.system_label_prefixes)
 
-    def replace(self, cluster: str, key: bytes, old: Facts, new: Facts) -> None:
+    def replace(self, cluster: str, key: bytes, old: ObjectFacts, new: ObjectFacts) -> None:
         """Move the `owners` and `labels` rows of an object from what it was to what it is."""
         if not (old.owners or old.labels or new.owners or new.labels):
             return

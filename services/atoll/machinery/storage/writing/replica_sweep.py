@@ -12,7 +12,7 @@ import asyncio
 from atoll.machinery.storage.contract import SweepReplicas
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.environment.databases import Environment
-from atoll.machinery.storage.writing.replica_writer import outdated
+from atoll.machinery.storage.reading.replica_view import outdated
 from atoll.machinery.storage.writing.writer import Job, Writer
 
 #: Rows that a sweep looks at before others get a turn, and so the most that it drops in one transaction.

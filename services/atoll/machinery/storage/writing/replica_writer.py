@@ -2,7 +2,7 @@
 
 `apply` calls this for the mutations that concern them, in the same child transaction as the rest of a submit, so
 that rows and the mark of their stream always agree. `sweeps` drops here what a new reading did not bring; reading
-is `elsewhere`. Invariant: counters and label rows follow from the rows; the apply count rises with every
+is `reading.replica_view`. Invariant: counters and label rows follow from the rows; the apply count rises with every
 change that a reader could see, and is the stamp of it.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from google_crc32c import value as crc32c
 
-from atoll.machinery.storage.contract import Full, Mark, Replica, Route
+from atoll.machinery.storage.contract import ClusterRoute, Mark, Replica, StoreFull
 from atoll.machinery.storage.encoding import keys, object_facts
 from atoll.machinery.storage.encoding.rows import (
     Counter,
@@ -27,16 +27,16 @@ from atoll.machinery.storage.encoding.rows import (
     unpack_route,
 )
 from atoll.machinery.storage.environment.databases import ReplicaDatabases
-from atoll.machinery.storage.writing.commit_batch import NO_COUNTER, Batch
+from atoll.machinery.storage.writing.commit_batch import NO_COUNTER, CommitBatch
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
 
-class Replication:
+class ReplicaWriter:
     """Applies replicas, routes and marks of one submit. Use once."""
 
-    def __init__(self, batch: Batch, txn: Txn) -> None:
+    def __init__(self, batch: CommitBatch, txn: Txn) -> None:
         environment = batch.records.environment
         assert environment.replicas is not None, "whoever writes has made them"
         self._batch, self._txn, self._marks = batch, txn, environment.marks
@@ -45,7 +45,7 @@ class Replication:
         self.applied = environment.applied(txn) if batch.applied is None else batch.applied
 
     def replica(self, new: Replica) -> int:
-        """Put or remove one row. Raises Full, or msgspec.DecodeError for what is no object."""
+        """Put or remove one row. Raises StoreFull, or msgspec.DecodeError for what is no object."""
         if not new.origin or not new.key.cluster:
             raise ValueError("a replica names its origin and its cluster")
         if new.key.type in self._batch.sealed_types:
@@ -68,7 +68,7 @@ class Replication:
             self._txn.put(origin + raw, pack_replica(row), db=self._db.rows)
             return 0
         if self._batch.full:
-            raise Full("the store has no room for replicas")
+            raise StoreFull("the store has no room for replicas")
         facts = object_facts.facts(new.value, self._batch.options.system_label_prefixes)
         labels = tuple(sorted({keys.label_prefix(*pair) for pair in facts.labels}))
         row = ReplicaRow(new.generation, new.revision, crc32c(new.value), facts.flags, labels, new.value)
@@ -121,7 +121,7 @@ class Replication:
         shard, generation = unpack_route(raw)
         return keys.origin_prefix(shard), generation
 
-    def route(self, new: Route) -> int:
+    def route(self, new: ClusterRoute) -> int:
         """Send readers of a cluster to the rows of another origin, or to none."""
         if not new.cluster:
             raise ValueError("a route names its cluster")
@@ -158,10 +158,10 @@ class Replication:
     def _counters_of(self, prefix: bytes) -> Iterator[tuple[bytes, Counter]]:
         """Type and counter of a cluster's rows of one origin."""
         with self._txn.cursor(self._db.counters) as cursor:
-            there = cursor.set_range(prefix)
-            while there and cursor.key().startswith(prefix):
+            on_row = cursor.set_range(prefix)
+            while on_row and cursor.key().startswith(prefix):
                 yield cursor.key()[len(prefix) :], unpack_counter(cursor.value())
-                there = cursor.next()
+                on_row = cursor.next()
 
     def mark(self, mark: Mark) -> int:
         """Save a position."""
@@ -179,25 +179,3 @@ class Replication:
                 self._remove(origin, raw, unpack_replica(stored))
                 dropped += 1
         return dropped
-
-
-def outdated(
-    txn: Txn, db: ReplicaDatabases, place: tuple[bytes, bytes], generation: int, limit: int
-) -> tuple[list[bytes], bytes]:
-    """Object keys of those of an origin's next `limit` rows that are of an earlier generation.
-
-    `place` is the origin's prefix and the object key to go on behind (b"": from the first); also gives that to go on
-    behind next, b"" at the end.
-    """
-    origin, raw = place
-    found: list[bytes] = []
-    with txn.cursor(db.rows) as cursor:
-        there = cursor.set_range(origin + raw + b"\0" if raw else origin)
-        for _ in range(limit):
-            if not there or not cursor.key().startswith(origin):
-                return found, b""
-            raw = cursor.key()[len(origin) :]
-            if generation_of(cursor.value()) < generation:
-                found.append(raw)
-            there = cursor.next()
-    return found, raw

@@ -1,7 +1,7 @@
 """One submit applied in its child transaction: guards, preconditions, objects, log, versions, indexes,
 counters.
 
-`writer` makes an `Application` for each submit of a batch. Whatever it raises, the child is aborted and
+`writer` makes an `SubmitTransaction` for each submit of a batch. Whatever it raises, the child is aborted and
 nothing of the submit is left; on success its counters and changes join the batch's. Invariant: an object's
 resourceVersion is the revision of the log entry that wrote it, and all rows of a write are in the same
 transaction.
@@ -20,35 +20,35 @@ from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import (
     Change,
     Check,
-    Conflict,
+    ClusterEmpty,
+    ClusterRoute,
     Delete,
     DeletePrefix,
-    Emptied,
-    Exists,
     Flag,
-    Full,
     Gate,
     GateUnchanged,
     Guard,
+    GuardFailed,
     Mark,
-    Missing,
     Mutation,
     NamespaceActive,
+    ObjectExists,
+    ObjectMissing,
     Operation,
     Put,
-    Refused,
     Replica,
-    Route,
+    RevisionConflict,
+    RevisionUnchanged,
     Scope,
-    Stands,
+    StoreFull,
     SweepReplicas,
 )
 from atoll.machinery.storage.encoding import keys, object_facts
 from atoll.machinery.storage.encoding.rows import Head, Version, pack_entry, pack_version, unpack_gate
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.sealing import Unsealable
-from atoll.machinery.storage.writing.commit_batch import Batch, Counters, Derived, Image
-from atoll.machinery.storage.writing.replica_writer import Replication
+from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters, Image, IndexRows
+from atoll.machinery.storage.writing.replica_writer import ReplicaWriter
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -59,32 +59,32 @@ MAX_PREFIX_DELETES = 500
 _FINALIZERS, _DELETING, _SEALED, _DELETED = (
     flag.value for flag in (Flag.FINALIZERS, Flag.DELETING, Flag.SEALED, Flag.DELETED)
 )
-_NO_FACTS = object_facts.Facts(0)
+_NO_FACTS = object_facts.ObjectFacts(0)
 
 
-class Application:
+class SubmitTransaction:
     """Applies one submit. Use once."""
 
-    def __init__(self, batch: Batch, txn: Txn) -> None:
+    def __init__(self, batch: CommitBatch, txn: Txn) -> None:
         self._batch, self._txn = batch, txn
         self._records, self._environment = batch.records, batch.records.environment
         self.counters = Counters(batch, txn)
-        self._derived = Derived(batch, txn)
+        self._derived = IndexRows(batch, txn)
         self._changes: list[Change] = []
-        self._replication: Replication | None = None
+        self._replication: ReplicaWriter | None = None
         self.log_bytes = 0
 
     def run(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
         """Do everything or raise; gives one revision (or number) a mutation."""
         for guard in guards:
-            if isinstance(guard, GateUnchanged | Stands) and not self._holds(guard):
-                raise Refused(guard)
+            if isinstance(guard, GateUnchanged | RevisionUnchanged) and not self._holds(guard):
+                raise GuardFailed(guard)
         results = [self._mutate(mutation) for mutation in mutations]
         for guard in guards:
             if isinstance(guard, NamespaceActive) and not self._namespace_active(guard):
-                raise Refused(guard)
-            if isinstance(guard, Emptied) and self.counters.holds_any(guard.cluster):
-                raise Refused(guard)
+                raise GuardFailed(guard)
+            if isinstance(guard, ClusterEmpty) and self.counters.holds_any(guard.cluster):
+                raise GuardFailed(guard)
         return results
 
     def join(self) -> None:
@@ -96,10 +96,10 @@ class Application:
             self._batch.applied = self._replication.applied
 
     @property
-    def replication(self) -> Replication:
+    def replication(self) -> ReplicaWriter:
         """What applies the mutations that speak of other shards."""
         if self._replication is None:
-            self._replication = Replication(self._batch, self._txn)
+            self._replication = ReplicaWriter(self._batch, self._txn)
         return self._replication
 
     def _mutate(self, mutation: Mutation) -> int:
@@ -115,7 +115,7 @@ class Application:
                 return self._delete_prefix(mutation)
             case Replica():
                 return self.replication.replica(mutation)
-            case Route():
+            case ClusterRoute():
                 return self.replication.route(mutation)
             case Mark():
                 return self.replication.mark(mutation)
@@ -124,8 +124,8 @@ class Application:
 
     # --- guards and preconditions
 
-    def _holds(self, guard: GateUnchanged | Stands) -> bool:
-        if isinstance(guard, Stands):
+    def _holds(self, guard: GateUnchanged | RevisionUnchanged) -> bool:
+        if isinstance(guard, RevisionUnchanged):
             found = self._standing(guard.key)
             return (found[1] if found else 0) == guard.revision
         row = self._txn.get(keys.cluster_row_key(guard.cluster, NO_TYPE), db=self._environment.clusters)
@@ -144,16 +144,16 @@ class Application:
         return None if found is None else (raw, *found)
 
     def _expect(self, key: ObjectKey, expected: int) -> tuple[bytes, int, Version] | None:
-        """What stands, if it is what the author saw. Raises Exists, Missing or Conflict."""
+        """What stands, if it is what the author saw. Raises ObjectExists, ObjectMissing or RevisionConflict."""
         found = self._standing(key)
         actual = found[1] if found is not None else 0
         if actual == expected:
             return found
         if not expected:
-            raise Exists(key, actual)
+            raise ObjectExists(key, actual)
         if not actual:
-            raise Missing(key)
-        raise Conflict(key, expected, actual)
+            raise ObjectMissing(key)
+        raise RevisionConflict(key, expected, actual)
 
     # --- writes
 
@@ -187,17 +187,17 @@ class Application:
         sealed = self._records.sealer.seal(put.key.type, raw[4:], put.value)
         return sealed, Version(crc32c(sealed), flags | _SEALED, put.hole)
 
-    def _require_room(self, put: Put, facts: object_facts.Facts) -> None:
+    def _require_room(self, put: Put, facts: object_facts.ObjectFacts) -> None:
         """A full store takes no creates and no updates, but steps of a deletion and renewals of leases."""
         if not self._batch.full or (put.expected and facts.flags & _DELETING):
             return
         if not put.expected or put.key.type not in self._batch.options.always_writable:
-            raise Full("the store has no room for creates and updates")
+            raise StoreFull("the store has no room for creates and updates")
 
     def _delete(self, delete: Delete) -> int:
         found = self._expect(delete.key, delete.expected)
         if found is None:
-            raise Missing(delete.key)
+            raise ObjectMissing(delete.key)
         return self.remove(delete.key, found)
 
     def remove(self, key: ObjectKey, found: tuple[bytes, int, Version]) -> int:
@@ -229,15 +229,15 @@ class Application:
     def _without_finalizer(self, scope: Scope, prefix: bytes, limit: int) -> list[tuple[bytes, int, Version]]:
         doomed: list[tuple[bytes, int, Version]] = []
         with self._txn.cursor(self._environment.objects) as cursor:
-            there = cursor.set_range(prefix)
-            while there and len(doomed) < limit:
+            on_row = cursor.set_range(prefix)
+            while on_row and len(doomed) < limit:
                 raw = bytes(cursor.key())
                 if not raw.startswith(prefix):
                     break
                 found = self._records.standing(self._txn, raw)
                 if found and not found[1].flags & _FINALIZERS and keys.in_scope(raw, scope, prefix):
                     doomed.append((raw, *found))
-                there = cursor.next()
+                on_row = cursor.next()
         return doomed
 
     def _image(self, found: tuple[bytes, int, Version] | None) -> Image | None:

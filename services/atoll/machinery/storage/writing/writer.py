@@ -21,13 +21,13 @@ import msgspec
 import structlog
 
 from atoll.machinery.storage.clock import HybridClock
-from atoll.machinery.storage.contract import Check, Delete, Full, Guard, Mutation, Put, Replica
+from atoll.machinery.storage.contract import Check, Delete, Guard, Mutation, Put, Replica, StoreFull
 from atoll.machinery.storage.environment.space import Space
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.watching.hub import Hub
-from atoll.machinery.storage.writing.commit_batch import Batch
-from atoll.machinery.storage.writing.submit_transaction import Application
+from atoll.machinery.storage.writing.commit_batch import CommitBatch
+from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -42,7 +42,7 @@ _BRINGING = (Put, Replica)
 
 Fatal = Callable[[str], None]
 #: Maintenance inside a child transaction. It returns what `Writer.run` gives.
-Job: TypeAlias = "Callable[[Application, Txn], Any]"
+Job: TypeAlias = "Callable[[SubmitTransaction, Txn], Any]"
 
 
 class StoreClosed(Exception):
@@ -185,9 +185,9 @@ class Writer:
         self._queued_bytes -= size_bytes
         return taken
 
-    def _commit(self, taken: list[Submit], lazy: Lazy) -> Batch | None:
+    def _commit(self, taken: list[Submit], lazy: Lazy) -> CommitBatch | None:
         """Run one transaction; gives the batch, or None where it failed as a whole. May run in the thread."""
-        batch = Batch(self._options, self._records, self._clock)
+        batch = CommitBatch(self._options, self._records, self._clock)
         try:
             batch.full = self._space.check()
             self._clock.sync()
@@ -199,7 +199,7 @@ class Writer:
             # Out of space is found while pages are written, before the meta page: the transaction never was.
             batch.settle(committed=False)
             self._space.refuse()
-            self._fail(taken, Full(str(error)))
+            self._fail(taken, StoreFull(str(error)))
             return None
         except Exception as error:
             self._fail(taken, StoreClosed(f"outcome unknown: {error}"))
@@ -214,12 +214,12 @@ class Writer:
         for submit in taken:
             submit.error = error
 
-    def _apply(self, txn: Txn, batch: Batch, submit: Submit) -> None:
+    def _apply(self, txn: Txn, batch: CommitBatch, submit: Submit) -> None:
         for mutation in submit.mutations:
             if isinstance(mutation, _BRINGING):
                 batch.intern(txn, mutation.key.type)
         child = self._records.environment.env.begin(write=True, parent=txn)
-        application = Application(batch, child)
+        application = SubmitTransaction(batch, child)
         try:
             if submit.job is not None:
                 submit.result = submit.job(application, child)
@@ -228,14 +228,14 @@ class Writer:
             child.commit()
         except (lmdb.MapFullError, lmdb.TxnFullError) as error:
             child.abort()
-            submit.error = Full(str(error))
+            submit.error = StoreFull(str(error))
         except Exception as error:
             child.abort()
             submit.error = error
         else:
             application.join()
 
-    def _write_meta(self, txn: Txn, batch: Batch, lazy: Lazy) -> None:
+    def _write_meta(self, txn: Txn, batch: CommitBatch, lazy: Lazy) -> None:
         environment = self._records.environment
         batch.write_counters(txn)
         if batch.changes:
@@ -250,7 +250,9 @@ class Writer:
         if lazy.published is not None:
             environment.put_meta(txn, "published", lazy.published)
 
-    def _finish(self, loop: asyncio.AbstractEventLoop, taken: list[Submit], lazy: Lazy, batch: Batch | None) -> None:
+    def _finish(
+        self, loop: asyncio.AbstractEventLoop, taken: list[Submit], lazy: Lazy, batch: CommitBatch | None
+    ) -> None:
         """Publish, answer, and start the next round. In the event loop."""
         self._busy = False
         if batch is not None:
@@ -282,7 +284,7 @@ class Writer:
             self.published = None
 
 
-def _nothing(_application: Application, _txn: Txn) -> None:
+def _nothing(_application: SubmitTransaction, _txn: Txn) -> None:
     return None
 
 

@@ -81,7 +81,7 @@ def token(keys: KeySet) -> str:
 @pytest.fixture
 def store() -> FakeStore:
     made = FakeStore()
-    made.there.route(THERE, "east")
+    made.replicas.route(THERE, "east")
     return made
 
 

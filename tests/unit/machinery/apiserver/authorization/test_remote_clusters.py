@@ -35,9 +35,9 @@ def authorizer() -> Authorizer:
 
 def published(store: FakeStore, *objects: Object) -> None:
     """A cluster of another shard, with a LogicalCluster and what else."""
-    store.there.route(THERE, "east")
+    store.replicas.route(THERE, "east")
     for obj in (logical_cluster(), *objects):
-        store.there.put(THERE, obj)
+        store.replicas.put(THERE, obj)
 
 
 def may_bind(verb: str = "bind") -> Object:
@@ -69,7 +69,7 @@ def test_nobody_gets_into_a_cluster_that_is_elsewhere(store: FakeStore, authoriz
 def test_a_right_taken_back_elsewhere_is_gone_with_the_next_question(store: FakeStore, authorizer: Authorizer) -> None:
     published(store, may_bind(), binding("binders", "binder", "User:alice"))
     assert authorizer.authorize(store, ask(), deep=True).allowed
-    store.there.delete(THERE, "ClusterRoleBinding", "binders")
+    store.replicas.delete(THERE, "ClusterRoleBinding", "binders")
     assert not authorizer.authorize(store, ask(), deep=True).allowed
 
 
@@ -83,9 +83,9 @@ def test_a_role_of_the_system_counts_where_a_binding_elsewhere_gives_it(
 def test_what_stands_here_is_not_judged_by_what_another_shard_says_of_it(
     store: FakeStore, authorizer: Authorizer
 ) -> None:
-    store.there.route(HERE, "east")
-    store.there.put(HERE, logical_cluster())
-    store.there.put(HERE, binding("intruder", "cluster-admin", "User:mallory"))
+    store.replicas.route(HERE, "east")
+    store.replicas.put(HERE, logical_cluster())
+    store.replicas.put(HERE, binding("intruder", "cluster-admin", "User:mallory"))
     mallory = User("mallory", (AUTHENTICATED,))
     for deep in (False, True):
         assert not authorizer.authorize(store, ask("get", HERE, mallory), deep=deep).allowed
@@ -93,12 +93,12 @@ def test_what_stands_here_is_not_judged_by_what_another_shard_says_of_it(
 
 def test_a_request_that_stays_here_reads_nothing_of_other_shards(store: FakeStore, authorizer: Authorizer) -> None:
     published(store, may_bind())
-    store.there.rows.reads.clear()
+    store.replicas.rows.reads.clear()
     for name in ("a", "b", "c"):
         fields = {"resource": "configmaps", "namespace": "default", "name": name}
         assert authorizer.authorize(store, ask("get", HERE, **fields)).allowed
         store.put(HERE, role(name, rule("get", "secrets")))
-    assert not store.there.rows.reads
+    assert not store.replicas.rows.reads
 
 
 class TestAPolicyElsewhere:
@@ -135,10 +135,10 @@ class TestAPolicyElsewhere:
     def test_is_in_force(self, store: FakeStore, authorizer: Authorizer) -> None:
         published(store, self.export())
         assert not self.is_allowed(store, authorizer)
-        store.there.put(THERE, role("everything", rule("*", "*", "*")))
-        store.there.put(THERE, binding("policy", "everything", "User:apis.kcp.io:binding:alice"))
+        store.replicas.put(THERE, role("everything", rule("*", "*", "*")))
+        store.replicas.put(THERE, binding("policy", "everything", "User:apis.kcp.io:binding:alice"))
         assert self.is_allowed(store, authorizer)
-        store.there.delete(THERE, "ClusterRoleBinding", "policy")
+        store.replicas.delete(THERE, "ClusterRoleBinding", "policy")
         assert not self.is_allowed(store, authorizer)
 
     def test_is_none_where_the_export_sets_none(self, store: FakeStore, authorizer: Authorizer) -> None:
@@ -159,7 +159,7 @@ class TestAPolicyElsewhere:
     def test_that_was_never_seen_goes_with_the_export(self, store: FakeStore, authorizer: Authorizer) -> None:
         published(store, self.export(policed=False))
         assert self.is_allowed(store, authorizer)
-        store.there.delete(THERE, "APIExport", "things")
+        store.replicas.delete(THERE, "APIExport", "things")
         self.definition(store, "")
         assert self.is_allowed(store, authorizer)
         # Nothing of that is remembered: the note is no part of any stamp.
@@ -172,5 +172,5 @@ class TestAPolicyElsewhere:
         asked = ask("create", HERE, **THINGS)
         published(store)
         assert not authorizer.permits(store, asked, THERE, "things")
-        store.there.put(THERE, self.export(policed=False))
+        store.replicas.put(THERE, self.export(policed=False))
         assert authorizer.permits(store, asked, THERE, "things")
