@@ -26,4 +26,4 @@ def run(arguments: Sequence[str]) -> int:
         return refused(str(error))
     if only_print:
         return running.printed(config)
-    return running.serve(serve(config), config.log_level)
+    return running.serve(serve(config), config)

@@ -25,4 +25,4 @@ def run(arguments: Sequence[str]) -> int:
         return refused(str(error))
     if only_print:
         return running.printed(config)
-    return running.serve(process.start(config), config.log_level, (MappingError,))
+    return running.serve(process.start(config), config, (MappingError,))

@@ -17,6 +17,7 @@ from atoll.cli.main import refused
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
+from atoll.machinery.process.config import ProcessConfig
 from atoll.machinery.process.lifetime import WorkFailed
 from atoll.machinery.process.pki import PkiError
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
@@ -43,9 +44,9 @@ def printed(config: msgspec.Struct) -> int:
     return 0
 
 
-def serve(work: Coroutine[Any, Any, None], log_level: str, more: tuple[type[Exception], ...] = ()) -> int:
+def serve(work: Coroutine[Any, Any, None], config: ProcessConfig, more: tuple[type[Exception], ...] = ()) -> int:
     """Run it; gives the exit code. `more` are refusals of this command's own."""
-    logging.configure(log_level)
+    logging.configure(config.log_level, config.log_format)
     try:
         uvloop.run(work)
     except (*REFUSALS, *more) as error:

@@ -17,7 +17,7 @@ from atoll.machinery.process import config as settings
 from atoll.machinery.storage.sealing import KeyFileRefused
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.server.embedded import ServerFailed
-from atoll.shard.config import ShardConfig, UnknownGate, feature_gates
+from atoll.shard.config import ShardConfig
 from atoll.shard.joining import OtherRoot
 from atoll.standalone import start as alone
 from atoll.standalone.site import run as site
@@ -33,9 +33,8 @@ def start(arguments: Sequence[str]) -> int:
     """One shard with its own NATS server; with `--shards` a site."""
     try:
         config, only_print = settings.load(StartConfig, arguments, os.environ, "atoll start")
-        feature_gates(config.feature_gates)
         site.check(config)
-    except (settings.ConfigError, UnknownGate, SiteRefused) as error:
+    except (settings.ConfigError, SiteRefused) as error:
         return refused(str(error))
     if only_print:
         return running.printed(config)
@@ -46,12 +45,11 @@ def shard(arguments: Sequence[str]) -> int:
     """One shard of a site."""
     try:
         config, only_print = settings.load(ShardConfig, arguments, os.environ, "atoll shard")
-        feature_gates(config.feature_gates)
         config.check_in_site()
-    except (settings.ConfigError, UnknownGate, ValueError) as error:
+    except (settings.ConfigError, ValueError) as error:
         return refused(str(error))
     return running.printed(config) if only_print else _serve(config, alone.start(config))
 
 
 def _serve(config: ShardConfig, work: Coroutine[Any, Any, None]) -> int:
-    return running.serve(work, config.log_level, _REFUSALS)
+    return running.serve(work, config, _REFUSALS)

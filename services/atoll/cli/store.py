@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from atoll.cli.main import refused
-from atoll.machinery.process import logging
+from atoll.machinery.process import config, logging
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, FileSystemRefused, StoreInUse
@@ -81,7 +81,7 @@ def _options(command: str, text: str, arguments: Sequence[str]) -> StoreOptions 
     parser.add_argument("--root-directory", default=defaults.root_directory, metavar="DIRECTORY")
     parser.add_argument("--shard-name", default=defaults.shard_name, metavar="NAME")
     parser.add_argument(
-        "--allow-any-filesystem", action="store_true", help=defaults.__descriptions__["allow_any_filesystem"]
+        "--allow-any-filesystem", action="store_true", help=config.description(ShardConfig, "allow_any_filesystem")
     )
     found = parser.parse_args(list(arguments))
     options = store_options(

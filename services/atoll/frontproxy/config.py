@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
-
-import msgspec
 
 from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
 from atoll.machinery.apiserver.egress.addresses import policy
+from atoll.machinery.process import feature_gates as gates
+from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
 from atoll.machinery.process.listening import check_place, url_host
-from atoll.machinery.process.logging import check_level
 
-#: Groups that mean power on a shard and that nobody brings in from outside, as kcp has them.
+#: The feature gate that has an effect in a front proxy.
+WORKSPACE_AUTHENTICATION = "WorkspaceAuthentication"
+GATES = (WORKSPACE_AUTHENTICATION,)
+
+#: Groups with rights on a whole shard, which no caller may bring along; kcp's default.
 DROP_GROUPS = (
     "system:masters",
     "system:kcp:logical-cluster-admin",
@@ -20,8 +24,8 @@ DROP_GROUPS = (
 )
 
 
-class FrontProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What `atoll front-proxy` can be told. Paths are taken as given; empty means off."""
+class FrontProxyConfig(ProcessConfig, frozen=True, kw_only=True):
+    """Settings of `atoll front-proxy`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll-front-proxy"
     bind_address: str = "127.0.0.1"
@@ -52,46 +56,73 @@ class FrontProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     egress_allow_cidr: str = ""
     mount_proxy_ca_file: str = ""
     cluster_map_file: str = ""
-    log_level: str = "info"
     allow_any_filesystem: bool = False
 
-    __descriptions__: ClassVar[dict[str, str]] = {
-        "root_directory": "where the routes are kept, and what is made for the listener",
-        "bind_address": "address to listen on",
-        "secure_port": "HTTPS port; 0 picks a free one",
-        "tls_cert_file": "PEM file with the serving certificate; without, one is made in the root directory",
-        "tls_private_key_file": "PEM file with its key",
-        "mapping_file": "YAML file that says which paths go where; without, /clusters/ to the shards, the rest to root",
-        "root_ca_file": "PEM file with the authorities of shards",
-        "proxy_client_cert_file": "PEM file with the certificate that shards know front proxies by",
-        "proxy_client_key_file": "PEM file with its key",
-        "client_ca_file": "PEM file with authorities of client certificates, read anew on change",
-        "token_auth_file": "CSV file with token,user,uid,groups",
-        "authentication_config": "file with an AuthenticationConfiguration (OpenID Connect), read anew on change",
-        "authentication_drop_groups": "groups that no caller brings in; a * at the end stands for anything",
-        "authentication_pass_on_groups": "groups that callers bring in, and no others; empty: all but those dropped",
-        "service_account_key_file": "PEM file with keys that sign service account tokens",
-        "service_account_issuer": "issuer of service account tokens; those named after the first are accepted too",
-        "api_audiences": "audiences that tokens have; empty: the issuers",
-        "requestheader_client_ca_file": "PEM file with authorities of proxies before this one that name users in"
-        " headers, read anew on change",
-        "requestheader_allowed_names": "comma separated common names of such proxies; empty: any that is signed",
-        "requestheader_username_headers": "comma separated headers that name the user",
-        "requestheader_group_headers": "comma separated headers that name groups",
-        "requestheader_uid_headers": "comma separated headers with the user's uid",
-        "requestheader_extra_headers_prefix": "comma separated prefixes of headers with more about the user",
-        "nats_url": "the site's NATS server",
-        "nats_credentials_file": "JSON file with user, password and authorities for it",
-        "feature_gates": "comma separated Gate=true|false",
-        "egress_allow_cidr": "comma separated networks that mounts may be in, though they are loopback or our own",
-        "mount_proxy_ca_file": "PEM file with the authorities of mounts, in place of the system's",
-        "cluster_map_file": "where to keep a map of logical clusters to shards for a load balancer; none without",
-        "log_level": "debug, info, warning or error",
-        "allow_any_filesystem": "accept network and temporary file systems",
+    SUMMARY: ClassVar[str] = "Run a front proxy: one address for the workspaces of all shards."
+    COMMON: ClassVar[Collection[str]] = (
+        "root_directory",
+        "bind_address",
+        "secure_port",
+        "mapping_file",
+        "root_ca_file",
+        "proxy_client_cert_file",
+        "proxy_client_key_file",
+        "client_ca_file",
+        "nats_url",
+        "feature_gates",
+        "log_level",
+    )
+    SUBJECTS: ClassVar[Subjects] = {
+        "Server": {
+            "root_directory": "directory of the routes and of files made for the listener",
+            "bind_address": "address to listen on",
+            "secure_port": "HTTPS port; 0 picks a free one",
+            "tls_cert_file": "PEM file with the serving certificate; empty: one is made",
+            "tls_private_key_file": "PEM file with its key",
+            "allow_any_filesystem": "accept network and temporary file systems",
+            "feature_gates": gates.description(GATES),
+        },
+        "Shards": {
+            "mapping_file": "YAML file that maps paths to backends; empty: /clusters/ to the shards, all else to root",
+            "root_ca_file": "PEM file with the CAs of shards",
+            "proxy_client_cert_file": "PEM file with the client certificate that shards accept from front proxies",
+            "proxy_client_key_file": "PEM file with its key",
+            "nats_url": "NATS server of the sharded deployment",
+            "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
+            "cluster_map_file": "file that maps logical clusters to shards for a load balancer; empty: none is written",
+        },
+        "Users": {
+            "authentication_config": "AuthenticationConfiguration file (OpenID Connect); reread when it changes",
+            "client_ca_file": "PEM file with the CAs of client certificates; reread when it changes",
+            "token_auth_file": "CSV file with token,user,uid,groups",
+            "authentication_drop_groups": "groups removed from every caller; a * at the end matches any text",
+            "authentication_pass_on_groups": "the only groups kept of callers; empty: all except the dropped ones",
+            "service_account_key_file": "PEM file with keys that sign service account tokens",
+            "service_account_issuer": "issuer of service account tokens; issuers after the first are accepted too",
+            "api_audiences": "audiences of tokens; empty: the issuers",
+        },
+        "Requests forwarded by other proxies": {
+            "requestheader_client_ca_file": "PEM file with the CAs of proxies in front of this one that name users in"
+            " headers; reread when it changes",
+            "requestheader_allowed_names": "comma separated common names of such proxies; empty: any certificate of"
+            " these CAs",
+            "requestheader_username_headers": "comma separated headers with the user name",
+            "requestheader_group_headers": "comma separated headers with groups",
+            "requestheader_uid_headers": "comma separated headers with the user's uid",
+            "requestheader_extra_headers_prefix": "comma separated prefixes of headers with extra fields of the user",
+        },
+        "Requests to mounts": {
+            "egress_allow_cidr": "comma separated networks that mounts may be in although they are loopback or this"
+            " machine's own",
+            "mount_proxy_ca_file": "PEM file with the CAs of mounts; empty: the system's",
+        },
+        "Logs": LOG_SETTINGS,
     }
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later. Raises ValueError with what is wrong."""
+        """Refuse values that could only fail later. Raises ValueError."""
+        super().__post_init__()
+        gates.parse(self.feature_gates)
         if not self.root_directory:
             raise ValueError("root-directory must not be empty")
         check_place(self.bind_address, self.secure_port)
@@ -103,7 +134,6 @@ class FrontProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
                     raise ValueError(f"{name.replace('_', '-')} must not be empty where no mapping-file says it")
         if bool(self.proxy_client_cert_file) != bool(self.proxy_client_key_file):
             raise ValueError("proxy-client-cert-file and proxy-client-key-file go together")
-        check_level(self.log_level)
         _ = self.header_names
         try:
             policy(self.egress_allow_cidr)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from atoll.controllers.facts import Facts, Identities
-from atoll.frontproxy.config import FrontProxyConfig
+from atoll.frontproxy.config import WORKSPACE_AUTHENTICATION, FrontProxyConfig
 from atoll.frontproxy.identity import GroupFilter, Identity
 from atoll.frontproxy.tokens import AccountTokens, Tokens
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
@@ -28,13 +28,10 @@ from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.egress import Egress
 from atoll.machinery.apiserver.pathindex import PathIndex
 from atoll.machinery.kcp.types import WorkspaceType
+from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair, issued_by, pem_to_der
 from atoll.replication.ownership_rows import Types
-
-#: kcp's gate; on unless turned off.
-_WORKSPACES_OFF = "WorkspaceAuthentication=false"
-
 
 #: Under which types root's own kinds are stored; None while that is not known.
 Learned: TypeAlias = Callable[[View], Types | None]
@@ -75,7 +72,7 @@ def _tokens(config: FrontProxyConfig, learned: Learned, egress: Egress) -> Token
         sources.append(issuers.configured(config.authentication_config, audiences, egress))
     accounts = AccountTokens(_account_keys(config.service_account_key_file), Issuers(names, audiences))
     workspaces = None
-    if _WORKSPACES_OFF not in comma_separated(config.feature_gates):
+    if gates.parse(config.feature_gates).get(WORKSPACE_AUTHENTICATION, True):
         types = _WorkspaceTypes(learned)
         workspaces = issuers.of_workspaces(types.find, types.tenancy, egress)
     return Tokens(tuple(sources), accounts, audiences, workspaces)

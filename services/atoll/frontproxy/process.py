@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from atoll.frontproxy import clustermap, mapping
 from atoll.frontproxy.asking import Asking
 from atoll.frontproxy.backend import Backends, Timing
-from atoll.frontproxy.config import FrontProxyConfig
+from atoll.frontproxy.config import GATES, FrontProxyConfig
 from atoll.frontproxy.credentials import assemble, trusted_authorities
 from atoll.frontproxy.doors import Doors, Parts
 from atoll.frontproxy.identity import Identity
@@ -35,6 +35,7 @@ from atoll.machinery.apiserver.health import ping, store_check
 from atoll.machinery.kcp.shapes import TENANCY_GROUP
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.process import pki
+from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listening import serving_names, take_port
 from atoll.machinery.process.pki import Pair
@@ -122,6 +123,7 @@ def prepare(config: FrontProxyConfig) -> LmdbStore:
 async def start(config: FrontProxyConfig) -> None:
     """Run until SIGTERM or SIGINT. Raises what `prepare` and `read` do, before serving."""
     began_s = time.monotonic()
+    warn_without_effect(config.feature_gates, GATES, "front-proxy")
     if not config.allow_any_filesystem:
         require_local(Path(config.root_directory))
     given = read(config)

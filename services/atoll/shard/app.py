@@ -50,6 +50,7 @@ from atoll.machinery.kcp.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.process import feature_gates, logging
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
@@ -60,7 +61,7 @@ from atoll.replication.ownership_rows import Types as ReplicatedTypes
 from atoll.replication.replica_writer import Positions as Marked
 from atoll.shard import bootstrap, joining, serviceaccounts
 from atoll.shard.admission.plugins import plugins
-from atoll.shard.config import ShardConfig, feature_gates
+from atoll.shard.config import ShardConfig
 from atoll.shard.escalation import Escalation
 from atoll.shard.foreignaccounts import foreign_accounts
 from atoll.shard.homes import HOME, Homes
@@ -146,7 +147,7 @@ class ShardApp:
         return self.identities.tenancy
 
     def _is_on(self, gate: str) -> bool:
-        return feature_gates(self.config.feature_gates).get(gate, True)
+        return feature_gates.parse(self.config.feature_gates).get(gate, True)
 
     def _bootstrap_options(self, origin: Origin) -> system.Options:
         config = self.config
@@ -193,7 +194,8 @@ class ShardApp:
         issuer = openid_configuration(self.identity.issuers.names[0], f"{self._external_url}/openid/v1/jwks", keys)
         fixed = Fixed(version(), issuer, jwks(keys))
         documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
-        observer = Observing(RequestMetrics(self.registry), self.audit)
+        requests = logging.resolved_requests(self.config.log_requests, self.config.log_format)
+        observer = Observing(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
         services = views(self.core, self.authorizer, self.facts, self._other_shards(trust))
         elsewhere = self._virtual_resources(services, trust)
@@ -286,7 +288,7 @@ class ShardApp:
             self.facts,
             self._shard(),
             self.identity.issuer,
-            deprecated_urls=feature_gates(self.config.feature_gates).get(_DEPRECATED_URLS, False),
+            deprecated_urls=feature_gates.parse(self.config.feature_gates).get(_DEPRECATED_URLS, False),
             peers=self.peers,
         )
         if follower is not None:

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import ClassVar
 from urllib.parse import urlsplit
-
-import msgspec
 
 from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
 from atoll.machinery.apiserver.egress.addresses import policy
 from atoll.machinery.meta.labels import label_key_errors, label_value_errors
 from atoll.machinery.meta.names import ROOT
-from atoll.machinery.process.config import comma_separated
+from atoll.machinery.process import feature_gates as gates
+from atoll.machinery.process import logging
+from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects, comma_separated
 from atoll.machinery.process.listening import check_place, url_host
-from atoll.machinery.process.logging import check_level
 
-#: kcp's feature gates and the Kubernetes ones it documents; anything else is refused.
-FEATURE_GATES = (
+#: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
+GATES = (
     "WorkspaceMounts",
-    "CacheAPIs",
     "EnableDeprecatedAPIExportVirtualWorkspacesUrls",
     "WorkspaceAuthentication",
-    "LogicalClusterMigration",
-    "StorageVersionAPI",
     "GlobalServiceAccount",
-    "WatchList",
-    "ListFromCacheSnapshot",
 )
-
 
 MAX_WORKERS = 64
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -40,8 +34,8 @@ MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
 MAX_TRANSFORMATION_S = 30.0
 
 
-class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shard can be told, by `atoll start` and `atoll shard`. Paths are taken as given; empty means off."""
+class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
+    """Settings of a shard, for `atoll start` and `atoll shard`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll"
     bind_address: str = "127.0.0.1"
@@ -57,7 +51,7 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     home_workspaces_home_creator_groups: str = "system:authenticated"
     nats_url: str = ""
     workers: int = 0
-    log_level: str = "info"
+    log_requests: str = logging.AUTO
     allow_any_filesystem: bool = False
     egress_allow_cidr: str = ""
     mount_proxy_client_cert_file: str = ""
@@ -92,62 +86,103 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
     external_logical_cluster_admin_kubeconfig: str = ""
     nats_credentials_file: str = ""
 
-    __descriptions__: ClassVar[dict[str, str]] = {
-        "root_directory": "where keys, store and kubeconfig are kept",
-        "bind_address": "address to listen on",
-        "secure_port": "HTTPS port; 0 picks a free one",
-        "shard_name": "name of this shard, one DNS label",
-        "token_auth_file": "CSV file with token,user,uid,groups",
-        "client_ca_file": "PEM file with authorities of client certificates, read anew on change",
-        "authentication_config": "file with an AuthenticationConfiguration (OpenID Connect), read anew on change",
-        "audit_log_path": "file for audit events; - is standard output",
-        "feature_gates": "comma separated Gate=true|false",
-        "skip_admin_user": "create no kcp-admin and shard-admin users",
-        "enable_home_workspaces": "give each user a home workspace on first use",
-        "home_workspaces_home_creator_groups": "comma separated groups whose members may have one",
-        "nats_url": "a NATS server to publish to, instead of the embedded one",
-        "workers": "API worker processes beside the writer; 0: everything in one process",
-        "log_level": "debug, info, warning or error",
-        "allow_any_filesystem": "accept network and temporary file systems",
-        "egress_allow_cidr": "comma separated networks that webhooks may be in, though they are loopback or our own",
-        "service_account_issuer": "issuer of service account tokens; those named after the first are accepted too",
-        "service_account_signing_key_file": "PEM file with the private key that signs them, in place of sa.key",
-        "service_account_key_file": "PEM file with keys whose tokens count as well, as that of the last signing key",
-        "service_account_max_token_expiration": "longest life of a requested token, as in 24h; empty: no bound",
-        "api_audiences": "audiences that tokens for this server have; empty: the issuers",
-        "requestheader_client_ca_file": "PEM file with authorities of proxies that name users in headers, read anew"
-        " on change",
-        "requestheader_allowed_names": "comma separated common names of such proxies; empty: any that is signed",
-        "requestheader_username_headers": "comma separated headers that name the user",
-        "requestheader_group_headers": "comma separated headers that name groups",
-        "requestheader_uid_headers": "comma separated headers with the user's uid",
-        "requestheader_extra_headers_prefix": "comma separated prefixes of headers with more about the user",
-        "mount_proxy_client_cert_file": "PEM file; with it, mounts are told in X-Remote headers who asks",
-        "mount_proxy_client_key_file": "PEM file with the key of that certificate",
-        "mount_proxy_ca_file": "PEM file with the authorities of mounts, in place of the system's",
-        "conversion_cel_transformation_timeout": "what the CEL transformations of an APIConversion may take for one"
-        " object, as in 500ms or 1s",
-        "shard_client_cert_file": "PEM file; with it, virtual workspaces elsewhere are asked, and told who asks",
-        "shard_client_key_file": "PEM file with the key of that certificate",
-        "shard_virtual_workspace_ca_file": "PEM file with their authorities, in place of the system's",
-        "list_window": "seconds that a list can be paged through and an earlier state be listed",
-        "log_retention": "seconds that changes are kept for watches and history; not below list-window",
-        "tls_cert_file": "PEM file with the serving certificate and its chain, in place of one made here",
-        "tls_private_key_file": "PEM file with the key of that certificate",
-        "root_ca_file": "PEM file with the authority that clients in workspaces are to trust; empty: that of the"
-        " serving certificate",
-        "shard_base_url": "URL at which other components reach this shard; empty: the address it listens on",
-        "shard_external_url": "URL at which clients reach its workspaces, a front proxy's; empty: the base URL",
-        "shard_virtual_workspace_url": "URL at which its virtual workspaces are reached; empty: the base URL",
-        "shard_labels": "comma separated key=value labels of its Shard object, as region=eu",
-        "root_shard_kubeconfig_file": "kubeconfig (context shard-base) of the root shard that this one joins",
-        "logical_cluster_admin_kubeconfig": "kubeconfig whose credentials make logical clusters on other shards",
-        "external_logical_cluster_admin_kubeconfig": "kubeconfig whose credentials do what comes later on other shards",
-        "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
+    SUMMARY: ClassVar[str] = "Run one shard of a sharded deployment."
+    COMMON: ClassVar[Collection[str]] = (
+        "root_directory",
+        "bind_address",
+        "secure_port",
+        "shard_name",
+        "shard_external_url",
+        "root_shard_kubeconfig_file",
+        "nats_url",
+        "feature_gates",
+        "log_level",
+        "log_requests",
+    )
+    SUBJECTS: ClassVar[Subjects] = {
+        "Server": {
+            "root_directory": "directory of keys, store and kubeconfig",
+            "bind_address": "address to listen on",
+            "secure_port": "HTTPS port; 0 picks a free one",
+            "workers": "API worker processes beside the writer; 0: one process for everything",
+            "tls_cert_file": "PEM file with the serving certificate and its chain; empty: one is made",
+            "tls_private_key_file": "PEM file with the key of that certificate",
+            "root_ca_file": "PEM file with the CA that clients in workspaces trust; empty: the CA of the serving"
+            " certificate",
+            "feature_gates": gates.description(GATES),
+        },
+        "Users": {
+            "authentication_config": "AuthenticationConfiguration file (OpenID Connect); reread when it changes",
+            "client_ca_file": "PEM file with the CAs of client certificates; reread when it changes",
+            "token_auth_file": "CSV file with token,user,uid,groups",
+            "skip_admin_user": "create no users kcp-admin and shard-admin",
+            "enable_home_workspaces": "create a home workspace for each user on first use",
+            "home_workspaces_home_creator_groups": "comma separated groups whose members may have a home workspace",
+        },
+        "Service accounts": {
+            "service_account_issuer": "issuer of tokens; issuers after the first are accepted, not used",
+            "service_account_signing_key_file": "PEM file with the private key that signs tokens; empty: sa.key",
+            "service_account_key_file": "PEM file with further keys whose tokens are accepted, such as the previous"
+            " signing key",
+            "service_account_max_token_expiration": "longest lifetime of a requested token, such as 24h; empty: no"
+            " limit",
+            "api_audiences": "audiences of tokens for this server; empty: the issuers",
+        },
+        "Requests forwarded by proxies": {
+            "requestheader_client_ca_file": "PEM file with the CAs of proxies that name users in headers; reread when"
+            " it changes",
+            "requestheader_allowed_names": "comma separated common names of such proxies; empty: any certificate of"
+            " these CAs",
+            "requestheader_username_headers": "comma separated headers with the user name",
+            "requestheader_group_headers": "comma separated headers with groups",
+            "requestheader_uid_headers": "comma separated headers with the user's uid",
+            "requestheader_extra_headers_prefix": "comma separated prefixes of headers with extra fields of the user",
+        },
+        "Requests to URLs that tenants configure": {
+            "egress_allow_cidr": "comma separated networks that webhooks and mounts may be in although they are"
+            " loopback or this machine's own",
+            "mount_proxy_client_cert_file": "PEM file with a client certificate for mounts, which then receive the"
+            " user in X-Remote headers",
+            "mount_proxy_client_key_file": "PEM file with the key of that certificate",
+            "mount_proxy_ca_file": "PEM file with the CAs of mounts; empty: the system's",
+            "conversion_cel_transformation_timeout": "time limit of the CEL transformations of an APIConversion for"
+            " one object, such as 500ms or 1s",
+        },
+        "Store and stream": {
+            "list_window": "seconds that a list can be continued and an earlier state can be listed",
+            "log_retention": "seconds that changes are kept for watches and history; at least list-window",
+            "allow_any_filesystem": "accept network and temporary file systems",
+            "nats_url": "NATS server to publish to; empty: an embedded one",
+            "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
+        },
+        "Sharded deployment": {
+            "shard_name": "name of this shard, a DNS label",
+            "shard_labels": "comma separated key=value labels of its Shard object, such as region=eu",
+            "shard_base_url": "URL of this shard for other components; empty: the address it listens on",
+            "shard_external_url": "URL of its workspaces for clients, a front proxy's; empty: the base URL",
+            "shard_virtual_workspace_url": "URL of its virtual workspaces; empty: the base URL",
+            "root_shard_kubeconfig_file": "kubeconfig (context shard-base) of the root shard that this shard joins",
+            "logical_cluster_admin_kubeconfig": "kubeconfig that creates logical clusters on other shards",
+            "external_logical_cluster_admin_kubeconfig": "kubeconfig that changes and deletes logical clusters on"
+            " other shards",
+            "shard_client_cert_file": "PEM file with the client certificate for virtual workspaces on other shards,"
+            " which then receive the user in X-Remote headers",
+            "shard_client_key_file": "PEM file with the key of that certificate",
+            "shard_virtual_workspace_ca_file": "PEM file with the CAs of those virtual workspaces; empty: the system's",
+        },
+        "Logs": {
+            **LOG_SETTINGS,
+            "log_requests": "requests in the log: none, writes, all, or auto: none in text, writes in JSON; slow and"
+            " failed ones always",
+            "audit_log_path": "file for audit events; - is standard output",
+        },
     }
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later. Raises ValueError with what is wrong."""
+        """Refuse values that could only fail later. Raises ValueError."""
+        super().__post_init__()
+        logging.check(self.log_level, requests=self.log_requests)
+        gates.parse(self.feature_gates)
         _ = self.header_names
         self._check_service_accounts()
         if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
@@ -166,7 +201,6 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True):
         self._check_site()
         if not _LABEL.fullmatch(self.shard_name):
             raise ValueError(f"shard-name {self.shard_name!r} is not a DNS label")
-        check_level(self.log_level)
         try:
             policy(self.egress_allow_cidr)
         except ValueError as error:
@@ -271,20 +305,3 @@ def _is_base_url(url: str) -> bool:
         return False
     bare = not (parts.query or parts.fragment or parts.username) and not url.endswith("/")
     return parts.scheme == "https" and bool(parts.hostname) and bare
-
-
-class UnknownGate(Exception):
-    """A feature gate that does not exist, or a value that is neither true nor false."""
-
-
-def feature_gates(text: str) -> dict[str, bool]:
-    """The gates of `--feature-gates`. Raises UnknownGate."""
-    gates: dict[str, bool] = {}
-    for part in comma_separated(text):
-        name, _, value = part.partition("=")
-        if name not in FEATURE_GATES:
-            raise UnknownGate(f"unrecognized feature gate: {name}")
-        if value not in {"true", "false"}:
-            raise UnknownGate(f"invalid value of {name}={value}, err: it must be true or false")
-        gates[name] = value == "true"
-    return gates

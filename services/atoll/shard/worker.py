@@ -97,7 +97,7 @@ def main() -> None:
     import uvloop
 
     brief = msgspec.json.decode(sys.stdin.buffer.readline(), type=Brief)
-    logging.configure(brief.config.log_level)
+    logging.configure(brief.config.log_level, brief.config.log_format)
     uvloop.run(serve(brief))
 
 

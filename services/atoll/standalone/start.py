@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from atoll.machinery.meta.types import SECRETS
+from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listening import serving_names, take_port
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
@@ -25,7 +26,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
-from atoll.shard.config import ShardConfig, feature_gates
+from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.identity import Credentials, load
 from atoll.shard.joining import Origin, wait_for_origin
 from atoll.standalone.front import Front
@@ -76,7 +77,7 @@ async def start(config: ShardConfig) -> None:
     """Run until SIGTERM or SIGINT. Raises what `prepare` does, before serving; KubeconfigError, OtherRoot and
     CredentialFileRefused for what a shard that joins was given; WorkFailed."""
     began = time.monotonic()
-    feature_gates(config.feature_gates)
+    warn_without_effect(config.feature_gates, GATES, config.shard_name)
     store = prepare(config)
     try:
         await Standalone(config, store, began).run()

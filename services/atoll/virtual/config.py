@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
-import msgspec
-
+from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
 from atoll.machinery.process.listening import check_place
-from atoll.machinery.process.logging import check_level
 
 
-class ViewConfig(msgspec.Struct, frozen=True):
-    """One process. Whoever holds a certificate of `requestheader_client_ca_file` names users in X-Remote headers."""
+class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
+    """Settings of one process. A client with a certificate of `requestheader_client_ca_file` may name users in X-Remote
+    headers."""
 
     export: str = ""
     kubeconfig: str = ""
@@ -24,27 +24,33 @@ class ViewConfig(msgspec.Struct, frozen=True):
     requestheader_client_ca_file: str = ""
     requestheader_allowed_names: str = ""
     allow_any_filesystem: bool = False
-    log_level: str = "info"
 
-    __descriptions__: ClassVar[dict[str, str]] = {
-        "export": "name of the APIExport, in the workspace of the kubeconfig's context",
-        "kubeconfig": "file with the credentials that read the export's view and ask for access reviews",
-        "context": "context of the kubeconfig; empty: the current one",
-        "directory": "where the rows are kept; they are served from there after a restart",
-        "bind_address": "address to listen on",
-        "secure_port": "HTTPS port; 0 picks a free one",
-        "tls_cert_file": "PEM file with the serving certificate",
-        "tls_private_key_file": "PEM file with its key",
-        "requestheader_client_ca_file": "PEM file with the authorities of shards that name users in headers",
-        "requestheader_allowed_names": "comma separated common names of such shards; empty: any that is signed",
-        "allow_any_filesystem": "accept network and temporary file systems",
-        "log_level": "debug, info, warning or error",
+    SUMMARY: ClassVar[str] = "Serve a virtual workspace of an APIExport."
+    SUBJECTS: ClassVar[Subjects] = {
+        "Export": {
+            "export": "name of the APIExport, in the workspace of the kubeconfig's context",
+            "kubeconfig": "kubeconfig whose credentials read the export's virtual workspace and create access reviews",
+            "context": "context of the kubeconfig; empty: the current one",
+        },
+        "Server": {
+            "directory": "directory of the stored copies; they are served from there after a restart",
+            "bind_address": "address to listen on",
+            "secure_port": "HTTPS port; 0 picks a free one",
+            "tls_cert_file": "PEM file with the serving certificate",
+            "tls_private_key_file": "PEM file with its key",
+            "requestheader_client_ca_file": "PEM file with the CAs of shards, which name users in headers",
+            "requestheader_allowed_names": "comma separated common names of such shards; empty: any certificate of"
+            " these CAs",
+            "allow_any_filesystem": "accept network and temporary file systems",
+        },
+        "Logs": LOG_SETTINGS,
     }
+    COMMON: ClassVar[Collection[str]] = (*SUBJECTS["Export"], *SUBJECTS["Server"], "log_level")
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later. Raises ValueError with what is wrong."""
+        """Refuse values that could only fail later. Raises ValueError."""
+        super().__post_init__()
         for name in ("export", "directory", "tls_cert_file", "tls_private_key_file", "requestheader_client_ca_file"):
             if not getattr(self, name):
                 raise ValueError(f"{name.replace('_', '-')} must not be empty")
-        check_level(self.log_level)
         check_place(self.bind_address, self.secure_port)

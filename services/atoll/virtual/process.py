@@ -47,7 +47,7 @@ def run(view: View, arguments: Sequence[str] | None = None) -> None:
     if only_print:
         sys.stdout.write(settings.printed(config))
         return
-    logging.configure(config.log_level)
+    logging.configure(config.log_level, config.log_format)
     try:
         uvloop.run(serve(view, config))
     except (OSError, KubeconfigError, WorkFailed) as error:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from atoll.machinery.apiserver.audit import COMPLETE, STARTED, Audited, AuditLog, event_of
 from atoll.machinery.apiserver.request import Request
+from atoll.machinery.process import logging
 
 log = structlog.get_logger()
 
@@ -52,10 +53,15 @@ class RequestMetrics:
 
 
 class Observing:
-    """The observer of a pipeline. `audit` None: no audit log."""
+    """The observer of a pipeline. `audit` None: no audit log.
 
-    def __init__(self, metrics: RequestMetrics, audit: AuditLog | None = None) -> None:
+    `logged` is which requests are logged: `none`, `writes` or `all`. Slow and failed ones are logged in any case, the
+    others at debug level.
+    """
+
+    def __init__(self, metrics: RequestMetrics, audit: AuditLog | None = None, logged: str = logging.WRITES) -> None:
         self._metrics, self._audit = metrics, audit
+        self._writes, self._reads = logged != logging.NONE, logged == logging.ALL
 
     async def room(self) -> None:
         """Return when the audit log has room for a mutating request."""
@@ -81,7 +87,10 @@ class Observing:
         known = request.code not in {403, 404}
         labels = (info.verb, info.group, info.version, info.resource, info.subresource)
         self._metrics.count(labels if known else (info.verb, "", "", "", ""), request.code, duration_s)
-        write = log.info if info.verb not in _READS or request.code >= 500 or duration_s > SLOW_S else log.debug
+        wanted = self._reads if info.verb in _READS else self._writes
+        # A stream is as long as its client wants; it is not slow.
+        slow = duration_s > SLOW_S and (self._writes or not request.streams)
+        write = log.info if wanted or slow or request.code >= 500 else log.debug
         write(
             "request",
             verb=info.verb,

@@ -6,7 +6,7 @@ to every shard. Pure but for the mapping file; no secret stands in an argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from atoll.machinery.meta.names import ROOT
+from atoll.machinery.process.config import Subjects
 from atoll.machinery.process.pki import write_private
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
 from atoll.shard.config import ShardConfig
@@ -54,6 +55,7 @@ _FOR_PROXY = (
     "egress_allow_cidr",
     "allow_any_filesystem",
     "log_level",
+    "log_format",
 )
 #: Those that each process has of its own.
 _OWN = ("root_directory", "secure_port", "shard_external_url", *DECIDED)
@@ -64,9 +66,25 @@ class StartConfig(ShardConfig, frozen=True, kw_only=True):
 
     shards: int = 0
 
-    __descriptions__: ClassVar[dict[str, str]] = {
-        **ShardConfig.__descriptions__,
-        "shards": "run a whole site with so many shards and a front proxy on this machine; 0: one shard alone",
+    SUMMARY: ClassVar[str] = "Run a shard with an embedded NATS server, or with --shards a sharded deployment."
+    COMMON: ClassVar[Collection[str]] = (
+        "root_directory",
+        "bind_address",
+        "secure_port",
+        "shards",
+        "workers",
+        "feature_gates",
+        "authentication_config",
+        "egress_allow_cidr",
+        "log_level",
+        "log_requests",
+    )
+    SUBJECTS: ClassVar[Subjects] = {
+        **ShardConfig.SUBJECTS,
+        "Sharded deployment": {
+            "shards": "run this number of shards and a front proxy on this machine; 0: one shard without a proxy",
+            **ShardConfig.SUBJECTS["Sharded deployment"],
+        },
     }
 
     @property
