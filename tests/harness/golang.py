@@ -28,13 +28,19 @@ import pytest
 
 MODULE = Path(__file__).resolve().parents[1] / "go"
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S, FOLLOW_TIMEOUT_S = 1500.0, 240.0, 60.0
+NO_GO = "Go is not installed: nothing was compared with Kubernetes' own code, and no Go client was run"
+
+
+def find_go() -> str | None:
+    """The go command; none on a machine without Go."""
+    return shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
 
 
 def go() -> str:
     """The go command; skips the test on a machine without Go."""
-    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    found = find_go()
     if found is None:
-        pytest.skip("Go is not installed")
+        pytest.skip(NO_GO)
     return found
 
 
@@ -45,20 +51,20 @@ def _environment() -> dict[str, str]:
 
 
 @cache
-def _place() -> Path:
-    """Where the built programs of this checkout lie, beside Go's own cache; all workers of a run share it."""
+def cache_folder() -> Path:
+    """Where the tests of this checkout cache programs and links, beside Go's own cache; workers of a run share it."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = caches / "atoll-tests" / hashlib.sha256(str(MODULE).encode()).hexdigest()[:8]
-    place.mkdir(parents=True, exist_ok=True)
-    return place
+    folder = caches / "atoll-tests" / hashlib.sha256(str(MODULE).encode()).hexdigest()[:8]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @cache
 def program(name: str, module: str = "") -> Path:
     """The command `cmd/<name>` of tests/go, or of the module in a folder of it, built. Skips without Go."""
     command, folder = go(), MODULE / module
-    built = _place() / name
-    with (_place() / f"{name}.lock").open("w") as lock:
+    built = cache_folder() / name
+    with (cache_folder() / f"{name}.lock").open("w") as lock:
         # Workers that need it at the same time wait for the first, and then find everything cached.
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(

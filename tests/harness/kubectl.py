@@ -17,6 +17,8 @@ import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.environment import bytecode_cache
+
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 TIMEOUT_S = 60.0
 
@@ -48,7 +50,8 @@ class Kubectl:
     @property
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(SCRIPTS), os.environ.get("PATH", "")])
-        return {"PATH": path, "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig), "LC_ALL": "C.UTF-8"}
+        own = {"PATH": path, "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig), "LC_ALL": "C.UTF-8"}
+        return own | bytecode_cache()
 
     def command(self, *arguments: str) -> list[str]:
         """The command line, for a test that runs it in the background."""

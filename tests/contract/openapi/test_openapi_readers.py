@@ -14,8 +14,8 @@ from atoll.machinery.apiserver.openapi import forms, parts
 from atoll.machinery.apiserver.openapi.v2 import shared_parameters
 from atoll.machinery.kinds.custom import kinds_of_crd
 from harness.golang import program
+from harness.manifests import real_crds
 from harness.openapi import catalog_of, definition, keys_of, structure, written
-from harness.shared_data import real_crds
 
 _PRESERVE, _EMBEDDED = "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"
 _EITHER = {"x-kubernetes-int-or-string": True}
@@ -62,8 +62,8 @@ ROOTS["spec"]["scope"] = "Cluster"
 NOT_HONOURED = {"shardSelector", "ignoreStoreReadErrorWithClusterBreakingPotential"}
 
 
-async def test_protobuf_documents_are_what_gnostic_makes_of_the_json_ones(tmp_path: Path) -> None:
-    catalog = catalog_of(ODDS, ROOTS, *real_crds().values())
+async def test_protobuf_documents_are_what_gnostic_makes_of_the_json_ones(tmp_path: Path, manifests: Path) -> None:
+    catalog = catalog_of(ODDS, ROOTS, *real_crds(manifests).values())
     await written(catalog, tmp_path)
     found = _told("documents", tmp_path)
     assert found.pop("v2")["complete"] is True
@@ -72,8 +72,10 @@ async def test_protobuf_documents_are_what_gnostic_makes_of_the_json_ones(tmp_pa
 
 
 @pytest.mark.parametrize("version", ["v3", "v2"])
-def test_custom_kinds_are_published_as_apiextensions_publishes_them(tmp_path: Path, version: str) -> None:
-    crds = [ODDS, ROOTS, *real_crds().values()]
+def test_custom_kinds_are_published_as_apiextensions_publishes_them(
+    tmp_path: Path, manifests: Path, version: str
+) -> None:
+    crds = [ODDS, ROOTS, *real_crds(manifests).values()]
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps(crds))
     upstream = _told("definitions", path)

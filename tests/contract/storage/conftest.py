@@ -19,10 +19,10 @@ from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.storage.workers.remote_store import connect_store
+from harness.environment import python_environment
 from harness.stores import store_options
 
 SECRETS = ResourceType("", "secrets")
-_SOURCES = [str(Path(__file__).parents[3] / "services"), str(Path(__file__).parents[2])]
 
 
 @asynccontextmanager
@@ -41,10 +41,7 @@ async def remote(options: StoreOptions) -> AsyncIterator[Store]:
         socket = Path(home) / "s"
         command = (sys.executable, "-m", "harness.store_writer", msgspec.json.encode(options).decode(), str(socket))
         writer = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={"PYTHONPATH": ":".join(_SOURCES)},
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=python_environment()
         )
         assert writer.stdin is not None
         assert writer.stdout is not None

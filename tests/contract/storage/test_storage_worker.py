@@ -13,9 +13,8 @@ import pytest
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.workers.remote_store import connect_store
 from atoll.machinery.storage.writing.writer import StoreClosed
+from harness.environment import python_environment
 from harness.stores import create, key, put, store_options
-
-SOURCES = [str(Path(__file__).parents[3] / "services"), str(Path(__file__).parents[2])]
 
 
 async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_path: Path) -> None:
@@ -26,7 +25,7 @@ async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_
             *(sys.executable, "-m", "harness.store_writer", msgspec.json.encode(options).decode(), str(socket)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={"PYTHONPATH": ":".join(SOURCES)},
+            env=python_environment(),
         )
         assert writer.stdout is not None
         while (line := await writer.stdout.readline()) != b"ready\n":

@@ -19,10 +19,10 @@ from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from fault.scenarios.campaign import replay_command, seed_of_run
 from fault.traffic.replicator import CLUSTERS, MARK, ORIGINS, TYPES, batches
+from harness.environment import python_environment
 from harness.replicamodel import ReplicaModel
 from harness.stores import key, replica, store_options
 
-_SOURCES = ":".join(str(Path(__file__).parents[3] / part) for part in ("services", "tests"))
 _THIS = "tests/fault/scenarios/test_replica_kills.py"
 
 
@@ -31,7 +31,7 @@ async def killed(options: StoreOptions, seed: int, acknowledgements: int) -> int
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fault.traffic.replicator", msgspec.json.encode(options).decode(), str(seed)),
         stdout=asyncio.subprocess.PIPE,
-        env={"PYTHONPATH": _SOURCES},
+        env=python_environment(),
     )
     assert process.stdout is not None
     heard = 0

@@ -11,11 +11,9 @@ import pytest
 from harness.api import APPLY, CRDS, JSON_PATCH, Api, crd, define
 from harness.kubectl import Kubectl
 from harness.shard import ShardProcess
-from harness.shared_data import SHARED_DATA
 
 RULES = "x-kubernetes-validations"
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"
-GATEWAY = SHARED_DATA / "gateway-api"
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 
 
@@ -148,13 +146,15 @@ spec:
 """
 
 
-def test_the_gateway_api_is_served_with_its_rules(api: Api, shard: ShardProcess, tmp_path: Path) -> None:
+def test_the_gateway_api_is_served_with_its_rules(
+    api: Api, shard: ShardProcess, tmp_path: Path, manifests: Path
+) -> None:
     kubectl = Kubectl(tmp_path, shard.kubeconfig)
     server = ("--server", f"{shard.url}/clusters/{api.cluster}")
-    told = kubectl.ok(*server, "apply", "--server-side", "-f", str(GATEWAY))
+    told = kubectl.ok(*server, "apply", "--server-side", "-f", str(manifests / "gateway-api"))
     assert "httproutes.gateway.networking.k8s.io serverside-applied" in told
     kubectl.ok(*server, "wait", "--for=condition=Established", "crd", "--all")
-    kubectl.ok(*server, "apply", "-f", str(GATEWAY / "examples" / "basic-http.yaml"))
+    kubectl.ok(*server, "apply", "-f", str(manifests / "gateway-api/examples/basic-http.yaml"))
     refused = kubectl.run(*server, "apply", "-f", "-", stdin=BAD_ROUTE)
     assert refused.code != 0
     assert "RequestRedirect filter must not be used together with backendRefs" in refused.stderr

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import secrets
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,8 +14,8 @@ import yaml
 from harness.api import crd
 from harness.exports import claim, export, schema
 from harness.kubectl import Kubectl, Result
+from harness.manifests import definition_files
 from harness.shard import ShardProcess
-from harness.shared_data import SHARED_DATA
 
 CLAIMS = [claim("secrets", "", "get", "list"), claim("configmaps")]
 
@@ -178,10 +179,9 @@ def test_kubectl_completes_exports_and_claims(bay: Bay, kubectl: Kubectl) -> Non
     assert completed("atoll", "export", "") == ["boats", ":4"]
 
 
-def test_every_definition_of_real_projects_is_accepted_as_a_schema(kubectl: Kubectl) -> None:
+def test_every_definition_of_real_projects_is_accepted_as_a_schema(kubectl: Kubectl, manifests: Path) -> None:
     kubectl.ok("create", "workspace", f"real-{secrets.token_hex(3)}", "--enter", "--type", "root:universal")
-    paths = sorted([*SHARED_DATA.glob("cert-manager/*.yaml"), *SHARED_DATA.glob("gateway-api/*.yaml")])
-    text = "\n---\n".join(path.read_text() for path in paths)
+    text = "\n---\n".join(path.read_text() for path in definition_files(manifests))
     made = kubectl.ok("kcp", "crd", "snapshot", "-f", "-", "--prefix", "v1", stdin=text)
     names = kubectl.ok("create", "-f", "-", "-o", "name", stdin=made).splitlines()
     assert len(names) == text.count("\nkind: CustomResourceDefinition\n") >= 16

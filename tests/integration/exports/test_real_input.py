@@ -7,6 +7,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,8 @@ from atoll.machinery.kcp.snapshot import resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists
 from harness.exports import binding, export
+from harness.manifests import documents, gateway_examples
 from harness.shard import ShardProcess
-from harness.shared_data import SHARED_DATA, documents, gateway_examples
 from harness.waits import until
 
 SCHEMAS = Resource("apis.kcp.io", "v1alpha1", "apiresourceschemas", namespaced=False)
@@ -52,37 +53,34 @@ CERTIFICATE: Object = {
 # --- what is exported, and the objects
 
 
-def schemas(project: str) -> list[Object]:
-    paths = sorted(SHARED_DATA.glob(f"{project}/*.yaml"))
-    found = [document for path in paths for document in documents(path)]
+class Input:
+    """The schemas, kinds and example objects of both projects."""
+
+    def __init__(self, manifests: Path) -> None:
+        self.schemas = {project: schemas(manifests / project) for project in PROJECTS}
+        self.kinds = {project: resources(self.schemas[project]) for project in PROJECTS}
+        self.resources = {kind: each for kinds in self.kinds.values() for kind, each in kinds.items()}
+        # One of each name; the documentation shows some objects step by step.
+        self.examples = {
+            (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
+            for each in [*gateway_examples(manifests), ISSUER, CERTIFICATE]
+        }.values()
+
+
+def schemas(folder: Path) -> list[Object]:
+    found = [document for path in sorted(folder.glob("*.yaml")) for document in documents(path)]
     return [resource_schema(each, "v1") for each in found if each["kind"] == "CustomResourceDefinition"]
 
 
-def resources(project: str) -> dict[str, Resource]:
+def resources(schemas: list[Object]) -> dict[str, Resource]:
     """Each kind in the version that the examples are written in, which not all are stored in."""
     found = {}
-    for schema in schemas(project):
+    for schema in schemas:
         spec = schema["spec"]
         assert "v1" in [each["name"] for each in spec["versions"] if each["served"]]
         names, namespaced = spec["names"], spec["scope"] == "Namespaced"
         found[names["kind"]] = Resource(spec["group"], "v1", names["plural"], namespaced=namespaced)
     return found
-
-
-KINDS = {project: resources(project) for project in PROJECTS}
-
-
-def examples() -> list[Object]:
-    """One of each name; the documentation shows some objects step by step."""
-    found = {
-        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
-        for each in [*gateway_examples(), ISSUER, CERTIFICATE]
-    }
-    return list(found.values())
-
-
-def resource_of(kind: str) -> Resource:
-    return next(kinds[kind] for kinds in KINDS.values() if kind in kinds)
 
 
 def has_status(kind: str) -> bool:
@@ -188,14 +186,13 @@ async def workspace(root: Client, path: str) -> Client:
     return root.cluster(path)
 
 
-async def offer(provider: Client) -> None:
-    for project in PROJECTS:
-        made = schemas(project)
+async def offer(provider: Client, real: Input) -> None:
+    for project, made in real.schemas.items():
         await each_of(made, lambda each: provider.create(SCHEMAS, each))
         await provider.create(EXPORTS, export(project, *made))
 
 
-async def consumer(root: Client, path: str) -> Client:
+async def consumer(root: Client, path: str, real: Input) -> Client:
     """A workspace that binds both APIs of the provider beside it, with the namespaces that the examples are in."""
     there = await workspace(root, path)
     for project in PROJECTS:
@@ -206,14 +203,14 @@ async def consumer(root: Client, path: str) -> Client:
             return bool((await there.get(BINDINGS, project)).get("status", {}).get("phase") == "Bound")
 
         await until(bound, f"{project} bound in {path}", PATIENCE_S)
-    for namespace in sorted({each["metadata"].get("namespace", "default") for each in examples()} - {"default"}):
+    for namespace in sorted({each["metadata"].get("namespace", "default") for each in real.examples} - {"default"}):
         await there.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     return there
 
 
-async def fill(there: Client) -> None:
-    for each in examples():
-        resource = resource_of(each["kind"])
+async def fill(there: Client, real: Input) -> None:
+    for each in real.examples:
+        resource = real.resources[each["kind"]]
         metadata = {
             **each["metadata"],
             **({} if "namespace" in each["metadata"] or not resource.namespaced else {"namespace": "default"}),
@@ -224,13 +221,12 @@ async def fill(there: Client) -> None:
             raise AssertionError(f"{each['kind']} {metadata} exists already in a new workspace") from None
 
 
-async def reconciled(there: Client) -> int:
+async def reconciled(there: Client, real: Input) -> int:
     """The number of a consumer's own objects, once each of them is accepted."""
-    kinds = [kind for project in PROJECTS for kind in KINDS[project]]
 
     async def all_of_them() -> int:
-        lists = [await there.list(resource_of(kind)) for kind in kinds]
-        found = [(kind, item) for kind, listed in zip(kinds, lists, strict=True) for item in listed["items"]]
+        lists = {kind: await there.list(resource) for kind, resource in real.resources.items()}
+        found = [(kind, item) for kind, listed in lists.items() for item in listed["items"]]
         right = all(is_reconciled({**item, "kind": kind}) for kind, item in found if has_status(kind))
         return len(found) if right else 0
 
@@ -247,25 +243,28 @@ async def endpoint(provider: Client, project: str) -> str:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("consumers", [8, pytest.param(100, marks=pytest.mark.long)])
-async def test_real_apis_are_served_to_many_workspaces(shard: ShardProcess, consumers: int) -> None:
+async def test_real_apis_are_served_to_many_workspaces(shard: ShardProcess, manifests: Path, consumers: int) -> None:
+    real = Input(manifests)
     async with Client.from_kubeconfig(str(shard.kubeconfig), cluster="root") as root:
         top = f"root:real-{secrets.token_hex(3)}"
         await workspace(root, top)
         provider = await workspace(root, f"{top}:provider")
-        await offer(provider)
-        theirs = await each_of([f"{top}:c{number}" for number in range(consumers)], lambda path: consumer(root, path))
+        await offer(provider, real)
+        theirs = await each_of(
+            [f"{top}:c{number}" for number in range(consumers)], lambda path: consumer(root, path, real)
+        )
         views = {project: root.view(await endpoint(provider, project)) for project in PROJECTS}
         async with (
-            reconciling(views["cert-manager"], KINDS["cert-manager"]) as certificates,
-            reconciling(views["gateway-api"], KINDS["gateway-api"]) as gateways,
+            reconciling(views["cert-manager"], real.kinds["cert-manager"]) as certificates,
+            reconciling(views["gateway-api"], real.kinds["gateway-api"]) as gateways,
         ):
-            await each_of(theirs, fill)
-            assert await each_of(theirs, reconciled) == [len(examples())] * consumers
+            await each_of(theirs, lambda there: fill(there, real))
+            assert await each_of(theirs, lambda there: reconciled(there, real)) == [len(real.examples)] * consumers
             for informers in (certificates, gateways):
                 assert all(each.synced.is_set() for each in informers.values())
         # The wildcard shows every consumer's, and each named cluster its own.
-        routes = (await views["gateway-api"].list(KINDS["gateway-api"]["HTTPRoute"], limit="500"))["items"]
+        routes = (await views["gateway-api"].list(real.kinds["gateway-api"]["HTTPRoute"], limit="500"))["items"]
         clusters = {each["metadata"]["annotations"]["kcp.io/cluster"] for each in routes}
         assert len(clusters) == consumers
-        own = (await views["gateway-api"].cluster(min(clusters)).list(KINDS["gateway-api"]["HTTPRoute"]))["items"]
+        own = (await views["gateway-api"].cluster(min(clusters)).list(real.kinds["gateway-api"]["HTTPRoute"]))["items"]
         assert len(own) * consumers == len(routes)

@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 
 from harness.kubectl import Kubectl
-from harness.shared_data import SHARED_DATA
 from harness.shell import Shell
 
-DATA = "../shared/data"
-DEFINITIONS = f"-f {DATA}/cert-manager -f {DATA}/gateway-api"
 ISSUER = """
 apiVersion: cert-manager.io/v1
 kind: Issuer
@@ -36,13 +33,18 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def shell(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A person in a workspace of their own."""
-    assert SHARED_DATA.is_dir(), f"{SHARED_DATA} is not there: the manifests of two real projects are needed"
+def shell(kubectl: Kubectl, manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A person in a workspace of their own. Every test works on the manifests."""
     shell = Shell(tmp_path_factory.mktemp("shell"), kubectl)
     name = "life-" + re.sub(r"[^a-z0-9]", "", str(Path(kubectl.binary).parent))[-12:]
     shell.ok(f"kubectl create workspace {name} --enter")
     return shell
+
+
+@pytest.fixture(scope="module")
+def definitions(manifests: Path) -> str:
+    """Arguments of kubectl: the definitions of both projects."""
+    return f"-f {manifests}/cert-manager -f {manifests}/gateway-api"
 
 
 def as_json(shell: Shell, line: str) -> Any:
@@ -66,15 +68,15 @@ def editor(directory: Path, program: str) -> str:
     return f"EDITOR={path}"
 
 
-def test_definitions_are_applied_by_the_server_without_a_difference_left(shell: Shell) -> None:
-    told = shell.ok(f"kubectl apply --server-side {DEFINITIONS}")
+def test_definitions_are_applied_by_the_server_without_a_difference_left(shell: Shell, definitions: str) -> None:
+    told = shell.ok(f"kubectl apply --server-side {definitions}")
     assert told.count("serverside-applied\n") == len(told.splitlines()) >= 18
     assert "validatingadmissionpolicy.admissionregistration.k8s.io/" in told
     shell.ok("kubectl wait --for=condition=Established crd --all --timeout=60s")
     before = shell.ok("kubectl get crd -o jsonpath='{.items[*].metadata.resourceVersion}'")
-    shell.ok(f"kubectl apply --server-side {DEFINITIONS}")
+    shell.ok(f"kubectl apply --server-side {definitions}")
     assert shell.ok("kubectl get crd -o jsonpath='{.items[*].metadata.resourceVersion}'") == before
-    different = shell.run(f"kubectl diff --server-side {DEFINITIONS}")
+    different = shell.run(f"kubectl diff --server-side {definitions}")
     assert (different.code, different.stdout) == (0, "")
 
 
@@ -83,11 +85,11 @@ def test_the_policy_is_stored_and_holds_nobody_up(shell: Shell) -> None:
     assert {policy["kind"] for policy in policies} == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 
-def test_examples_are_applied_by_the_client_and_come_out_unchanged(shell: Shell) -> None:
-    shell.ok(f"kubectl apply -f {DATA}/gateway-api/examples/basic-http.yaml")
+def test_examples_are_applied_by_the_client_and_come_out_unchanged(shell: Shell, manifests: Path) -> None:
+    shell.ok(f"kubectl apply -f {manifests}/gateway-api/examples/basic-http.yaml")
     shell.ok(given("kubectl apply", ISSUER))
     # Lists of a Gateway are defaulted inside, which a merge patch of the client never takes for unchanged.
-    shell.ok(f"kubectl apply -f {DATA}/gateway-api/examples/basic-http.yaml")
+    shell.ok(f"kubectl apply -f {manifests}/gateway-api/examples/basic-http.yaml")
     again = shell.ok(given("kubectl apply", ISSUER))
     assert {line.rsplit(" ", 1)[1] for line in again.splitlines()} == {"unchanged"}
     certificate = as_json(shell, "kubectl get certificate web")
@@ -210,10 +212,10 @@ def test_a_wrong_manifest_is_refused_in_words(shell: Shell) -> None:
     assert "; cert-manager.io/v1, Kind=Certificate): .spec.nonsense: field not declared in schema" in told
 
 
-def test_all_of_it_is_deleted_and_gone(shell: Shell) -> None:
+def test_all_of_it_is_deleted_and_gone(shell: Shell, definitions: str) -> None:
     shell.ok(given("kubectl delete --wait", ISSUER))
     assert "NotFound" in shell.refused("kubectl get certificate web")
-    shell.ok(f"kubectl delete --timeout=60s {DEFINITIONS}")
+    shell.ok(f"kubectl delete --timeout=60s {definitions}")
     shell.ok("kubectl delete crd --all --timeout=60s")
     assert shell.ok("kubectl get crd -o name") == ""
     shell.refused("kubectl get gateways")

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from harness.kubectl import Kubectl
-from harness.shared_data import SHARED_DATA
 from harness.shell import Shell
 
-DATA = "../shared/data"
+
+#: A run of the tests that read manifests needs the steps between them too.
+pytestmark = pytest.mark.manifests
 
 
 @pytest.fixture(scope="module")
 def shell(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    assert SHARED_DATA.is_dir(), f"{SHARED_DATA} is not there: the manifests of two real projects are needed"
     return Shell(tmp_path_factory.mktemp("shell"), kubectl)
 
 
@@ -66,20 +66,20 @@ def test_a_configmap_is_created_read_and_watched(shell: Shell, workspace: str) -
         assert watching.stdout.readline().split()[:2] == ["seen", "0"]
 
 
-def test_the_definitions_of_two_real_projects_are_applied(shell: Shell, workspace: str) -> None:
-    told = shell.ok(f"kubectl apply -f {DATA}/cert-manager -f {DATA}/gateway-api")
+def test_the_definitions_of_two_real_projects_are_applied(shell: Shell, workspace: str, manifests: Path) -> None:
+    told = shell.ok(f"kubectl apply -f {manifests}/cert-manager -f {manifests}/gateway-api")
     created = re.findall(r"customresourcedefinition\.apiextensions\.k8s\.io/(\S+) created", told)
     assert {"certificates.cert-manager.io", "httproutes.gateway.networking.k8s.io"} <= set(created)
     assert len(created) >= 16
     shell.ok("kubectl wait --for=condition=Established crd --all --timeout=60s")
-    again = shell.ok(f"kubectl apply -f {DATA}/cert-manager -f {DATA}/gateway-api")
+    again = shell.ok(f"kubectl apply -f {manifests}/cert-manager -f {manifests}/gateway-api")
     # The two admission policies hold a list that is defaulted, which no client-side apply takes for unchanged.
     lines = [line for line in again.splitlines() if line.startswith("customresourcedefinition")]
     assert {line.rsplit(" ", 1)[1] for line in lines} == {"unchanged"}
 
 
-def test_their_examples_are_applied_and_shown_with_their_columns(shell: Shell, workspace: str) -> None:
-    told = shell.ok(f"kubectl apply -f {DATA}/gateway-api/examples/basic-http.yaml")
+def test_their_examples_are_applied_and_shown_with_their_columns(shell: Shell, workspace: str, manifests: Path) -> None:
+    told = shell.ok(f"kubectl apply -f {manifests}/gateway-api/examples/basic-http.yaml")
     assert "gateway.gateway.networking.k8s.io/my-gateway created" in told
     shown = shell.ok("kubectl get gateways,httproutes -o wide")
     assert re.search(r"^NAME +CLASS +ADDRESS +PROGRAMMED +AGE$", shown, re.MULTILINE), shown
@@ -87,6 +87,7 @@ def test_their_examples_are_applied_and_shown_with_their_columns(shell: Shell, w
     assert re.search(r'^httproute\S*/http-app-1 +\["foo\.com"\]', shown, re.MULTILINE)
 
 
+@pytest.mark.usefixtures("manifests")
 def test_kinds_are_explained_and_listed(shell: Shell, workspace: str) -> None:
     told = shell.ok("kubectl explain httproute.spec.rules")
     assert re.search(r"^KIND: +HTTPRoute$", told, re.MULTILINE)
@@ -99,6 +100,7 @@ def test_kinds_are_explained_and_listed(shell: Shell, workspace: str) -> None:
     assert "gateway.networking.k8s.io/v1" in shell.ok("kubectl api-versions")
 
 
+@pytest.mark.usefixtures("manifests")
 def test_openapi_is_there_in_the_raw(shell: Shell, workspace: str, server: str) -> None:
     """An older kubectl sends a raw path to the server's root, where the kinds that every workspace has are told."""
     paths = json.loads(shell.ok("kubectl get --raw /openapi/v3"))["paths"]
@@ -130,6 +132,7 @@ def test_labels_and_annotations_are_set_changed_and_removed(shell: Shell, worksp
     assert "note" not in metadata["annotations"]
 
 
+@pytest.mark.usefixtures("manifests")
 def test_an_object_is_edited_in_an_editor(shell: Shell, workspace: str, tmp_path: Path) -> None:
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/bash\nsed -i 's/a: b$/a: edited/' \"$1\"\n")
@@ -143,6 +146,7 @@ def test_an_object_is_edited_in_an_editor(shell: Shell, workspace: str, tmp_path
     assert as_json(shell, "kubectl get httproute http-app-1")["spec"]["hostnames"] == ["bar.com"]
 
 
+@pytest.mark.usefixtures("manifests")
 def test_the_three_kinds_of_patches_are_taken(shell: Shell, workspace: str) -> None:
     shell.ok("""kubectl patch cm c -p '{"data":{"s":"1"}}'""")
     shell.ok("""kubectl patch cm c --type merge -p '{"data":{"m":"1","a":null}}'""")

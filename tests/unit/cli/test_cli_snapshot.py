@@ -13,13 +13,15 @@ from atoll.machinery.kcp.snapshot import resource_schema
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 from harness.api import crd
-from harness.shared_data import SHARED_DATA, documents
-
-FILES = sorted([*SHARED_DATA.glob("cert-manager/*.yaml"), *SHARED_DATA.glob("gateway-api/*.yaml")])
+from harness.manifests import definition_files, documents
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_what_is_printed_says_the_same_as_yaml_and_as_json(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_says_the_same_as_yaml_and_as_json(manifests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in definition_files(manifests):
+        printed_is_the_schema(path, capsys)
+
+
+def printed_is_the_schema(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = [resource_schema(each, "today") for each in documents(path) if each["kind"] == "CustomResourceDefinition"]
     arguments = ["crd", "snapshot", "-f", str(path), "--prefix", "today"]
     code = kcp.dispatch(arguments)
@@ -29,7 +31,7 @@ def test_what_is_printed_says_the_same_as_yaml_and_as_json(path: Path, capsys: p
         assert printed.out == ""
         assert printed.err.endswith("holds no CustomResourceDefinition\n")
         return
-    assert code == 0
+    assert code == 0, path.name
     assert [decode_yaml(text.encode()).value for text in printed.out.split("\n---\n")] == wanted
     assert kcp.dispatch([*arguments, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == wanted[0]

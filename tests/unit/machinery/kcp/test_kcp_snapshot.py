@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 
@@ -10,29 +11,22 @@ from atoll.machinery.kcp.snapshot import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.crd import validate_resource_schema
 from harness.api import crd
-from harness.shared_data import SHARED_DATA, documents
-
-FILES = sorted([*SHARED_DATA.glob("cert-manager/*.yaml"), *SHARED_DATA.glob("gateway-api/*.yaml")])
+from harness.manifests import definition_files, documents
 
 
-def definitions() -> list[Object]:
-    return [each for path in FILES for each in documents(path) if each["kind"] == "CustomResourceDefinition"]
-
-
-def test_the_real_definitions_are_there() -> None:
-    assert len(definitions()) >= 16
-
-
-@pytest.mark.parametrize("definition", definitions(), ids=lambda each: str(each["metadata"]["name"]))
-def test_a_real_definition_becomes_a_sound_schema_with_all_it_says(definition: Object) -> None:
-    schema = resource_schema(definition, "v1")
-    assert schema["metadata"]["name"] == f"v1.{definition['metadata']['name']}"
-    assert validate_resource_schema(schema) == []
-    spec = definition["spec"]
-    assert schema["spec"]["scope"] == spec["scope"]
-    assert schema["spec"]["names"].items() >= spec["names"].items()
-    for made, version in zip(schema["spec"]["versions"], spec["versions"], strict=True):
-        assert {**made, "schema": {"openAPIV3Schema": made["schema"]}} == version
+def test_real_definitions_become_sound_schemas_with_all_they_say(manifests: Path) -> None:
+    files = definition_files(manifests)
+    found = [each for path in files for each in documents(path) if each["kind"] == "CustomResourceDefinition"]
+    assert len(found) >= 16
+    for definition in found:
+        name, spec = definition["metadata"]["name"], definition["spec"]
+        schema = resource_schema(definition, "v1")
+        assert schema["metadata"]["name"] == f"v1.{name}"
+        assert validate_resource_schema(schema) == [], name
+        assert schema["spec"]["scope"] == spec["scope"], name
+        assert schema["spec"]["names"].items() >= spec["names"].items(), name
+        for made, version in zip(schema["spec"]["versions"], spec["versions"], strict=True):
+            assert {**made, "schema": {"openAPIV3Schema": made["schema"]}} == version, name
 
 
 def test_what_kubernetes_would_default_is_filled_in() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from atoll.machinery.kinds.custom import CACHE_SIZE, kinds_of_crd, kinds_of_reso
 from atoll.machinery.kinds.kind import ALL_VERBS, Column, Scale, Subresource
 from atoll.machinery.meta.names import CORE, LOCAL
 from atoll.machinery.meta.objects import Object
-from harness.shared_data import established, gateway_examples, real_crds
+from harness.manifests import established, gateway_examples, real_crds
 
 STRING: Object = {"type": "string"}
 #: What Kubernetes says of a column that says nothing of itself.
@@ -211,9 +212,9 @@ def test_a_resource_schema_becomes_kinds_with_its_exports_identity() -> None:
     assert kind.schema.unknown_fields({"a": "x", "b": 1}) == ["b"]
 
 
-def test_real_definitions_take_the_objects_of_their_authors() -> None:
-    kinds = {(kind.api_version, kind.kind): kind for obj in real_crds().values() for kind in kinds_of_crd(obj)}
-    examples = gateway_examples()
+def test_real_definitions_take_the_objects_of_their_authors(manifests: Path) -> None:
+    kinds = {(kind.api_version, kind.kind): kind for obj in real_crds(manifests).values() for kind in kinds_of_crd(obj)}
+    examples = gateway_examples(manifests)
     assert len(examples) > 90
     for obj in examples:
         kind = kinds[obj["apiVersion"], obj["kind"]]
@@ -226,8 +227,10 @@ def test_real_definitions_take_the_objects_of_their_authors() -> None:
         assert kind.schema.validate(obj) == []
 
 
-def test_real_definitions_refuse_broken_objects_with_the_right_text() -> None:
-    (kind,) = (k for k in kinds_of_crd(real_crds()["httproutes.gateway.networking.k8s.io"]) if k.version == "v1")
+def test_real_definitions_refuse_broken_objects_with_the_right_text(manifests: Path) -> None:
+    (kind,) = (
+        k for k in kinds_of_crd(real_crds(manifests)["httproutes.gateway.networking.k8s.io"]) if k.version == "v1"
+    )
     route: Object = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

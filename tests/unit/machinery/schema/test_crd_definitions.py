@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from atoll.machinery.schema.definitions.crd import (
     validate_crd_status,
     validate_crd_update,
 )
-from harness.shared_data import real_crds
+from harness.manifests import real_crds
 
 STRING: Object = {"type": "string"}
 SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
@@ -58,8 +59,8 @@ def with_version(**fields: Any) -> Object:
     return obj
 
 
-def test_the_definitions_of_real_projects_pass() -> None:
-    for name, obj in real_crds().items():
+def test_the_definitions_of_real_projects_pass(manifests: Path) -> None:
+    for name, obj in real_crds(manifests).items():
         assert problems(obj) == [], name
         assert validate_crd_update(obj, copy.deepcopy(obj)) == [], name
 

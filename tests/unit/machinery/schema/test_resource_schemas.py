@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.crd import crd_warnings, validate_resource_schema
-from harness.shared_data import real_crds
+from harness.manifests import real_crds
 
 
 def resource_schema(**spec: Any) -> Object:
@@ -47,8 +48,8 @@ def test_a_sound_one_passes(obj: Object) -> None:
     assert problems(obj) == []
 
 
-def test_the_schemas_of_real_definitions_pass() -> None:
-    for crd in real_crds().values():
+def test_the_schemas_of_real_definitions_pass(manifests: Path) -> None:
+    for crd in real_crds(manifests).values():
         spec = copy.deepcopy(crd["spec"])
         for version in spec["versions"]:
             version["schema"] = version["schema"]["openAPIV3Schema"]

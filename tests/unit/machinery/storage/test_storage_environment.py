@@ -18,9 +18,9 @@ from atoll.machinery.storage.environment.databases import UnknownFormat, WrongSh
 from atoll.machinery.storage.environment.filesystem import FileSystemRefused, StoreInUse
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
+from harness.environment import python_environment
 from harness.stores import HandClock, create, key, put, store_options
 
-SERVICES = Path(__file__).parents[4] / "services"
 OPEN = """
 import sys
 from atoll.machinery.storage.lmdb_store import open_store
@@ -50,7 +50,7 @@ async def test_a_second_opener_is_refused_in_this_process_and_in_another(tmp_pat
     with pytest.raises(StoreInUse, match="another process"):
         open_store(store_options(tmp_path))
     other = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", OPEN, str(tmp_path)), stdout=asyncio.subprocess.PIPE, env={"PYTHONPATH": str(SERVICES)}
+        *(sys.executable, "-c", OPEN, str(tmp_path)), stdout=asyncio.subprocess.PIPE, env=python_environment()
     )
     said, _ = await other.communicate()
     assert b"refused" in said

@@ -25,7 +25,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import ApiError, Timeout
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.shared_data import established
+from harness.manifests import established
 from harness.stores import store_options
 from harness.webhook import Odd, WebhookServer, converted
 

@@ -1,0 +1,24 @@
+"""The environment of child processes: where Python finds the tree, and where it caches bytecode.
+
+A child with an environment of its own still reuses the compiled modules of this run, and writes nothing into the
+checkout.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+SERVICES = TESTS.parent / "services"
+_BYTECODE = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
+
+
+def bytecode_cache() -> dict[str, str]:
+    """The variables that say where bytecode is cached, as this process has them."""
+    return {name: os.environ[name] for name in _BYTECODE if name in os.environ}
+
+
+def python_environment() -> dict[str, str]:
+    """A minimal environment in which `atoll` and `harness` are importable."""
+    return {"PYTHONPATH": f"{SERVICES}:{TESTS}", **bytecode_cache()}
