@@ -14,7 +14,6 @@ import pytest
 from harness.kubectl import Kubectl
 from harness.shell import Shell
 
-
 #: A run of the tests that read manifests needs the steps between them too.
 pytestmark = pytest.mark.manifests
 
