@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from atoll.machinery.apiserver.authentication.assertion import (
     HEADER,
     LIFE_S,
-    AssertionReader,
-    Assertions,
-    Claims,
+    AssertionClaims,
+    AssertionSigner,
+    AssertionVerifier,
     make,
     verify,
 )
@@ -69,7 +69,7 @@ def test_what_is_none_goes_on(name: str) -> None:
 
 
 claims = st.builds(
-    Claims,
+    AssertionClaims,
     user=text.filter(bool),
     groups=st.lists(text, max_size=4).map(tuple),
     uid=text,
@@ -82,11 +82,11 @@ claims = st.builds(
 
 @settings(max_examples=50, deadline=None)
 @given(claims)
-def test_whatever_was_said_is_what_is_read(said: Claims) -> None:
+def test_whatever_was_said_is_what_is_read(said: AssertionClaims) -> None:
     assert verify(make(said, KEY), PUBLIC) == said
 
 
-SAID = make(Claims("dave", ("devs",), "u", {"a": ("b",)}, "1here", 1000, 1000 + LIFE_S), KEY)
+SAID = make(AssertionClaims("dave", ("devs",), "u", {"a": ("b",)}, "1here", 1000, 1000 + LIFE_S), KEY)
 
 
 @settings(max_examples=300, deadline=None)
@@ -120,7 +120,7 @@ users = st.builds(
 @given(st.lists(st.tuples(users, st.sampled_from(["1a", "1b", ""])), min_size=1, max_size=6))
 def test_caches_never_give_one_user_or_cluster_for_another(asked: list[tuple[User, str]]) -> None:
     now = [1000.0]
-    maker, reader = Assertions(KEY, lambda: now[0]), AssertionReader(lambda: now[0])
+    maker, reader = AssertionSigner(KEY, lambda: now[0]), AssertionVerifier(lambda: now[0])
     for user, cluster in asked * 2:
         now[0] += 3
         said = maker.about(user, cluster)

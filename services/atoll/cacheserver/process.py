@@ -20,7 +20,7 @@ from atoll.cacheserver.config import CacheServerConfig
 from atoll.cacheserver.rows import Rows
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, Renewed
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, ReloadTarget
 from atoll.machinery.apiserver.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.process.lifetime import Lifetime
@@ -44,7 +44,7 @@ _OWNER = "cache-server"
 async def serve(config: CacheServerConfig) -> None:
     """Run until SIGTERM or SIGINT.
 
-    Raises OSError, PkiError, CredentialFileRefused, CredentialsRefused, WorkFailed, and what opening a store
+    Raises OSError, PkiError, CredentialFileRefused, InvalidCredentials, WorkFailed, and what opening a store
     raises.
     """
     store = _open(config)
@@ -93,7 +93,7 @@ class _Serving:
         certificates = Certificates(files.clients.clients)
         listener = await self._listen(files, certificates)
         renewing = dynamic_client_ca.renew(
-            (self._config.client_ca_file, ""), files.clients, Renewed(files.serving, certificates, listener.use)
+            (self._config.client_ca_file, ""), files.clients, ReloadTarget(files.serving, certificates, listener.use)
         )
         self._life.beside(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing)
         await self._life.over()
@@ -116,9 +116,9 @@ class _Files(msgspec.Struct, frozen=True):
     """What was read of the files that the settings name."""
 
     serving: Pair
-    clients: Authorities
+    clients: ClientCAs
 
 
 def _read(config: CacheServerConfig) -> _Files:
     serving = pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
-    return _Files(serving, Authorities(dynamic_client_ca.read(config.client_ca_file)))
+    return _Files(serving, ClientCAs(dynamic_client_ca.read(config.client_ca_file)))

@@ -15,7 +15,7 @@ from atoll.cacheserver.content import SERVICE, Content
 from atoll.cacheserver.kinds import cache_kinds
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Admission
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
@@ -73,7 +73,7 @@ def handler(store: Store, certificates: Certificates, serving: Serving) -> Pipel
     live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
     checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": serving.whole}}
     documents = Documents(catalogs, Fixed(serving.version, {}, {}), checks, serving.registry)
-    authenticator = Authenticator(Bearers((), ()), certificates, Impersonator(Authorizer()))
+    authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
     content = Content(cache_kinds(), store, serving.whole)
     return Pipeline(
         store,

@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from atoll.cli.main import refused
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import ProcessConfig
@@ -30,7 +30,7 @@ REFUSALS: tuple[type[Exception], ...] = (
     FileSystemRefused,
     UnknownFormat,
     WrongShard,
-    CredentialsRefused,
+    InvalidCredentials,
     CredentialFileRefused,
     PkiError,
     WorkFailed,

@@ -8,7 +8,7 @@ Invariant: the answer depends on the question and on who asks, never on what exi
 from __future__ import annotations
 
 from atoll.frontproxy.identity import Caller
-from atoll.machinery.apiserver.authentication.impersonation import Impersonator, wanted
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonation_request
 from atoll.machinery.apiserver.authorization.attributes import attributes_of
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
@@ -33,7 +33,7 @@ class ClosedDoor:
             # A credential that nobody here can judge is one that no workspace knows.
             return Unauthorized()
         try:
-            want = wanted(request.headers)
+            want = impersonation_request(request.headers)
             if want is not None:
                 user = self._impersonator.act_as(want, user, UNKNOWN, view)
         except ApiError as error:

@@ -15,15 +15,15 @@ from atoll.frontproxy.config import WORKSPACE_AUTHENTICATION, FrontProxyConfig
 from atoll.frontproxy.identity import GroupFilter, Identity
 from atoll.frontproxy.tokens import AccountTokens, Tokens
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
-from atoll.machinery.apiserver.authentication.assertion import Assertions, signing_key
+from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, CredentialsRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, InvalidCredentials
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.service_account_keys import key_id, public_keys
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers
-from atoll.machinery.apiserver.authentication.tokens import KnownTokens, TokenSource, parse_token_file
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.egress import Egress
 from atoll.machinery.apiserver.pathindex import PathIndex
@@ -38,39 +38,39 @@ Learned: TypeAlias = Callable[[View], Types | None]
 
 
 def assemble(config: FrontProxyConfig, pair: Pair, learned: Learned, egress: Egress) -> Identity:
-    """Authentication with the certificate that the proxy shows to shards. Raises CredentialsRefused, OSError."""
+    """Authentication with the certificate that the proxy shows to shards. Raises InvalidCredentials, OSError."""
     trusted = trusted_authorities(config)
     try:
         key, der = signing_key(pair.key), pem_to_der(pair.certificate)
     except ValueError as error:
-        raise CredentialsRefused(f"the proxy's client certificate cannot be used: {error}") from error
+        raise InvalidCredentials(f"the proxy's client certificate cannot be used: {error}") from error
     if trusted.clients and issued_by(der, trusted.clients):
         # A request without credentials would count as the proxy's own, with whatever groups its certificate names.
-        raise CredentialsRefused("the proxy's client certificate is of the authority of users: it needs one of its own")
+        raise InvalidCredentials("the proxy's client certificate is of the authority of users: it needs one of its own")
     groups = GroupFilter(config.authentication_drop_groups, config.authentication_pass_on_groups)
     allowed = comma_separated(config.requestheader_allowed_names)
     certificates, headers = Certificates(trusted.clients, trusted.proxies, allowed), RequestHeaders(config.header_names)
-    return Identity(_tokens(config, learned, egress), certificates, headers, groups, Assertions(key))
+    return Identity(_tokens(config, learned, egress), certificates, headers, groups, AssertionSigner(key))
 
 
-def trusted_authorities(config: FrontProxyConfig) -> Authorities:
-    """Who vouches for users, and for proxies before this one. Raises CredentialsRefused, OSError."""
-    return Authorities(*map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file)))
+def trusted_authorities(config: FrontProxyConfig) -> ClientCAs:
+    """Who vouches for users, and for proxies before this one. Raises InvalidCredentials, OSError."""
+    return ClientCAs(*map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file)))
 
 
 def _tokens(config: FrontProxyConfig, learned: Learned, egress: Egress) -> Tokens:
-    names = config.service_account_issuer or Issuers().names
+    names = config.service_account_issuer or ServiceAccountIssuers().names
     audiences = config.api_audiences or names
     sources: list[TokenSource] = []
     if config.token_auth_file:
         try:
             users = parse_token_file(Path(config.token_auth_file).read_text())
         except ValueError as error:
-            raise CredentialsRefused(f"{config.token_auth_file}: {error}") from error
-        sources.append(KnownTokens(users, audiences))
+            raise InvalidCredentials(f"{config.token_auth_file}: {error}") from error
+        sources.append(StaticTokens(users, audiences))
     if config.authentication_config:
         sources.append(issuers.configured(config.authentication_config, audiences, egress))
-    accounts = AccountTokens(_account_keys(config.service_account_key_file), Issuers(names, audiences))
+    accounts = AccountTokens(_account_keys(config.service_account_key_file), ServiceAccountIssuers(names, audiences))
     workspaces = None
     if gates.parse(config.feature_gates).get(WORKSPACE_AUTHENTICATION, True):
         types = _WorkspaceTypes(learned)
@@ -110,5 +110,5 @@ def _account_keys(files: tuple[str, ...]) -> dict[str, PublicKey]:
         try:
             found.update((key_id(key), key) for key in public_keys(Path(file).read_bytes()))
         except (ValueError, TypeError) as error:
-            raise CredentialsRefused(f"{file} holds no RSA or P-256 key of service account tokens") from error
+            raise InvalidCredentials(f"{file} holds no RSA or P-256 key of service account tokens") from error
     return found

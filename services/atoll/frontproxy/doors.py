@@ -29,7 +29,7 @@ from atoll.frontproxy.refusals import in_circles, no_routes, refuse, shard_down,
 from atoll.frontproxy.relay import Relay
 from atoll.frontproxy.routing import Found, Unknown
 from atoll.frontproxy.ways import Way, Ways
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.egress import EgressError
 from atoll.machinery.apiserver.egress.forward import Forwarder
@@ -99,7 +99,7 @@ class Doors:
             asked = self._understood(exchange, info, began_s)
             with self._parts.store.snapshot() as snapshot:
                 self._pass_on(asked, snapshot)
-        except Unsettled as error:
+        except AuthenticationPending as error:
             if settles:
                 exchange.spawn(self._once_settled(exchange, error, settles - 1))
             else:
@@ -107,9 +107,9 @@ class Doors:
         except Exception as error:
             self._refuse(exchange, info, error, began_s)
 
-    async def _once_settled(self, exchange: PassingExchange, error: Unsettled, settles: int) -> None:
+    async def _once_settled(self, exchange: PassingExchange, error: AuthenticationPending, settles: int) -> None:
         """Serve a request whose token could not be judged before keys of its issuer were fetched."""
-        await error.settle()
+        await error.complete()
         self._serve(exchange, settles)
 
     def _understood(self, exchange: PassingExchange, info: RequestInfo, began_s: float) -> _Asked:

@@ -17,7 +17,7 @@ import msgspec
 from atoll.frontproxy.mapping import Names
 from atoll.frontproxy.tokens import Tokens
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.assertion import Assertions, AssertionTooLarge
+from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, AssertionTooLarge
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
@@ -72,7 +72,7 @@ class Identity:
         certificates: Certificates,
         headers: RequestHeaders,
         groups: GroupFilter,
-        assertions: Assertions,
+        assertions: AssertionSigner,
     ) -> None:
         self.certificates = certificates
         self._tokens, self._headers, self._groups, self._assertions = tokens, headers, groups, assertions
@@ -80,7 +80,7 @@ class Identity:
         self._vouched: LruCache[int, tuple[User, Caller]] = LruCache(MAX_CALLERS)
 
     def identify(self, request: HttpRequest, cluster: str, view: View) -> Caller:
-        """Who asks something of a cluster ("" for none). Raises Unauthorized, Unsettled."""
+        """Who asks something of a cluster ("" for none). Raises Unauthorized, AuthenticationPending."""
         certificate = request.peer.certificate
         presented = self.certificates.presented(certificate) if certificate is not None else None
         if presented is not None and presented.proxy:

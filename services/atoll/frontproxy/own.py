@@ -19,7 +19,7 @@ from atoll.frontproxy.refusals import no_routes, refuse, shard_down
 from atoll.frontproxy.ways import Ways
 from atoll.machinery.apiserver import errors, health
 from atoll.machinery.apiserver.authentication.assertion import HEADER as ASSERTION
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.call import Reply
 from atoll.machinery.apiserver.health import Check
@@ -80,7 +80,7 @@ class OwnPaths:
         return info.path == METRICS or info.path.split("/", 2)[1] in self._checks
 
     def serve(self, exchange: PassingExchange, info: RequestInfo, began_s: float) -> None:
-        """Answer. Raises ApiError, Unsettled."""
+        """Answer. Raises ApiError, AuthenticationPending."""
         if info.method not in {"GET", "HEAD"}:
             raise errors.method_not_allowed()
         if info.path == METRICS:
@@ -98,8 +98,8 @@ class OwnPaths:
         try:
             await self._check(exchange)
             self._reply(exchange, Reply(200, generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST), began_s)
-        except Unsettled as error:
-            await error.settle()
+        except AuthenticationPending as error:
+            await error.complete()
             self._metrics.count(OWN, refuse(exchange, info, Unauthorized()), began_s)
         except Exception as error:
             self._metrics.count(OWN, refuse(exchange, info, error), began_s)

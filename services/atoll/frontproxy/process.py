@@ -28,7 +28,12 @@ from atoll.frontproxy.mapping import SHARDS, Table
 from atoll.frontproxy.metrics import ProxyMetrics
 from atoll.frontproxy.own import LIVE, READY, OwnPaths
 from atoll.frontproxy.ways import Ways
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, CredentialsRefused, Renewed, renew
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
+    ClientCAs,
+    InvalidCredentials,
+    ReloadTarget,
+    renew,
+)
 from atoll.machinery.apiserver.egress import Egress, policy
 from atoll.machinery.apiserver.egress.forward import Forwarder
 from atoll.machinery.apiserver.health import ping, store_check
@@ -64,14 +69,14 @@ class Given(msgspec.Struct, frozen=True):
     serving: Pair
     own: Pair
     shards_ca: bytes
-    trusted: Authorities
+    trusted: ClientCAs
     table: Table
-    #: Authorities of mounts; empty: the system's.
+    #: ClientCAs of mounts; empty: the system's.
     mounts_ca: bytes = b""
 
 
 def read(config: FrontProxyConfig) -> Given:
-    """Read every file that is named. Raises CredentialsRefused, MappingError, OSError."""
+    """Read every file that is named. Raises InvalidCredentials, MappingError, OSError."""
     root = Path(config.root_directory)
     table = mapping.read(Path(config.mapping_file)) if config.mapping_file else mapping.DEFAULT
     try:
@@ -83,7 +88,7 @@ def read(config: FrontProxyConfig) -> Given:
             ca = pki.ca_in(root, SERVING_CA, "atoll front proxy CA")
             serving = pki.serving_in(root, SERVING, ca, serving_names(config.bind_address))
     except pki.PkiError as error:
-        raise CredentialsRefused(str(error)) from error
+        raise InvalidCredentials(str(error)) from error
     mounts_ca = Path(config.mount_proxy_ca_file).read_bytes() if config.mount_proxy_ca_file else b""
     return Given(serving, own, shards_ca, trusted_authorities(config), table, mounts_ca)
 
@@ -102,9 +107,9 @@ def _towards_shards(config: FrontProxyConfig, table: Table) -> tuple[Pair, bytes
         authorities = authorities or Path(config.root_ca_file).read_bytes()
     if own is None or not authorities:
         missing = "proxy-client-cert-file, proxy-client-key-file and root-ca-file must say how shards are spoken to"
-        raise CredentialsRefused(missing)
+        raise InvalidCredentials(missing)
     if shown is not None and shown.certificate.strip() != own.certificate.strip():
-        raise CredentialsRefused(f"the mapping of {SHARDS} and proxy-client-cert-file name different certificates")
+        raise InvalidCredentials(f"the mapping of {SHARDS} and proxy-client-cert-file name different certificates")
     return own, authorities
 
 
@@ -181,7 +186,7 @@ class FrontProxy:
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, Path(config.root_directory))
         follower = self._follower()
-        renewed = Renewed(self._given.serving, self.identity.certificates, server.use)
+        renewed = ReloadTarget(self._given.serving, self.identity.certificates, server.use)
         files = (config.client_ca_file, config.requestheader_client_ca_file)
         self._life.beside(
             renew(files, trusted, renewed),

@@ -16,9 +16,14 @@ import msgspec
 
 from atoll.machinery.apiserver.authentication.authenticator import WorkspaceSource
 from atoll.machinery.apiserver.authentication.jwt import PublicKey, UnknownKey
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import NoKeys, Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending, NoKeys
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers, check_times, subject_of, user_of
+from atoll.machinery.apiserver.authentication.service_accounts import (
+    ServiceAccountIssuers,
+    check_times,
+    subject_of,
+    user_of,
+)
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, token_digest
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
@@ -49,7 +54,9 @@ class _Account(msgspec.Struct, frozen=True):
 class AccountTokens:
     """Service account tokens, as far as a signature and a clock tell. One an event loop."""
 
-    def __init__(self, keys: Mapping[str, PublicKey], issuers: Issuers, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, keys: Mapping[str, PublicKey], issuers: ServiceAccountIssuers, clock: Callable[[], float] = time.time
+    ) -> None:
         self._keys, self._issuers, self._clock = keys, issuers, clock
         self._known: LruCache[bytes, _Account] = LruCache(MAX_TOKENS)
 
@@ -89,7 +96,10 @@ class Tokens:
         self._fetching: set[asyncio.Future[None]] = set()
 
     def judge(self, token: str, cluster: str, view: View) -> Known | None:
-        """Whose token it is in a cluster ("" for none); None if nobody here knows. Raises Unauthorized, Unsettled."""
+        """Whose token it is in a cluster ("" for none); None if no source here knows it.
+
+        Raises Unauthorized, AuthenticationPending.
+        """
         digest = token_digest(token)
         account = self._accounts.user_of(token, digest)
         if account is not None:
@@ -113,7 +123,7 @@ class Tokens:
             return None
         try:
             user = self._workspaces.user_of(token, digest, self._audiences, view, cluster)
-        except Unsettled as error:
+        except AuthenticationPending as error:
             # The shard judges it in any case: nobody waits here for what only spares it the bad ones.
             self._fetch(error)
             return None
@@ -123,9 +133,9 @@ class Tokens:
             raise
         return Known(user, vouched=False) if user is not None else None
 
-    def _fetch(self, unsettled: Unsettled) -> None:
+    def _fetch(self, unsettled: AuthenticationPending) -> None:
         if len(self._fetching) >= MAX_FETCHING:
             return
-        task = asyncio.ensure_future(unsettled.settle())
+        task = asyncio.ensure_future(unsettled.complete())
         self._fetching.add(task)
         task.add_done_callback(self._fetching.discard)

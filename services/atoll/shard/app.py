@@ -135,7 +135,7 @@ class ShardApp:
         return Conversions(self.egress, self.registry, self.config.transformation_timeout_s)
 
     def _foreign(self) -> Foreign:
-        """Issuers beside ourselves."""
+        """Issuers of tokens other than this shard."""
         audiences, file = serviceaccounts.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
         accounts = foreign_accounts(lambda: self.peers) if self._is_on("GlobalServiceAccount") else None

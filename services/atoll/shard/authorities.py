@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, Renewed
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, ReloadTarget
 from atoll.shard.config import ShardConfig
 from atoll.shard.identity import Credentials
 
@@ -20,5 +20,5 @@ async def renew(
 ) -> None:
     """Look at the files until cancelled; `use` is given the context of new connections."""
     files = config.client_ca_file, config.requestheader_client_ca_file
-    before = Authorities(credentials.client_ca_pem, credentials.proxy_ca_pem)
-    await dynamic_client_ca.renew(files, before, Renewed(credentials.serving, certificates, use))
+    before = ClientCAs(credentials.client_ca_pem, credentials.proxy_ca_pem)
+    await dynamic_client_ca.renew(files, before, ReloadTarget(credentials.serving, certificates, use))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from atoll.machinery.apiserver.authentication.remote_service_accounts import CannotAsk, ForeignAccounts
+from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts, ShardUnreachable
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_accounts import account_stands, secret_stands
 from atoll.machinery.client.client import Client
@@ -20,19 +20,19 @@ from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, FAILED, Peer
 _ACCOUNTS, _SECRETS = Resource("", "v1", "serviceaccounts"), Resource("", "v1", "secrets")
 
 
-def foreign_accounts(peers: Callable[[], Peers | None]) -> ForeignAccounts:
+def foreign_accounts(peers: Callable[[], Peers | None]) -> RemoteServiceAccounts:
     """Accounts of other shards; `peers` gives who calls them, None where nobody may."""
 
     async def ask(shard: str, subject: Subject, token: str) -> bool:
         calls = peers()
         if calls is None:
-            raise CannotAsk("this shard calls no others")
+            raise ShardUnreachable("this shard calls no others")
         try:
             return await _stands(calls.client(shard, EXTERNAL_LOGICAL_CLUSTER_ADMIN), subject, token)
         except FAILED as error:
-            raise CannotAsk(str(error)) from error
+            raise ShardUnreachable(str(error)) from error
 
-    return ForeignAccounts(ask)
+    return RemoteServiceAccounts(ask)
 
 
 async def _stands(client: Client, subject: Subject, token: str) -> bool:

@@ -13,16 +13,16 @@ import msgspec
 
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, AdminTokens, load_admin_tokens
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers, WorkspaceSource
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens, WorkspaceSource
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import Authorities, CredentialsRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, InvalidCredentials
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
-from atoll.machinery.apiserver.authentication.remote_service_accounts import ForeignAccounts
+from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers, ServiceAccountTokens
 from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
-from atoll.machinery.apiserver.authentication.tokens import KnownTokens, TokenSource, parse_token_file
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
@@ -44,7 +44,7 @@ class Credentials(msgspec.Struct, frozen=True):
     keys: KeySet
     tokens: AdminTokens | None
     client_ca_pem: bytes
-    #: Authorities of proxies that speak for users in headers.
+    #: ClientCAs of proxies that speak for users in headers.
     proxy_ca_pem: bytes
     #: Users of the token file by token digest.
     users: dict[bytes, User]
@@ -52,20 +52,20 @@ class Credentials(msgspec.Struct, frozen=True):
     @property
     def context(self) -> ssl.SSLContext:
         """What connections are served by; which of the CAs signed a certificate decides what it is good for."""
-        return Authorities(self.client_ca_pem, self.proxy_ca_pem).context(self.serving)
+        return ClientCAs(self.client_ca_pem, self.proxy_ca_pem).context(self.serving)
 
 
 def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
     """Read the credentials of a root directory, making what is missing. `names` go into the certificate.
 
-    `tokens` are the administrators' tokens that another process of this shard made. Raises CredentialsRefused, OSError.
+    `tokens` are the administrators' tokens that another process of this shard made. Raises InvalidCredentials, OSError.
     """
     root = Path(config.root_directory)
     ca_pem, serving = _serving(config, root, names)
     try:
         keys = serviceaccounts.keys(config)
     except serviceaccounts.KeyRefused as error:
-        raise CredentialsRefused(str(error)) from error
+        raise InvalidCredentials(str(error)) from error
     if not config.skip_admin_user and tokens is None:
         tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
     users = _known_users(config.token_auth_file)
@@ -83,7 +83,7 @@ def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, 
         ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
         return dynamic_client_ca.read(config.root_ca_file) or ca.certificate, pki.serving_in(root, SERVING, ca, names)
     except pki.PkiError as error:
-        raise CredentialsRefused(str(error)) from error
+        raise InvalidCredentials(str(error)) from error
 
 
 def _known_users(file: str) -> dict[bytes, User]:
@@ -92,7 +92,7 @@ def _known_users(file: str) -> dict[bytes, User]:
     try:
         return parse_token_file(Path(file).read_text())
     except ValueError as error:
-        raise CredentialsRefused(f"{file}: {error}") from error
+        raise InvalidCredentials(f"{file}: {error}") from error
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -100,9 +100,9 @@ class Identity(msgspec.Struct, frozen=True):
 
     authenticator: Authenticator
     certificates: Certificates
-    bearers: Bearers
+    bearers: BearerTokens
     issuer: TokenIssuer
-    issuers: Issuers
+    issuers: ServiceAccountIssuers
     keys: KeySet
 
 
@@ -112,7 +112,7 @@ class Foreign(msgspec.Struct, frozen=True):
     configured: TokenSource | None = None
     workspaces: WorkspaceSource | None = None
     #: What other shards say of their service accounts.
-    accounts: ForeignAccounts | None = None
+    accounts: RemoteServiceAccounts | None = None
 
 
 def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: Foreign) -> Identity:
@@ -120,13 +120,13 @@ def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authoriz
     issuers = serviceaccounts.issuers(config)
     sources: list[TokenSource] = []
     if credentials.tokens is not None:
-        sources.append(KnownTokens(credentials.tokens.users, issuers.audiences))
+        sources.append(StaticTokens(credentials.tokens.users, issuers.audiences))
     if credentials.users:
-        sources.append(KnownTokens(credentials.users, issuers.audiences))
+        sources.append(StaticTokens(credentials.users, issuers.audiences))
     sources.append(ServiceAccountTokens(credentials.keys, issuers, elsewhere=foreign.accounts))
     if foreign.configured is not None:
         sources.append(foreign.configured)
-    bearers = Bearers(tuple(sources), issuers.audiences, foreign.workspaces)
+    bearers = BearerTokens(tuple(sources), issuers.audiences, foreign.workspaces)
     certificates = Certificates(
         credentials.client_ca_pem, credentials.proxy_ca_pem, comma_separated(config.requestheader_allowed_names)
     )

@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from atoll.controllers.facts import Facts
 from atoll.controllers.tenancy.building import Building, export_for
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.authorization.effective_users import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.groups import LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.call import Call, Reply
 from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback
@@ -42,7 +42,7 @@ class NewClusters:
 
     def create(self, call: Call, snapshot: Snapshot) -> Awaitable[Reply] | None:
         """Make what is ordered; None for any other create of a LogicalCluster. Raises Invalid, AlreadyExists."""
-        if LOGICAL_CLUSTER_ADMIN not in effective(call.user, call.cluster).own.groups:
+        if LOGICAL_CLUSTER_ADMIN not in effective_users(call.user, call.cluster).own.groups:
             return None
         options = write_options(call.info.query, call.user_agent, "CreateOptions")
         obj = decode_body(call, options.validation)

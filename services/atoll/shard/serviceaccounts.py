@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys, public_keys
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.process import pki
 from atoll.shard.config import ShardConfig
 
@@ -44,7 +44,7 @@ def _of(path: Path, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
         raise KeyRefused(f"{path} holds no RSA or P-256 key that can be used for service account tokens") from error
 
 
-def issuers(config: ShardConfig) -> Issuers:
+def issuers(config: ShardConfig) -> ServiceAccountIssuers:
     """The issuers that count, the first of which we are; and the audiences of this server, all issuers by default."""
-    names = config.service_account_issuer or Issuers().names
-    return Issuers(names, config.api_audiences or names)
+    names = config.service_account_issuer or ServiceAccountIssuers().names
+    return ServiceAccountIssuers(names, config.api_audiences or names)

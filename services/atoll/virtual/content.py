@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authorization.attributes import Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.call import View as Reading
 from atoll.machinery.apiserver.catalog import Catalog
@@ -44,12 +44,12 @@ async def _holds(still: Still, store: Store) -> bool:
     try:
         with store.snapshot() as snapshot:
             return still.holds(snapshot)
-    except Unsettled as error:
-        await error.settle()
+    except AuthenticationPending as error:
+        await error.complete()
     try:
         with store.snapshot() as snapshot:
             return still.holds(snapshot)
-    except Unsettled:
+    except AuthenticationPending:
         return False
 
 

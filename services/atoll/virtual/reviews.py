@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import structlog
 
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, user_key
 from atoll.machinery.apiserver.authorization.groups import GLOBAL_SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNT_PREFIX
@@ -43,7 +43,7 @@ class Reviews:
         self._room = asyncio.Semaphore(MAX_UNDER_WAY)
 
     def decide(self, asked: Attributes) -> Decision:
-        """The answer, if it is known. Raises Unsettled if the shard has to be asked first."""
+        """The answer, if it is known. Raises AuthenticationPending if the shard has to be asked first."""
         what = asked.group, asked.version, asked.resource_path, asked.namespace, asked.name
         key = (user_key(asked.user), asked.verb, asked.cluster, *what)
         known = self._answers.get(key)
@@ -53,7 +53,7 @@ class Reviews:
         async def settle() -> None:
             self._answers.put(key, await self._ask(asked))
 
-        raise Unsettled(settle)
+        raise AuthenticationPending(settle)
 
     async def _ask(self, asked: Attributes) -> tuple[float, Decision]:
         """An answer, and until when it counts."""

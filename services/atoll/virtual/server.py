@@ -13,7 +13,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.apiserver.admission.chain import Admission
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
@@ -68,7 +68,7 @@ def handler(store: Store, name: str, content: Content, proxies: Proxies, ready: 
     checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": ready}}
     documents = Documents(catalogs, Fixed({}, {}, {}), checks, registry)
     certificates = Certificates(b"", *proxies)
-    authenticator = Authenticator(Bearers((), ()), certificates, Impersonator(Authorizer()))
+    authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
     pipeline = Pipeline(
         store,
         _NoPaths(),

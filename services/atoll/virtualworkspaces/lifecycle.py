@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective, global_name_of
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective_users, global_name_of
 from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_objects
@@ -154,7 +154,7 @@ def _allows(rule: Rule, attributes: Attributes) -> bool:
 
 def _with_group(caller: User, cluster: str, group: str) -> User | None:
     """The caller in the foreign workspace, which it enters by this group alone; None if its scopes forbid that."""
-    if effective(caller, cluster).in_scope:
+    if effective_users(caller, cluster).in_scope:
         return replace(caller, groups=(*caller.groups, group))
     # A service account of another workspace is known by its global name.
     name = global_name_of(caller)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.apiserver.authentication.service_account_keys import load_keys
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from harness.api import Api, Object, configmap, workspace_under
 
@@ -225,8 +225,8 @@ def test_a_token_is_good_between_its_times(api: Api) -> None:
     who = Account(made["annotations"]["kcp.io/cluster"], "default", "robot", made["uid"])
     keys = load_keys((api.shard.root / "sa.key").read_bytes())
     for began_s, code in ((-300, 200), (-900, 401), (300, 401)):
-        issuer = TokenIssuer(keys, Issuers(), clock=lambda began_s=began_s: time.time() + began_s)
-        token, _ = issuer.issue(who, Issuers().audiences, 600)
+        issuer = TokenIssuer(keys, ServiceAccountIssuers(), clock=lambda began_s=began_s: time.time() + began_s)
+        token, _ = issuer.issue(who, ServiceAccountIssuers().audiences, 600)
         by_token(api, token).get(CONFIGMAPS, expect=code)
 
 

@@ -99,15 +99,14 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "02-
                     for name, step in chain.STEPS)
 """,
     "the home of service accounts": """
-import atoll.machinery.apiserver.authorization.effective_users as effective
 import atoll.machinery.apiserver.authorization.chain as chain
-from atoll.machinery.apiserver.authorization.effective_users import Effective, Identity
-chain.effective = lambda user, cluster: Effective((Identity(user.name, user.groups),), True)
+from atoll.machinery.apiserver.authorization.effective_users import EffectiveUser, EffectiveUsers
+chain.effective_users = lambda user, cluster: EffectiveUsers((EffectiveUser(user.name, user.groups),), True)
 """,
     "identity headers": """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
 authenticator.Authenticator._spoken_for = (
-    lambda self, request, presented, sent: self._headers.user(request.headers, sent))
+    lambda self, request, presented, sent, cluster: self._headers.user(request.headers, sent))
 """,
     "impersonation": """
 import atoll.machinery.apiserver.authentication.impersonation as impersonation

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.assertion import Assertions, signing_key
+from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.standalone.site.credentials import CLIENT_CA
@@ -72,7 +72,7 @@ def own_pair(site: Site) -> pki.Pair:
 
 
 def assertion_of(site: Site, pair: pki.Pair, who: User, cluster: str, clock: Any = time.time) -> dict[str, str]:
-    return {"Atoll-Assertion": Assertions(signing_key(pair.key), clock).about(who, cluster)}
+    return {"Atoll-Assertion": AssertionSigner(signing_key(pair.key), clock).about(who, cluster)}
 
 
 def attempts(site: Site, cluster: str) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.frontproxy.process import read
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.process import pki
 
 CA, OTHER_CA = pki.make_ca("shards"), pki.make_ca("others")
@@ -55,12 +55,12 @@ def test_flags_or_the_mapping_say_what_shards_are_shown(files: Path) -> None:
 
 
 def test_a_certificate_that_shards_would_not_believe_assertions_from_is_refused(files: Path) -> None:
-    with pytest.raises(CredentialsRefused, match="different certificates"):
+    with pytest.raises(InvalidCredentials, match="different certificates"):
         read(config(files, shown="other", flags="own"))
 
 
 def test_without_any_certificate_there_is_no_proxy(files: Path) -> None:
-    with pytest.raises(CredentialsRefused, match="how shards are spoken to"):
+    with pytest.raises(InvalidCredentials, match="how shards are spoken to"):
         read(config(files))
 
 

@@ -18,8 +18,8 @@ from atoll.frontproxy.credentials import assemble
 from atoll.frontproxy.identity import Caller, GroupFilter, Identity
 from atoll.frontproxy.mapping import Names
 from atoll.machinery.apiserver.authentication import assertion, jwt
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
 from atoll.machinery.apiserver.egress import Egress
 from atoll.machinery.apiserver.egress.addresses import policy
@@ -85,7 +85,7 @@ class Scene:
             return rest, None
         key = assertion.usable(self.pair.x509.public_key())
         assert key is not None
-        return rest, assertion.AssertionReader().user(said, key, b"", "1here")
+        return rest, assertion.AssertionVerifier().user(said, key, b"", "1here")
 
     def account_token(self, *, expires_in_s: int = 600, key: Any = None, issuer: str = ISSUER) -> str:
         now = int(time.time())
@@ -275,16 +275,16 @@ def test_an_identity_too_large_for_a_header_is_told(scene: Scene) -> None:
 
 
 def test_a_certificate_of_its_own_that_users_could_have_is_refused(scene: Scene) -> None:
-    with pytest.raises(CredentialsRefused, match="authority of users"):
+    with pytest.raises(InvalidCredentials, match="authority of users"):
         scene.made(pki.make_client(scene.users, "front-proxy"))
-    with pytest.raises(CredentialsRefused, match="cannot be used"):
+    with pytest.raises(InvalidCredentials, match="cannot be used"):
         scene.made(Pair(scene.pair.certificate, b"no key"))
     for changed in (
         {"client_ca_file": scene.write("bad", "x")},
         {"token_auth_file": scene.write("bad.csv", "a,b\n")},
         {"service_account_key_file": (scene.write("bad.key", "x"),)},
     ):
-        with pytest.raises(CredentialsRefused):
+        with pytest.raises(InvalidCredentials):
             scene.made(**changed)
 
 
@@ -334,8 +334,8 @@ async def test_keys_of_a_configured_issuer_that_cannot_be_had_leave_its_tokens_t
     scene.identity = scene.made(authentication_config=file)
     claims = {"iss": "https://127.0.0.1:1", "aud": "atoll", "sub": "x", "exp": int(time.time()) + 600}
     token = jwt.sign(msgspec.json.encode(claims), scene.keys.signing, "k")
-    with pytest.raises(Unsettled) as unsettled:
+    with pytest.raises(AuthenticationPending) as unsettled:
         scene.who(bearer(token))
     async with asyncio.timeout(60):
-        await unsettled.value.settle()
+        await unsettled.value.complete()
     assert scene.who(bearer(token)) == Caller()

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from atoll.machinery.apiserver.authorization.effective_users import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.call import Call, Plan
 from atoll.machinery.apiserver.request import Observer, Request
 from atoll.machinery.apiserver.requestinfo import parse
@@ -182,7 +182,7 @@ def test_a_caller_goes_on_as_himself_with_a_warrant_for_this_workspace_alone() -
         ("worker",),
         ("team",),
     )
-    assert "system:kcp:admin" in effective(there, "shop").groups
+    assert "system:kcp:admin" in effective_users(there, "shop").groups
     for elsewhere in ("home", "root", "another"):
-        assert "system:kcp:admin" not in effective(there, elsewhere).groups
-    assert "system:kcp:admin" not in effective(there, "shop").own.groups
+        assert "system:kcp:admin" not in effective_users(there, elsewhere).groups
+    assert "system:kcp:admin" not in effective_users(there, "shop").own.groups

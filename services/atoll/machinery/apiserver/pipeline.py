@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.authorization.attributes import (
     Attributes,
@@ -159,7 +159,7 @@ class Pipeline:
                 if request.cluster:
                     check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
                 self._doors.route(request.info).serve(request, snapshot)
-        except Unsettled as error:
+        except AuthenticationPending as error:
             if settles:
                 exchange.spawn(self._once_settled(exchange, error, settles - 1))
             elif request.decision is None:
@@ -170,9 +170,9 @@ class Pipeline:
         except Exception as error:
             fail(request, error)
 
-    async def _once_settled(self, exchange: Exchange, error: Unsettled, settles: int) -> None:
+    async def _once_settled(self, exchange: Exchange, error: AuthenticationPending, settles: int) -> None:
         """Serve a request whose token could not be judged before keys of its issuer were fetched."""
-        await error.settle()
+        await error.complete()
         self._serve(exchange, settles)
 
     def _resolve(self, request: Request, snapshot: Snapshot) -> Reply | None:

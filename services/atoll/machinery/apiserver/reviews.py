@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.authenticator import Bearers
+from atoll.machinery.apiserver.authentication.authenticator import BearerTokens
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.call import Call, View
 from atoll.machinery.meta.names import SYSTEM_ADMIN
@@ -86,7 +86,7 @@ class Question(msgspec.Struct, frozen=True):
 class Reviews:
     """Answers reviews."""
 
-    def __init__(self, authorizer: Authorizer, bearers: Bearers) -> None:
+    def __init__(self, authorizer: Authorizer, bearers: BearerTokens) -> None:
         self._authorizer, self._bearers = authorizer, bearers
         self._answers: Mapping[str, Callable[[Question], Object]] = {
             "TokenReview": self._token,
@@ -137,7 +137,7 @@ class Reviews:
     def _self(self, question: Question) -> Object:
         """Who the caller counts as here: out of its scope that is not who it is."""
         user = question.call.user
-        who = effective(user, question.call.cluster)
+        who = effective_users(user, question.call.cluster)
         shown = user if who.in_scope else User(who.own.name, who.own.groups)
         return {"userInfo": user_info(shown)}
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.apiserver.authorization.effective_users import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.groups import (
     EXTERNAL_LOGICAL_CLUSTER_ADMIN,
     KCP_ADMIN,
@@ -45,7 +45,7 @@ def is_privileged(user: User, cluster: str) -> bool:
 
 def _groups(user: User, cluster: str) -> Collection[str]:
     # Where nothing confines or warrants them, they are who they are.
-    return effective(user, cluster).own.groups if user.extra else user.groups
+    return effective_users(user, cluster).own.groups if user.extra else user.groups
 
 
 class LogicalClusters:
@@ -89,7 +89,7 @@ class LogicalClusters:
             *_shrinking(obj, old, "initializers", "Initializing"),
             *_shrinking(obj, old, "terminators", "Terminating"),
         ]
-        administers = KCP_ADMIN in effective(review.call.user, review.call.cluster).own.groups
+        administers = KCP_ADMIN in effective_users(review.call.user, review.call.cluster).own.groups
         found += _annotations(obj, old, {REQUIRED_GROUPS} if administers else set())
         if review.call.check is no_check and not administers:
             found += _through_views(obj, old)

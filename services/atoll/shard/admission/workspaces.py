@@ -15,7 +15,7 @@ from atoll.controllers.tenancy.placement import Placement
 from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.effective_users import effective
+from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN, without_lifecycle
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kcp import shapes, types
@@ -166,7 +166,7 @@ class Workspaces:
 
 def _tells(user: User, cluster: str) -> bool:
     """Whether somebody speaks for the shard of the logical cluster."""
-    groups = effective(user, cluster).own.groups if user.extra else user.groups
+    groups = effective_users(user, cluster).own.groups if user.extra else user.groups
     return EXTERNAL_LOGICAL_CLUSTER_ADMIN in groups
 
 

@@ -1,7 +1,7 @@
 """Tokens of the built-in administrators, as kcp's `admin` and `user` batteries hand them out.
 
 A shard process makes them at start, writes them into its kubeconfig and gives `users` to
-`tokens.KnownTokens`. kcp's file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and
+`tokens.StaticTokens`. kcp's file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and
 nothing else: that token survives restarts as long as the kubeconfig still has it, the others are new at each
 start.
 """

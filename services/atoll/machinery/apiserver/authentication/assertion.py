@@ -1,7 +1,7 @@
 """Signed assertions: how a front proxy tells a shard who asks, so that no header alone ever says it.
 
-The front proxy makes one for each request that it authenticated (`Assertions.about`), the authenticator of a shard
-reads it (`AssertionReader.user`). It is a compact JWS signed with the key of the client certificate that the proxy
+The front proxy makes one for each request that it authenticated (`AssertionSigner.about`), the authenticator of a shard
+reads it (`AssertionVerifier.user`). It is a compact JWS signed with the key of the client certificate that the proxy
 connects with, and verified with the key of the certificate at the other end of the very connection: there is no key to
 be configured, named or confused, and a copied assertion is worth nothing to anybody without that key. It counts in one
 logical cluster and for half a minute. Invariants: what is read is what was written, byte for byte (one header for each
@@ -37,7 +37,7 @@ MIN_RSA_BITS = 2048
 _TYPE = "atoll-assertion"
 
 
-class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AssertionClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is signed. Times are Unix seconds; `cluster` is the name of a logical cluster, "" for a request to none."""
 
     user: str
@@ -49,7 +49,7 @@ class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exp: int
 
 
-_decoder = msgspec.json.Decoder(Claims)
+_decoder = msgspec.json.Decoder(AssertionClaims)
 #: The first part of an assertion, by algorithm: nothing in it is anybody's to choose.
 _HEADERS = {
     algorithm: jwt.encode_base64(msgspec.json.encode({"alg": algorithm, "typ": _TYPE}))
@@ -79,7 +79,7 @@ def signing_key(pem: bytes) -> PrivateKey:
     return key
 
 
-def make(claims: Claims, key: PrivateKey) -> str:
+def make(claims: AssertionClaims, key: PrivateKey) -> str:
     """An assertion. Raises AssertionTooLarge."""
     signed = f"{_HEADERS[jwt.algorithm(key)]}.{jwt.encode_base64(msgspec.json.encode(claims))}"
     made = f"{signed}.{jwt.encode_base64(jwt.signature(signed.encode(), key))}"
@@ -88,7 +88,7 @@ def make(claims: Claims, key: PrivateKey) -> str:
     return made
 
 
-def verify(text: str, key: PublicKey) -> Claims:
+def verify(text: str, key: PublicKey) -> AssertionClaims:
     """The claims of what the holder of a key signed. Raises TokenError; times and cluster are for `check`."""
     if len(text) > MAX_SIZE or not text.isascii():
         raise TokenError("no assertion")
@@ -108,7 +108,7 @@ def verify(text: str, key: PublicKey) -> Claims:
     return claims
 
 
-def check(claims: Claims, cluster: str, now_s: float) -> None:
+def check(claims: AssertionClaims, cluster: str, now_s: float) -> None:
     """Raises TokenError for an assertion of another cluster or another time."""
     if claims.cluster != cluster:
         raise TokenError("made for another cluster")
@@ -118,7 +118,7 @@ def check(claims: Claims, cluster: str, now_s: float) -> None:
         raise TokenError("expired, or not yet good: do the clocks differ?")
 
 
-class Assertions:
+class AssertionSigner:
     """Makes assertions with the key of one proxy, and hands each out for half of its life. One an event loop."""
 
     def __init__(self, key: PrivateKey, clock: Callable[[], float] = time.time) -> None:
@@ -134,12 +134,12 @@ class Assertions:
             return known[1]
         at_s = int(now_s)
         extra = {name: tuple(values) for name, values in user.extra.items()}
-        made = make(Claims(user.name, user.groups, user.uid, extra, cluster, at_s, at_s + LIFE_S), self._key)
+        made = make(AssertionClaims(user.name, user.groups, user.uid, extra, cluster, at_s, at_s + LIFE_S), self._key)
         self._made.put(key, (at_s, made))
         return made
 
 
-class AssertionReader:
+class AssertionVerifier:
     """Reads assertions of any number of proxies. One an event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -166,7 +166,7 @@ class AssertionReader:
 class _Read(msgspec.Struct, frozen=True):
     """An assertion whose signature held."""
 
-    claims: Claims
+    claims: AssertionClaims
     user: User
     size_bytes: int
 

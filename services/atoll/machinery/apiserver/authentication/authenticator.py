@@ -15,9 +15,9 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.assertion import AssertionReader
-from atoll.machinery.apiserver.authentication.certificates import Certificates, Presented
-from atoll.machinery.apiserver.authentication.impersonation import Impersonator, wanted
+from atoll.machinery.apiserver.authentication.assertion import AssertionVerifier
+from atoll.machinery.apiserver.authentication.certificates import Certificates, ClientCertificate
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonation_request
 from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed
 from atoll.machinery.apiserver.authentication.routing import bearer_token
@@ -30,7 +30,7 @@ from atoll.machinery.wire.exchange import HttpRequest
 log = structlog.get_logger()
 
 
-class Caller(msgspec.Struct, frozen=True):
+class AuthenticationResult(msgspec.Struct, frozen=True):
     """Who a request counts as, who really sent it where that is somebody else, and the proxy that passed it on."""
 
     user: User
@@ -45,7 +45,7 @@ class WorkspaceSource(Protocol):
         """As TokenSource, for one cluster."""
 
 
-class Bearers(msgspec.Struct, frozen=True):
+class BearerTokens(msgspec.Struct, frozen=True):
     """The token sources, asked in order, and the audiences of this server; `workspaces` are asked last."""
 
     sources: tuple[TokenSource, ...]
@@ -55,13 +55,14 @@ class Bearers(msgspec.Struct, frozen=True):
     def user_of(self, token: str, snapshot: View, cluster: str, audiences: Sequence[str] = ()) -> User | None:
         """The user of a token meant for this server, or for one of `audiences` (TokenReview), in a cluster.
 
-        None for a token that no source knows. Raises Unauthorized for a known one that is not good, and Unsettled.
+        None for a token that no source knows. Raises Unauthorized for a known token that is not valid, and
+        AuthenticationPending.
         """
-        digest, wanted = token_digest(token), audiences or self.audiences
+        digest, accepted = token_digest(token), audiences or self.audiences
         refused: Unauthorized | None = None
         try:
             for source in self.sources:
-                user = source.user_of(token, digest, wanted, snapshot)
+                user = source.user_of(token, digest, accepted, snapshot)
                 if user is not None:
                     return user
         except Unauthorized as error:
@@ -69,7 +70,7 @@ class Bearers(msgspec.Struct, frozen=True):
             refused = error
         found = None
         if self.workspaces is not None and cluster:
-            found = self.workspaces.user_of(token, digest, wanted, snapshot, cluster)
+            found = self.workspaces.user_of(token, digest, accepted, snapshot, cluster)
         if found is None and refused is not None:
             raise refused
         return found
@@ -80,7 +81,7 @@ class Authenticator:
 
     def __init__(
         self,
-        bearers: Bearers,
+        bearers: BearerTokens,
         certificates: Certificates,
         impersonator: Impersonator,
         headers: RequestHeaders | None = None,
@@ -89,7 +90,7 @@ class Authenticator:
     ) -> None:
         self.bearers = bearers
         self._certificates, self._impersonator = certificates, impersonator
-        self._headers, self._assertions = headers or RequestHeaders(), AssertionReader()
+        self._headers, self._assertions = headers or RequestHeaders(), AssertionVerifier()
         self._anonymous = anonymous
 
     def authenticate(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
@@ -97,18 +98,18 @@ class Authenticator:
         BadRequest for impersonation that is refused or malformed."""
         return self.identify(request, cluster, snapshot).user
 
-    def identify(self, request: HttpRequest, cluster: str, snapshot: View) -> Caller:
+    def identify(self, request: HttpRequest, cluster: str, snapshot: View) -> AuthenticationResult:
         """As `authenticate`, with the impersonator and the proxy for audit."""
         certificate = request.peer.certificate
         presented = self._certificates.presented(certificate) if certificate is not None else None
         sender = self._sender(request, presented, cluster, snapshot)
         through = presented.name if presented is not None and presented.user is not sender else ""
-        want = wanted(request.headers)
+        want = impersonation_request(request.headers)
         if want is None:
-            return Caller(sender, None, through)
-        return Caller(self._impersonator.act_as(want, sender, cluster, snapshot), sender, through)
+            return AuthenticationResult(sender, None, through)
+        return AuthenticationResult(self._impersonator.act_as(want, sender, cluster, snapshot), sender, through)
 
-    def _sender(self, request: HttpRequest, presented: Presented | None, cluster: str, snapshot: View) -> User:
+    def _sender(self, request: HttpRequest, presented: ClientCertificate | None, cluster: str, snapshot: View) -> User:
         sent = self._headers.sent(request.headers)
         if sent:
             return self._spoken_for(request, presented, sent, cluster)
@@ -120,7 +121,9 @@ class Authenticator:
             raise Unauthorized
         return ANONYMOUS_USER
 
-    def _spoken_for(self, request: HttpRequest, presented: Presented | None, sent: list[str], cluster: str) -> User:
+    def _spoken_for(
+        self, request: HttpRequest, presented: ClientCertificate | None, sent: list[str], cluster: str
+    ) -> User:
         if presented is None or not presented.proxy:
             raise Unauthorized
         if assertion.HEADER not in sent:

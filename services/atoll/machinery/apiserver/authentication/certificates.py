@@ -29,7 +29,7 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 MAX_CERTIFICATES = 4096
 
 
-class Presented(msgspec.Struct, frozen=True):
+class ClientCertificate(msgspec.Struct, frozen=True):
     """What a certificate makes its holder: a user, a proxy that may speak for users, or both (one CA for both
     purposes)."""
 
@@ -58,14 +58,14 @@ class Certificates:
         self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
         self._proxy_names = frozenset(proxy_names)
         self._clock = clock
-        self._known: LruCache[bytes, Presented] = LruCache(MAX_CERTIFICATES)
+        self._known: LruCache[bytes, ClientCertificate] = LruCache(MAX_CERTIFICATES)
 
     def trust(self, client_ca_pem: bytes, proxy_ca_pem: bytes) -> None:
         """Go by other CAs from now on, also for connections that are open."""
         self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
         self._known = LruCache(MAX_CERTIFICATES)
 
-    def presented(self, der: bytes) -> Presented:
+    def presented(self, der: bytes) -> ClientCertificate:
         """What a certificate is good for. Raises Unauthorized if for nothing, or no longer."""
         digest = hashlib.sha256(der).digest()
         found = self._known.get(digest)
@@ -76,7 +76,7 @@ class Certificates:
             raise Unauthorized
         return found
 
-    def _read(self, der: bytes, digest: bytes) -> Presented:
+    def _read(self, der: bytes, digest: bytes) -> ClientCertificate:
         try:
             identity = client_identity(der)
             client = bool(self._client_ca) and issued_by(der, self._client_ca)
@@ -91,5 +91,5 @@ class Certificates:
         if self._proxy_names and identity.common_name not in self._proxy_names:
             proxy = False
         if not proxy:
-            return Presented(user, False, identity.not_after_s)
-        return Presented(user, True, identity.not_after_s, identity.common_name, key, digest)
+            return ClientCertificate(user, False, identity.not_after_s)
+        return ClientCertificate(user, True, identity.not_after_s, identity.common_name, key, digest)

@@ -1,4 +1,4 @@
-"""Authorities of client certificates and of proxies: read from files, and taken over anew when these change.
+"""ClientCAs of client certificates and of proxies: read from files, and taken over anew when these change.
 
 Whoever listens runs `renew` beside its server: new connections go by the new authorities, and a certificate of one that
 was taken out makes nobody any more, on connections that are open too. Invariant: a file that is absent or holds no
@@ -28,11 +28,11 @@ LOOK_EVERY_S = 1.0
 Stamp = tuple[int, int, int]
 
 
-class CredentialsRefused(Exception):
+class InvalidCredentials(Exception):
     """A file with tokens, keys or authorities that is not what it should be; names the file, quotes nothing of it."""
 
 
-class Authorities(msgspec.Struct, frozen=True):
+class ClientCAs(msgspec.Struct, frozen=True):
     """PEM of the authorities of users and of those of proxies that speak for users; empty where there are none."""
 
     clients: bytes = b""
@@ -44,18 +44,18 @@ class Authorities(msgspec.Struct, frozen=True):
 
 
 def read(file: str) -> bytes:
-    """The CA certificates of a PEM file, none without one. Raises CredentialsRefused, OSError."""
+    """The CA certificates of a PEM file, none without one. Raises InvalidCredentials, OSError."""
     if not file:
         return b""
     pem = Path(file).read_bytes()
     try:
         pki.check_authorities(pem)
     except ValueError as error:
-        raise CredentialsRefused(f"{file} holds no PEM certificate") from error
+        raise InvalidCredentials(f"{file} holds no PEM certificate") from error
     return pem
 
 
-class Renewed(msgspec.Struct, frozen=True):
+class ReloadTarget(msgspec.Struct, frozen=True):
     """What goes by the authorities: certificates are judged, and `use` is given the context of new connections."""
 
     serving: Pair
@@ -63,7 +63,7 @@ class Renewed(msgspec.Struct, frozen=True):
     use: Callable[[ssl.SSLContext], None]
 
 
-async def renew(files: tuple[str, str], before: Authorities, renewed: Renewed) -> None:
+async def renew(files: tuple[str, str], before: ClientCAs, renewed: ReloadTarget) -> None:
     """Look at the files of clients' and proxies' authorities ("" for none) until cancelled."""
     seen: tuple[Stamp | None, ...] = ()
     if not any(files):
@@ -85,13 +85,13 @@ def _stamp(file: str) -> Stamp | None:
     return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
 
 
-def _taken_over(files: tuple[str, str], before: Authorities, renewed: Renewed) -> Authorities:
+def _taken_over(files: tuple[str, str], before: ClientCAs, renewed: ReloadTarget) -> ClientCAs:
     try:
-        found = Authorities(*map(read, files))
+        found = ClientCAs(*map(read, files))
         if found == before:
             return before
         context = found.context(renewed.serving)
-    except (CredentialsRefused, OSError) as error:
+    except (InvalidCredentials, OSError) as error:
         log.error("authorities not taken over", reason=str(error))
         return before
     # Certificates first: whoever is let in by the new context is judged by the same authorities.

@@ -18,7 +18,7 @@ from atoll.machinery.apiserver.authentication.request_headers import Headers, in
 from atoll.machinery.apiserver.authentication.service_accounts import account_groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective, in_scope
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective_users, in_scope
 from atoll.machinery.apiserver.authorization.groups import (
     RESERVED_EXTRA,
     RESERVED_PREFIXES,
@@ -35,7 +35,7 @@ _USER, _GROUP, _UID, _EXTRA = (_FAMILY + part for part in ("user", "group", "uid
 _AUTHENTICATION = "authentication.k8s.io"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ImpersonationRequest(msgspec.Struct, frozen=True):
     """The identity a request asks to be taken for. `groups` is None where no group header was sent."""
 
     user: str
@@ -44,7 +44,7 @@ class Wanted(msgspec.Struct, frozen=True):
     extra: dict[str, tuple[str, ...]]
 
 
-def wanted(headers: Headers) -> Wanted | None:
+def impersonation_request(headers: Headers) -> ImpersonationRequest | None:
     """What the headers ask for, None for nothing. Raises BadRequest for headers that make no identity."""
     sent = in_family(headers, (_FAMILY,))
     if not sent:
@@ -62,7 +62,7 @@ def wanted(headers: Headers) -> Wanted | None:
             key = unquote(name[len(_EXTRA) :]).lower()
             extra[key] = (*extra.get(key, ()), *headers[name])
     groups = tuple(headers[_GROUP]) if _GROUP in headers else None
-    return Wanted(user, groups, headers.get(_UID, [""])[0], extra)
+    return ImpersonationRequest(user, groups, headers.get(_UID, [""])[0], extra)
 
 
 class Impersonator:
@@ -71,7 +71,7 @@ class Impersonator:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    def act_as(self, want: Wanted, requestor: User, cluster: str, snapshot: View) -> User:
+    def act_as(self, want: ImpersonationRequest, requestor: User, cluster: str, snapshot: View) -> User:
         """The identity the request goes on with. Raises Forbidden."""
         master = requestor.is_master and in_scope(requestor, cluster)
         if not master:
@@ -86,19 +86,19 @@ class Impersonator:
         return User(want.user, _groups(want), want.uid, extra)
 
 
-def _keep_out(want: Wanted, requestor: User, cluster: str) -> None:
+def _keep_out(want: ImpersonationRequest, requestor: User, cluster: str) -> None:
     """kcp's gatekeeper: what no permission inside a workspace can give."""
     for key in want.extra:
         if RESERVED_EXTRA in key:
             text = f"impersonating the extra key {quoted(key)} is not allowed for the requestor"
             raise Forbidden(f"forbidden: {text}")
-    held = effective(requestor, cluster).own.groups
+    held = effective_users(requestor, cluster).own.groups
     rising = any(is_privileged(group) and group not in held for group in want.groups or ())
     if rising or want.user.startswith(RESERVED_PREFIXES):
         raise Forbidden("forbidden: impersonation is not allowed for the requestor")
 
 
-def _questions(want: Wanted, requestor: User, cluster: str) -> Iterator[Attributes]:
+def _questions(want: ImpersonationRequest, requestor: User, cluster: str) -> Iterator[Attributes]:
     """What the authorizer must allow, in the order in which Kubernetes asks."""
 
     def may(resource: str, name: str, group: str = "", namespace: str = "", sub: str = "") -> Attributes:
@@ -135,7 +135,7 @@ def _service_account(name: str) -> tuple[str, str] | None:
     return (namespace, account) if colon and namespace and account and ":" not in account else None
 
 
-def _groups(want: Wanted) -> tuple[str, ...]:
+def _groups(want: ImpersonationRequest) -> tuple[str, ...]:
     groups = want.groups or ()
     account = _service_account(want.user)
     if account is not None and want.groups is None:

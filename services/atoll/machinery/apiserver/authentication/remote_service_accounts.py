@@ -1,9 +1,9 @@
 """Service accounts of clusters on other shards: whether they still stand is their own shard's word, asked and kept.
 
 `ServiceAccountTokens` comes here with a token whose signature holds and whose cluster lies elsewhere. Authentication
-does not wait: what is not known ends the attempt with `Unsettled`, and the pipeline asks again once the other shard
-answered. Answers live for ten seconds, so that a deleted account dies within them; a shard that cannot be asked says no
-for a moment. Invariant: nobody comes in whom his own shard has not vouched for within that time.
+does not wait: what is not known ends the attempt with `AuthenticationPending`, and the pipeline asks again once the
+other shard answered. Answers live for ten seconds, so a deleted account dies within them; a shard that cannot be asked
+says no for a moment. Invariant: nobody comes in whom his own shard has not vouched for within that time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
@@ -27,13 +27,13 @@ log = structlog.get_logger()
 MAX_AGE_S, FAILED_AGE_S = 10.0, 1.0
 MAX_ANSWERS = 8192
 #: Tokens asked about at once, over all shards; whoever comes then is refused for now.
-MAX_ASKED = 256
+MAX_CHECKS = 256
 
-#: Asks a shard whether the objects of a token stand. Raises CannotAsk.
-Ask = Callable[[str, Subject, str], Awaitable[bool]]
+#: Asks a shard whether the objects of a token stand. Raises ShardUnreachable.
+AccountCheck = Callable[[str, Subject, str], Awaitable[bool]]
 
 
-class CannotAsk(Exception):
+class ShardUnreachable(Exception):
     """A shard did not answer; the text may be logged."""
 
 
@@ -42,21 +42,21 @@ class _Answer(msgspec.Struct, frozen=True):
     until: float
 
 
-class ForeignAccounts:
+class RemoteServiceAccounts:
     """Answers of other shards. Belongs to one event loop."""
 
-    def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ask: AccountCheck, clock: Callable[[], float] = time.monotonic) -> None:
         self._ask, self._clock = ask, clock
         self._answers: LruCache[bytes, _Answer] = LruCache(MAX_ANSWERS)
         self._asked: dict[bytes, asyncio.Task[None]] = {}
 
     def check(self, shard: str, subject: Subject, token: str, digest: bytes) -> None:
-        """Return if the token's shard vouched for it. Raises Unauthorized, and Unsettled where it has to be asked."""
+        """Return if the token's shard vouched for it. Raises Unauthorized, AuthenticationPending."""
         answer = self._answers.get(digest)
         if answer is None or self._clock() >= answer.until:
-            if digest not in self._asked and len(self._asked) >= MAX_ASKED:
+            if digest not in self._asked and len(self._asked) >= MAX_CHECKS:
                 raise Unauthorized
-            raise Unsettled(partial(self._settle, shard, subject, token, digest))
+            raise AuthenticationPending(partial(self._settle, shard, subject, token, digest))
         if not answer.stands:
             raise Unauthorized
 
@@ -70,7 +70,7 @@ class ForeignAccounts:
         asked_at, age_s, stands = self._clock(), MAX_AGE_S, False
         try:
             stands = await self._ask(shard, subject, token)
-        except CannotAsk as error:
+        except ShardUnreachable as error:
             log.warning("service account cannot be judged", shard=shard, cluster=subject.cluster, reason=str(error))
             asked_at, age_s = self._clock(), FAILED_AGE_S
         finally:

@@ -24,7 +24,7 @@ class Reference(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-class Bound(msgspec.Struct, frozen=True, omit_defaults=True):
+class KubernetesClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     """The claim `kubernetes.io`."""
 
     cluster_name: str = msgspec.field(name="clusterName")
@@ -45,7 +45,7 @@ class BoundClaims(msgspec.Struct, frozen=True):
     nbf: int
     exp: int
     jti: str
-    kubernetes: Bound = msgspec.field(name="kubernetes.io")
+    kubernetes: KubernetesClaim = msgspec.field(name="kubernetes.io")
 
 
 class LegacyClaims(msgspec.Struct, frozen=True):

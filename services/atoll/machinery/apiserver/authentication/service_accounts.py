@@ -3,7 +3,7 @@
 The authenticator and TokenReview ask. A verified token is remembered by its hash with what it says; that the
 account (same uid) and the Secret it is bound to still exist is judged at the revisions of the request's own
 snapshot, so a deleted account's token dies with the next request. A token is good in its own cluster; what
-its user counts for elsewhere is `authorization.effective`'s to say.
+its user counts for elsewhere is `authorization.effective_users`'s to say.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from atoll.machinery.apiserver.authentication import jwt, service_account_claims
 from atoll.machinery.apiserver.authentication.certificates import CREDENTIAL_ID
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
-from atoll.machinery.apiserver.authentication.remote_service_accounts import ForeignAccounts
+from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME
@@ -38,7 +38,7 @@ MAX_TOKENS = 8192
 CLOCK_SKEW_S = 10
 
 
-class Issuers(msgspec.Struct, frozen=True):
+class ServiceAccountIssuers(msgspec.Struct, frozen=True):
     """Who issues tokens we accept (the first is us), and for whom they are meant unless asked otherwise."""
 
     names: tuple[str, ...] = (DEFAULT_ISSUER,)
@@ -55,7 +55,7 @@ class _Object(msgspec.Struct, frozen=True):
     data: dict[str, str] = {}
 
 
-class _Known(msgspec.Struct):
+class _VerifiedToken(msgspec.Struct):
     """A token whose signature held. `alive_at` are the last revisions at which its objects were found."""
 
     subject: Subject
@@ -80,7 +80,7 @@ def subject_of(token: str, keys: Mapping[str, PublicKey], issuers: Sequence[str]
         raise Unauthorized from error
 
 
-class Timed(Protocol):
+class TokenLifetime(Protocol):
     """When a token counts, in Unix seconds; a legacy one always does."""
 
     @property
@@ -93,7 +93,7 @@ class Timed(Protocol):
     def expires(self) -> int: ...
 
 
-def check_times(subject: Timed, now_s: float) -> None:
+def check_times(subject: TokenLifetime, now_s: float) -> None:
     """Raises Unauthorized for a token that is over, or not yet good."""
     if not subject.legacy and not subject.not_before - CLOCK_SKEW_S <= now_s < subject.expires:
         raise Unauthorized
@@ -105,14 +105,14 @@ class ServiceAccountTokens:
     def __init__(
         self,
         keys: KeySet,
-        issuers: Issuers,
+        issuers: ServiceAccountIssuers,
         clock: Callable[[], float] = time.time,
         *,
-        elsewhere: ForeignAccounts | None = None,
+        elsewhere: RemoteServiceAccounts | None = None,
     ) -> None:
         """`elsewhere` answers for clusters of other shards; without it nobody of theirs comes in."""
         self._keys, self._issuers, self._clock, self._elsewhere = keys, issuers, clock, elsewhere
-        self._known: LruCache[bytes, _Known] = LruCache(MAX_TOKENS)
+        self._known: LruCache[bytes, _VerifiedToken] = LruCache(MAX_TOKENS)
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View) -> User | None:
         """See TokenSource. None for what is not a token of our issuers."""
@@ -123,12 +123,12 @@ class ServiceAccountTokens:
         subject = subject_of(token, self._keys.verifying, self._issuers.names)
         if subject is None:
             return None
-        known = _Known(subject, user_of(subject))
+        known = _VerifiedToken(subject, user_of(subject))
         self._check(known, (token, digest), audiences, snapshot)
         self._known.put(digest, known)
         return known.user
 
-    def _check(self, known: _Known, token: tuple[str, bytes], audiences: Sequence[str], snapshot: View) -> None:
+    def _check(self, known: _VerifiedToken, token: tuple[str, bytes], audiences: Sequence[str], snapshot: View) -> None:
         subject = known.subject
         check_times(subject, self._clock())
         meant_for = self._issuers.audiences if subject.legacy else subject.audiences
@@ -136,8 +136,8 @@ class ServiceAccountTokens:
             raise Unauthorized
         self._check_alive(known, token, snapshot)
 
-    def _check_alive(self, known: _Known, token: tuple[str, bytes], snapshot: View) -> None:
-        """`token` with its digest. Raises Unauthorized, and Unsettled of an account on another shard."""
+    def _check_alive(self, known: _VerifiedToken, token: tuple[str, bytes], snapshot: View) -> None:
+        """`token` with its digest. Raises Unauthorized, and AuthenticationPending of an account on another shard."""
         subject = known.subject
         secrets = snapshot.last(SECRETS, subject.cluster) if subject.secret is not None else 0
         now_at = (snapshot.last(ACCOUNTS, subject.cluster), secrets)

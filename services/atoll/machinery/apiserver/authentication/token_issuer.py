@@ -16,13 +16,13 @@ import msgspec
 from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.apiserver.authentication.service_account_claims import (
     LEGACY_ISSUER,
-    Bound,
     BoundClaims,
+    KubernetesClaim,
     LegacyClaims,
     Reference,
 )
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.apiserver.authorization.refusal import quoted
 from atoll.machinery.apiserver.call import View
@@ -56,7 +56,11 @@ class TokenIssuer:
     """Signs tokens with the issuer's key. `max_lifetime_s` 0 leaves lifetimes as they are asked for."""
 
     def __init__(
-        self, keys: KeySet, issuers: Issuers, max_lifetime_s: int = 0, clock: Callable[[], float] = time.time
+        self,
+        keys: KeySet,
+        issuers: ServiceAccountIssuers,
+        max_lifetime_s: int = 0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._keys, self._issuers = keys, issuers
         self._max_lifetime_s, self._clock = max_lifetime_s, clock
@@ -66,7 +70,7 @@ class TokenIssuer:
     ) -> tuple[str, int]:
         """A signed token and when it expires (Unix seconds)."""
         now = int(self._clock())
-        bound = Bound(account.cluster, account.namespace, Reference(account.name, account.uid), secret)
+        bound = KubernetesClaim(account.cluster, account.namespace, Reference(account.name, account.uid), secret)
         said = BoundClaims(
             self._issuers.names[0], account.user_name, audiences, now, now, now + lifetime_s, new_uid(), bound
         )

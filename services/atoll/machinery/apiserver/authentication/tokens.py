@@ -42,7 +42,7 @@ def authenticated(user: User) -> User:
     return user if groups == user.groups else User(user.name, groups, user.uid, user.extra)
 
 
-class KnownTokens:
+class StaticTokens:
     """A fixed table of tokens. Good for the API server's own audiences, whichever are asked for."""
 
     def __init__(self, users: Mapping[bytes, User], audiences: Sequence[str]) -> None:

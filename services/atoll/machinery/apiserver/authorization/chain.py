@@ -2,7 +2,7 @@
 
 The pipeline asks it for every request, reviews and impersonation for the questions of others. `STEPS` is the
 whole order; a step that has nothing against a request passes it on, and only an ALLOW lets it in: a missing
-workspace, role or answer is a refusal. Decisions are cached under the stamps of every cluster they derive
+workspace, role or answer is a refusal. Decisions are cached under the versions of every cluster they derive
 from, which are read from the same snapshot, so a cached decision is the decision. Clusters on other shards count by
 what those published: for questions that admission and views ask of them, never for requests into them.
 """
@@ -17,17 +17,17 @@ from atoll.machinery.apiserver.authorization import groups as names
 from atoll.machinery.apiserver.authorization import rbac
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, Outcome, Step
 from atoll.machinery.apiserver.authorization.effective_users import (
-    Effective,
-    Identity,
-    effective,
+    EffectiveUser,
+    EffectiveUsers,
+    effective_users,
     for_policy,
     in_scope,
     is_service_account,
     user_key,
 )
-from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, Export, PolicyCache
+from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, ExportRef, PolicyCache
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED
-from atoll.machinery.apiserver.authorization.state_versions import Stamp, Stamps, is_elsewhere, is_here
+from atoll.machinery.apiserver.authorization.state_versions import StateVersion, StateVersions, is_local, is_remote
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.kcp import boundcrds
 from atoll.machinery.meta.lru import LruCache
@@ -51,10 +51,10 @@ _EVERYTHING = rbac.Rule(("*",), ("*",), ("*",))
 _EVERY_PATH = rbac.Rule(("*",), urls=("*",))
 _MASTER = Decision(True, reason="allowed by group system:masters")
 
-Said = tuple[Outcome, str]
+StepResult = tuple[Outcome, str]
 
 
-class Question:
+class Evaluation:
     """One request on its way through the steps, with what they share. Lives for one decision."""
 
     def __init__(self, decider: Authorizer, snapshot: View, attributes: Attributes, deep: bool) -> None:
@@ -66,11 +66,11 @@ class Question:
             and (attributes.path in SHARD_PATHS or attributes.path.startswith(_SHARD_OPENAPI))
         )
         self.cluster = ROOT if self.shard_path else attributes.cluster
-        self.who: Effective = effective(attributes.user, self.cluster)
+        self.who: EffectiveUsers = effective_users(attributes.user, self.cluster)
         self.by_name = False
-        #: Something was asked that no stamp tells of.
+        #: Something was asked that no version tells of.
         self.passing = False
-        self.stamps: dict[str, Stamp] = {}
+        self.versions: dict[str, StateVersion] = {}
         self._decider = decider
         self._snapshot = snapshot
 
@@ -79,11 +79,11 @@ class Question:
 
         Nobody gets into a cluster here that lies elsewhere, whatever its own shard says of him: it is nothing here.
         """
-        stamp = self._decider.stamps.of(self._snapshot, cluster)
-        self.stamps[cluster] = stamp
-        if is_elsewhere(stamp) and cluster == self.cluster and not (self.deep or self.shard_path):
-            return self._decider.policies.unknown(stamp)
-        return self._decider.policies.state(self._snapshot, cluster, stamp)
+        version = self._decider.versions.of(self._snapshot, cluster)
+        self.versions[cluster] = version
+        if is_remote(version) and cluster == self.cluster and not (self.deep or self.shard_path):
+            return self._decider.policies.unknown(version)
+        return self._decider.policies.state(self._snapshot, cluster, version)
 
     @property
     def here(self) -> ClusterState:
@@ -93,14 +93,14 @@ class Question:
     def bootstrap(self) -> ClusterState:
         return self.state(SYSTEM_ADMIN)
 
-    def granted(self, cluster: str, who: Sequence[Identity], asked: Attributes) -> rbac.Grant | None:
+    def granted(self, cluster: str, who: Sequence[EffectiveUser], asked: Attributes) -> rbac.Grant | None:
         """A grant by the RBAC objects of one cluster, whose bindings may use roles of system:admin too."""
         policy, bootstrap = self.state(cluster).policy, self.bootstrap.policy
         match = rbac.first_match(policy, (policy, bootstrap), who, asked)
         self.by_name = self.by_name or match.by_name
         return match.grant
 
-    def is_policed(self, export: Export) -> bool | None:
+    def is_policed(self, export: ExportRef) -> bool | None:
         """Whether an export carries a maximal permission policy; None where one that may have one is not known here.
 
         One that is gone polices nothing, as in kcp. Of an export on another shard that cannot be told from one that has
@@ -110,7 +110,7 @@ class Question:
         state = self.state(export.cluster)
         if export.name in state.bound.policed:
             return True
-        if export.name in state.bound.exports or is_here(state.stamp):
+        if export.name in state.bound.exports or is_local(state.version):
             return False
         self.passing = True
         bound = self._snapshot.get(boundcrds.key_of(export.schema)) if export.schema else None
@@ -118,42 +118,42 @@ class Question:
             return False
         return None
 
-    def granted_anywhere(self, cluster: str, who: Sequence[Identity], asked: Attributes) -> bool:
+    def granted_anywhere(self, cluster: str, who: Sequence[EffectiveUser], asked: Attributes) -> bool:
         """Whether the RBAC of a cluster together with that of system:admin allows it."""
         return any(self.granted(of, who, asked) is not None for of in (SYSTEM_ADMIN, cluster))
 
 
-def _always_allow_groups(question: Question) -> Said:
+def _always_allow_groups(evaluation: Evaluation) -> StepResult:
     """system:masters may do everything, but only where its scopes reach."""
-    if question.attributes.user.is_master and question.who.in_scope:
+    if evaluation.attributes.user.is_master and evaluation.who.in_scope:
         return Outcome.ALLOW, _MASTER.reason
     return Outcome.NEXT, ""
 
 
-def _always_allow_paths(question: Question) -> Said:
-    if question.attributes.path in ALWAYS_ALLOWED_PATHS:
+def _always_allow_paths(evaluation: Evaluation) -> StepResult:
+    if evaluation.attributes.path in ALWAYS_ALLOWED_PATHS:
         return Outcome.ALLOW, "the path is always allowed"
     return Outcome.NEXT, ""
 
 
-def _required_groups(question: Question) -> Said:
+def _required_groups(evaluation: Evaluation) -> StepResult:
     """The LogicalCluster may name groups without which nobody gets in (`;` is or, `,` is and)."""
-    if question.deep:
+    if evaluation.deep:
         return Outcome.NEXT, "deep SAR request"
-    if question.shard_path:
+    if evaluation.shard_path:
         return Outcome.NEXT, "shard level path"
-    if not question.cluster:
+    if not evaluation.cluster:
         return Outcome.NO_OPINION, "empty cluster name"
-    held = question.who.groups
+    held = evaluation.who.groups
     if names.LOGICAL_CLUSTER_ADMIN in held:
         return Outcome.NEXT, "logical cluster admin access"
-    if is_service_account(question.attributes.user.name):
+    if is_service_account(evaluation.attributes.user.name):
         return Outcome.NEXT, "service account access to logical cluster"
-    if question.here.phase is None:
+    if evaluation.here.phase is None:
         return Outcome.NO_OPINION, "logical cluster not found"
     if names.EXTERNAL_LOGICAL_CLUSTER_ADMIN in held:
         return Outcome.NEXT, "external logical cluster admin access"
-    required = question.here.required_groups
+    required = evaluation.here.required_groups
     if not required:
         return Outcome.NEXT, "logical cluster does not require groups"
     for clause in (*required, *_REQUIRED_GROUPS_ALTERNATIVES):
@@ -162,88 +162,88 @@ def _required_groups(question: Question) -> Said:
     return Outcome.DENY, "user is not a member of the required groups"
 
 
-def _content(question: Question) -> Said:
+def _content(evaluation: Evaluation) -> StepResult:
     """The door of the workspace: it exists, its phase lets people in, and the user has `access` on `/`."""
-    if question.shard_path:
+    if evaluation.shard_path:
         return Outcome.NEXT, "shard level path"
-    if not question.cluster or is_system_cluster(question.cluster):
+    if not evaluation.cluster or is_system_cluster(evaluation.cluster):
         return Outcome.NO_OPINION, "empty or system workspace"
-    if question.deep:
+    if evaluation.deep:
         return Outcome.NEXT, "deep SAR request"
-    if names.LOGICAL_CLUSTER_ADMIN in question.who.groups:
+    if names.LOGICAL_CLUSTER_ADMIN in evaluation.who.groups:
         return Outcome.NEXT, "logical cluster admin access"
-    phase = question.here.phase
+    phase = evaluation.here.phase
     if phase is None:
         return Outcome.DENY, "LogicalCluster not found"
     if phase not in _OPEN_PHASES:
         return Outcome.NO_OPINION, f'not permitted due to phase "{phase}"'
     # Set by the shard's own lifecycle views after they judged the request; afterwards it means nothing.
-    if phase in _LIFECYCLE_PHASES and any(names.is_lifecycle(group) for group in question.who.own.groups):
+    if phase in _LIFECYCLE_PHASES and any(names.is_lifecycle(group) for group in evaluation.who.own.groups):
         return Outcome.ALLOW, "lifecycle VW pre-authorized access"
-    if is_service_account(question.attributes.user.name) and question.who.in_scope:
+    if is_service_account(evaluation.attributes.user.name) and evaluation.who.in_scope:
         return Outcome.NEXT, "local service account access"
-    access = Attributes(user=question.attributes.user, verb="access", path="/")
-    if question.granted_anywhere(question.cluster, question.who.identities, access):
+    access = Attributes(user=evaluation.attributes.user, verb="access", path="/")
+    if evaluation.granted_anywhere(evaluation.cluster, evaluation.who.identities, access):
         return Outcome.NEXT, "user logical cluster access"
     return Outcome.NO_OPINION, "no verb=access permission on /"
 
 
-def _system_crds(question: Question) -> Said:
+def _system_crds(evaluation: Evaluation) -> StepResult:
     """Statuses that only the system writes are closed even to administrators of the workspace."""
-    asked = question.attributes
+    asked = evaluation.attributes
     if asked.group == "apis.kcp.io" and asked.subresource == "status" and asked.resource in _SYSTEM_STATUSES:
         return Outcome.DENY, "status update not permitted"
     return Outcome.NEXT, "no system CRD"
 
 
-def _maximal_permission_policy(question: Question) -> Said:
+def _maximal_permission_policy(evaluation: Evaluation) -> StepResult:
     """What the provider of a bound resource lets consumers do at most, by RBAC in the export's cluster."""
-    asked = question.attributes
-    if question.deep:
+    asked = evaluation.attributes
+    if evaluation.deep:
         return Outcome.NEXT, "deep SAR request"
     if not asked.is_resource:
         return Outcome.NEXT, "no resource request"
-    export = question.here.bound.resources.get((asked.group, asked.resource))
+    export = evaluation.here.bound.resources.get((asked.group, asked.resource))
     if export is None:
         return Outcome.NEXT, "no relevant binding found"
     if not export.cluster:
         return Outcome.NO_OPINION, "the binding does not say where its export is"
-    policed = question.is_policed(export)
+    policed = evaluation.is_policed(export)
     if policed is None:
         return Outcome.NO_OPINION, f'API export "{export.cluster}|{export.name}" is not known here'
     if not policed:
         return Outcome.NEXT, f'no maximal permission policy in API export "{export.cluster}|{export.name}"'
-    identities = for_policy(asked.user, question.cluster, names.POLICY_PREFIX)
-    if question.granted_anywhere(export.cluster, identities, asked):
+    identities = for_policy(asked.user, evaluation.cluster, names.POLICY_PREFIX)
+    if evaluation.granted_anywhere(export.cluster, identities, asked):
         return Outcome.NEXT, f'API export "{export.cluster}|{export.name}" policy'
     return Outcome.NO_OPINION, f'API export "{export.cluster}|{export.name}" policy: not permitted'
 
 
-def _bootstrap(question: Question) -> Said:
+def _bootstrap(evaluation: Evaluation) -> StepResult:
     """RBAC objects of system:admin, which count in every workspace."""
-    return _by_rbac(question, SYSTEM_ADMIN)
+    return _by_rbac(evaluation, SYSTEM_ADMIN)
 
 
-def _local(question: Question) -> Said:
+def _local(evaluation: Evaluation) -> StepResult:
     """RBAC objects of the workspace itself."""
-    if question.here.is_elsewhere:
+    if evaluation.here.is_remote:
         return Outcome.NEXT, ""
-    return _by_rbac(question, question.cluster)
+    return _by_rbac(evaluation, evaluation.cluster)
 
 
-def _global(question: Question) -> Said:
+def _global(evaluation: Evaluation) -> StepResult:
     """RBAC objects that the shard of a workspace elsewhere published, for questions about it."""
-    if not question.here.is_elsewhere:
+    if not evaluation.here.is_remote:
         return Outcome.NEXT, ""
-    return _by_rbac(question, question.cluster)
+    return _by_rbac(evaluation, evaluation.cluster)
 
 
-def _by_rbac(question: Question, cluster: str) -> Said:
-    grant = question.granted(cluster, question.who.identities, question.attributes)
+def _by_rbac(evaluation: Evaluation, cluster: str) -> StepResult:
+    grant = evaluation.granted(cluster, evaluation.who.identities, evaluation.attributes)
     return (Outcome.NEXT, "") if grant is None else (Outcome.ALLOW, str(grant))
 
 
-STEPS: tuple[tuple[str, Callable[[Question], Said]], ...] = (
+STEPS: tuple[tuple[str, Callable[[Evaluation], StepResult]], ...] = (
     ("masters", _always_allow_groups),
     ("paths", _always_allow_paths),
     ("01-requiredgroups", _required_groups),
@@ -266,14 +266,14 @@ class Rules(msgspec.Struct, frozen=True):
 
 class _Cached(msgspec.Struct, frozen=True):
     decision: Decision
-    stamps: tuple[tuple[str, Stamp], ...]
+    versions: tuple[tuple[str, StateVersion], ...]
 
 
 class Authorizer:
     """Decides for one shard. Synchronous, without I/O but for the snapshot's reads; one an event loop."""
 
     def __init__(self, max_decisions: int = MAX_DECISIONS) -> None:
-        self.stamps = Stamps()
+        self.versions = StateVersions()
         self.policies = PolicyCache()
         self._decisions: LruCache[Hashable, _Cached] = LruCache(max_decisions)
 
@@ -301,10 +301,10 @@ class Authorizer:
         cached = self._decisions.get(key)
         if cached is not None and self._holds(snapshot, cached):
             return cached.decision
-        question = Question(self, snapshot, attributes, deep)
-        decision = _decide(question)
-        if not question.by_name and not question.passing:
-            self._decisions.put(key, _Cached(decision, tuple(question.stamps.items())))
+        evaluation = Evaluation(self, snapshot, attributes, deep)
+        decision = _decide(evaluation)
+        if not evaluation.by_name and not evaluation.passing:
+            self._decisions.put(key, _Cached(decision, tuple(evaluation.versions.items())))
         return decision
 
     def permits(self, snapshot: View, attributes: Attributes, cluster: str, export: str) -> bool:
@@ -312,19 +312,19 @@ class Authorizer:
 
         One without a policy, and one that is gone, forbid nothing. One that is not known here permits nothing.
         """
-        question = Question(self, snapshot, attributes, True)
-        state = question.state(cluster)
-        if state.is_elsewhere and export not in state.bound.exports:
+        evaluation = Evaluation(self, snapshot, attributes, True)
+        state = evaluation.state(cluster)
+        if state.is_remote and export not in state.bound.exports:
             return False
         if export not in state.bound.policed:
             return True
         identities = for_policy(attributes.user, attributes.cluster, names.POLICY_PREFIX)
-        return question.granted_anywhere(cluster, identities, attributes)
+        return evaluation.granted_anywhere(cluster, identities, attributes)
 
     def _holds(self, snapshot: View, cached: _Cached) -> bool:
-        of = self.stamps.of
-        for cluster, stamp in cached.stamps:  # noqa: SIM110  (the hot path: no generator)
-            if of(snapshot, cluster) != stamp:
+        of = self.versions.of
+        for cluster, version in cached.versions:  # noqa: SIM110  (the hot path: no generator)
+            if of(snapshot, cluster) != version:
                 return False
         return True
 
@@ -332,20 +332,20 @@ class Authorizer:
         """What the user may do in the cluster, cluster wide and in the namespace ("": cluster wide alone)."""
         if user.is_master and in_scope(user, cluster):
             return Rules([_EVERYTHING, _EVERY_PATH], [])
-        identities = effective(user, cluster).identities
+        identities = effective_users(user, cluster).identities
         local, bootstrap = self._policy(snapshot, cluster), self._policy(snapshot, SYSTEM_ADMIN)
         first, missing = rbac.rules_of(bootstrap, (bootstrap,), identities, namespace)
         second, missing_too = rbac.rules_of(local, (local, bootstrap), identities, namespace)
         return Rules(list(dict.fromkeys([*first, *second])), [*missing, *missing_too])
 
     def _policy(self, snapshot: View, cluster: str) -> rbac.Policy:
-        return self.policies.state(snapshot, cluster, self.stamps.of(snapshot, cluster)).policy
+        return self.policies.state(snapshot, cluster, self.versions.of(snapshot, cluster)).policy
 
 
-def _decide(question: Question) -> Decision:
+def _decide(evaluation: Evaluation) -> Decision:
     said: list[Step] = []
     for name, step in STEPS:
-        outcome, reason = step(question)
+        outcome, reason = step(evaluation)
         said.append(Step(name, outcome, reason))
         if outcome is not Outcome.NEXT:
             break

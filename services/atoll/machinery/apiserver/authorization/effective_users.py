@@ -1,6 +1,6 @@
 """Warrants, scopes and foreign service accounts: the one place that says as whom a user counts in a cluster.
 
-The chain, escalation checks, impersonation and reviews call `effective`; nobody else reads the three extras.
+The chain, escalation checks, impersonation and reviews call `effective_users`; nobody else reads the three extras.
 RBAC then knows plain names and groups only. Invariant: scopes only take away; a warrant's user is itself
 subject to its own scopes; whoever is out of scope counts as anonymous, with the fact that somebody
 authenticated and where from (kcp: system:cluster:<name>), and as nothing else.
@@ -29,24 +29,24 @@ MAX_IDENTITIES = 32
 _CLUSTER_SCOPE = "cluster:"
 
 
-class Identity(msgspec.Struct, frozen=True):
+class EffectiveUser(msgspec.Struct, frozen=True):
     """A name and groups, as the subjects of bindings know them."""
 
     name: str
     groups: tuple[str, ...] = ()
 
 
-class Effective(msgspec.Struct, frozen=True):
+class EffectiveUsers(msgspec.Struct, frozen=True):
     """As whom a user counts: any of `identities` holding a right is enough.
 
     `own` is the user without warrants: itself in scope, else its anonymous self.
     """
 
-    identities: tuple[Identity, ...]
+    identities: tuple[EffectiveUser, ...]
     in_scope: bool
 
     @property
-    def own(self) -> Identity:
+    def own(self) -> EffectiveUser:
         return self.identities[0]
 
     @property
@@ -65,7 +65,7 @@ _warrant_decoder = msgspec.json.Decoder(_Warrant)
 
 
 def user_key(user: User) -> Hashable:
-    """What distinguishes users for authorization: everything `effective` looks at."""
+    """What distinguishes users for authorization: everything `effective_users` looks at."""
     extra = user.extra
     if not extra:
         return user.name, user.groups
@@ -76,10 +76,10 @@ def is_service_account(name: str) -> bool:
     return name.startswith(SERVICE_ACCOUNT_PREFIX)
 
 
-def effective(user: User, cluster: str) -> Effective:
+def effective_users(user: User, cluster: str) -> EffectiveUsers:
     """As whom a user counts in a logical cluster, warrants flattened."""
     identities = tuple(dict.fromkeys(_identities(user, cluster, MAX_WARRANT_DEPTH)))
-    return Effective(identities[:MAX_IDENTITIES], in_scope(user, cluster))
+    return EffectiveUsers(identities[:MAX_IDENTITIES], in_scope(user, cluster))
 
 
 def in_scope(user: User, cluster: str) -> bool:
@@ -112,10 +112,10 @@ def _scope_clusters(user: User) -> frozenset[str] | None:
     return allowed
 
 
-def _identities(user: User, cluster: str, depth: int) -> Iterator[Identity]:
+def _identities(user: User, cluster: str, depth: int) -> Iterator[EffectiveUser]:
     allowed = _clusters(user)
     if allowed is None or cluster in allowed:
-        yield Identity(user.name, user.groups)
+        yield EffectiveUser(user.name, user.groups)
     else:
         yield _anonymous(user, allowed)
     if (everywhere := _global_service_account(user, cluster)) is not None:
@@ -125,13 +125,13 @@ def _identities(user: User, cluster: str, depth: int) -> Iterator[Identity]:
             yield from _identities(warrant, cluster, depth - 1)
 
 
-def _anonymous(user: User, allowed: frozenset[str]) -> Identity:
+def _anonymous(user: User, allowed: frozenset[str]) -> EffectiveUser:
     if AUTHENTICATED not in user.groups:
-        return Identity(ANONYMOUS, (UNAUTHENTICATED,))
-    return Identity(ANONYMOUS, (AUTHENTICATED, *(CLUSTER_GROUP_PREFIX + name for name in sorted(allowed))))
+        return EffectiveUser(ANONYMOUS, (UNAUTHENTICATED,))
+    return EffectiveUser(ANONYMOUS, (AUTHENTICATED, *(CLUSTER_GROUP_PREFIX + name for name in sorted(allowed))))
 
 
-def _global_service_account(user: User, cluster: str) -> Identity | None:
+def _global_service_account(user: User, cluster: str) -> EffectiveUser | None:
     """kcp's GlobalServiceAccount: the name by which other clusters may grant rights to a service account."""
     name = global_name_of(user)
     if name is None:
@@ -142,7 +142,7 @@ def _global_service_account(user: User, cluster: str) -> Identity | None:
     groups = (AUTHENTICATED,) if AUTHENTICATED in user.groups else ()
     if cluster != home:
         groups = (*groups, CLUSTER_GROUP_PREFIX + home)
-    return Identity(name, groups)
+    return EffectiveUser(name, groups)
 
 
 def global_name_of(user: User) -> str | None:
@@ -168,11 +168,11 @@ def _warrants(user: User) -> Iterator[User]:
         yield User(raw.user, tuple(raw.groups), raw.uid, extra)
 
 
-def for_policy(user: User, cluster: str, prefix: str) -> tuple[Identity, ...]:
+def for_policy(user: User, cluster: str, prefix: str) -> tuple[EffectiveUser, ...]:
     """The identities as an export's maximal permission policy names them: prefixed, accounts globally."""
     return tuple(
-        Identity(prefix + _policy_name(identity.name, cluster), tuple(prefix + group for group in identity.groups))
-        for identity in effective(user, cluster).identities
+        EffectiveUser(prefix + _policy_name(identity.name, cluster), tuple(prefix + group for group in identity.groups))
+        for identity in effective_users(user, cluster).identities
     )
 
 

@@ -1,7 +1,7 @@
 """What the chain needs to know of a logical cluster, loaded through a snapshot and shared by content.
 
 The authorizer asks `PolicyCache.state`; nobody else reads RBAC objects on the request path. An entry counts
-only for the stamp it was loaded at. Nothing is kept for a workspace beyond the bound of the cache: an entry
+only for the version it was loaded at. Nothing is kept for a workspace beyond the bound of the cache: an entry
 is two references, and clusters whose RBAC has the same content share one compiled policy.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from atoll.machinery.apiserver.authorization import rbac_objects as objects
 from atoll.machinery.apiserver.authorization.rbac import Policy
-from atoll.machinery.apiserver.authorization.state_versions import Stamp, is_elsewhere
+from atoll.machinery.apiserver.authorization.state_versions import StateVersion, is_remote
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -42,7 +42,7 @@ T = TypeVar("T")
 _Rows: TypeAlias = View | ReplicaView
 
 
-class Export(msgspec.Struct, frozen=True):
+class ExportRef(msgspec.Struct, frozen=True):
     """Which APIExport provides a bound resource, and the uid of the schema that it was bound to."""
 
     cluster: str
@@ -50,32 +50,32 @@ class Export(msgspec.Struct, frozen=True):
     schema: str = ""
 
 
-class Bound(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """Bound resources of a cluster, by group and resource, and its own exports that carry a local
+class BoundResources(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """BoundResources resources of a cluster, by group and resource, and its own exports that carry a local
     maximalPermissionPolicy."""
 
-    resources: Mapping[tuple[str, str], Export]
+    resources: Mapping[tuple[str, str], ExportRef]
     policed: frozenset[str]
     #: All exports of the cluster: what is not among them is gone, or has not been heard of.
     exports: frozenset[str] = frozenset()
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """One cluster at one stamp. `phase` is None where there is no LogicalCluster.
+    """One cluster at one version. `phase` is None where there is no LogicalCluster.
 
     `required_groups` is an OR of ANDs, empty where the annotation is absent.
     """
 
-    stamp: Stamp
+    version: StateVersion
     phase: str | None
     required_groups: tuple[tuple[str, ...], ...]
     policy: Policy
-    bound: Bound
+    bound: BoundResources
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether it is what other shards published: of the cluster's RBAC the part that is theirs to know."""
-        return is_elsewhere(self.stamp)
+        return is_remote(self.version)
 
     @property
     def weight(self) -> int:
@@ -155,33 +155,33 @@ class PolicyCache:
     def __init__(self, max_weight: int = MAX_WEIGHT) -> None:
         self._states: LruCache[str, ClusterState] = LruCache(max_weight, lambda state: state.weight)
         self._policies: WeakValueDictionary[bytes, Policy] = WeakValueDictionary()
-        self._bound: WeakValueDictionary[bytes, Bound] = WeakValueDictionary()
+        self._bound: WeakValueDictionary[bytes, BoundResources] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def state(self, snapshot: View, cluster: str, stamp: Stamp) -> ClusterState:
-        """The cluster as the snapshot has it; `stamp` must have been read from the same snapshot."""
+    def state(self, snapshot: View, cluster: str, version: StateVersion) -> ClusterState:
+        """The cluster as the snapshot has it; `version` must have been read from the same snapshot."""
         state = self._states.get(cluster)
-        if state is None or state.stamp != stamp:
-            state = self._load(snapshot, cluster, stamp)
+        if state is None or state.version != version:
+            state = self._load(snapshot, cluster, version)
             self._states.put(cluster, state)
         return state
 
-    def _load(self, snapshot: View, cluster: str, stamp: Stamp) -> ClusterState:
-        rows = snapshot.replicas if is_elsewhere(stamp) else snapshot
+    def _load(self, snapshot: View, cluster: str, version: StateVersion) -> ClusterState:
+        rows = snapshot.replicas if is_remote(version) else snapshot
         logical = _logical_cluster(rows, cluster)
         return ClusterState(
-            stamp,
+            version,
             logical.status.phase if logical is not None else None,
             _required_groups(logical),
             self._policy(_source(rows, cluster)),
             self._bindings(rows, cluster),
         )
 
-    def unknown(self, stamp: Stamp) -> ClusterState:
+    def unknown(self, version: StateVersion) -> ClusterState:
         """What a cluster is for a shard that does not hold it: nobody's, with nothing in it."""
-        return ClusterState(stamp, None, (), self._policy(objects.Source()), _NOTHING)
+        return ClusterState(version, None, (), self._policy(objects.Source()), _NOTHING)
 
     def _policy(self, source: objects.Source) -> Policy:
         digest = _digest(source)
@@ -190,7 +190,7 @@ class PolicyCache:
             policy = self._policies[digest] = objects.compile_policy(source)
         return policy
 
-    def _bindings(self, rows: _Rows, cluster: str) -> Bound:
+    def _bindings(self, rows: _Rows, cluster: str) -> BoundResources:
         bindings = _all(rows, API_BINDINGS, cluster, _binding_decoder)
         exports = _all(rows, API_EXPORTS, cluster, _export_decoder)
         digest = _digest((bindings, exports))
@@ -232,18 +232,18 @@ def _required_groups(logical: _LogicalCluster | None) -> tuple[tuple[str, ...], 
     return tuple(tuple(group.strip() for group in clause.split(",")) for clause in text.split(";"))
 
 
-def _compile_bound(bindings: tuple[_ApiBinding, ...], exports: tuple[_ApiExport, ...]) -> Bound:
-    resources: dict[tuple[str, str], Export] = {}
+def _compile_bound(bindings: tuple[_ApiBinding, ...], exports: tuple[_ApiExport, ...]) -> BoundResources:
+    resources: dict[tuple[str, str], ExportRef] = {}
     for binding in bindings:
         cluster, name = binding.status.api_export_cluster_name, binding.spec.reference.export.name
         for bound in binding.status.bound_resources or ():
-            resources[bound.group, bound.resource] = Export(cluster, name, bound.schema.uid)
+            resources[bound.group, bound.resource] = ExportRef(cluster, name, bound.schema.uid)
     policed = frozenset(
         export.metadata.name
         for export in exports
         if export.spec.maximal_permission_policy is not None and export.spec.maximal_permission_policy.local is not None
     )
-    return Bound(resources, policed, frozenset(export.metadata.name for export in exports))
+    return BoundResources(resources, policed, frozenset(export.metadata.name for export in exports))
 
 
-_NOTHING = Bound({}, frozenset())
+_NOTHING = BoundResources({}, frozenset())

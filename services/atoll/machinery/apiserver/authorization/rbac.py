@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.effective_users import Identity
+from atoll.machinery.apiserver.authorization.effective_users import EffectiveUser
 from atoll.machinery.apiserver.authorization.refusal import quoted
 
 ALL = "*"
@@ -73,7 +73,7 @@ class Subjects(msgspec.Struct, frozen=True):
     users: Mapping[str, tuple[Grant, ...]] = {}
     groups: Mapping[str, tuple[Grant, ...]] = {}
 
-    def grants(self, identities: Iterable[Identity]) -> Iterator[Grant]:
+    def grants(self, identities: Iterable[EffectiveUser]) -> Iterator[Grant]:
         """Grants of any of the identities; one that several subjects give may come more than once."""
         for identity in identities:
             yield from self.users.get(identity.name, ())
@@ -90,7 +90,7 @@ class Policy(msgspec.Struct, frozen=True, eq=False, weakref=True):
     namespaces: Mapping[str, Subjects]
     weight: int
 
-    def grants(self, identities: Sequence[Identity], namespace: str) -> Iterator[Grant]:
+    def grants(self, identities: Sequence[EffectiveUser], namespace: str) -> Iterator[Grant]:
         """Cluster wide grants first, then those of the namespace, as Kubernetes visits them."""
         yield from self.cluster.grants(identities)
         if namespace and (subjects := self.namespaces.get(namespace)) is not None:
@@ -119,7 +119,7 @@ def role_rules(grant: Grant, roles_of: Sequence[Policy]) -> tuple[Rule, ...] | N
 
 
 def first_match(
-    policy: Policy, roles_of: Sequence[Policy], identities: Sequence[Identity], attributes: Attributes
+    policy: Policy, roles_of: Sequence[Policy], identities: Sequence[EffectiveUser], attributes: Attributes
 ) -> Match:
     """The first grant of `policy` that allows the request, its role looked up in `roles_of` in order.
 
@@ -140,7 +140,7 @@ def first_match(
 
 
 def rules_of(
-    policy: Policy, roles_of: Sequence[Policy], identities: Sequence[Identity], namespace: str
+    policy: Policy, roles_of: Sequence[Policy], identities: Sequence[EffectiveUser], namespace: str
 ) -> tuple[list[Rule], list[str]]:
     """Every rule the identities hold cluster wide and in the namespace ("" for cluster wide alone).
 

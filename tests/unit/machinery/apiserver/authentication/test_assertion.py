@@ -15,16 +15,16 @@ from atoll.machinery.apiserver.authentication.assertion import (
     LIFE_S,
     MAX_SIZE,
     SKEW_S,
-    AssertionReader,
-    Assertions,
+    AssertionClaims,
+    AssertionSigner,
     AssertionTooLarge,
-    Claims,
+    AssertionVerifier,
     make,
     signing_key,
     usable,
     verify,
 )
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.jwt import TokenError
@@ -48,8 +48,8 @@ class Clock:
         return self.now
 
 
-def claims(**changed: object) -> Claims:
-    whole = Claims("dave", ("devs",), "u9", {"a": ("b",)}, WEB, 1000, 1000 + LIFE_S)
+def claims(**changed: object) -> AssertionClaims:
+    whole = AssertionClaims("dave", ("devs",), "u9", {"a": ("b",)}, WEB, 1000, 1000 + LIFE_S)
     return msgspec.structs.replace(whole, **changed)
 
 
@@ -141,21 +141,21 @@ class TestReading:
         return Clock()
 
     @pytest.fixture
-    def reader(self, clock: Clock) -> AssertionReader:
-        return AssertionReader(clock)
+    def reader(self, clock: Clock) -> AssertionVerifier:
+        return AssertionVerifier(clock)
 
-    def read(self, reader: AssertionReader, text: str, cluster: str = WEB) -> User:
+    def read(self, reader: AssertionVerifier, text: str, cluster: str = WEB) -> User:
         return reader.user([text], KEY.public_key(), b"digest", cluster)
 
-    def test_the_user_is_the_one_asserted(self, reader: AssertionReader, clock: Clock) -> None:
-        made = Assertions(KEY, clock).about(DAVE, WEB)
+    def test_the_user_is_the_one_asserted(self, reader: AssertionVerifier, clock: Clock) -> None:
+        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
         assert self.read(reader, made) == DAVE
         assert self.read(reader, made) is self.read(reader, made), "the second time without its signature"
 
     def test_it_counts_in_its_cluster_alone_whether_it_was_read_before_or_not(
-        self, reader: AssertionReader, clock: Clock
+        self, reader: AssertionVerifier, clock: Clock
     ) -> None:
-        made = Assertions(KEY, clock).about(DAVE, WEB)
+        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
         for cluster in (OTHER, "", "?"):
             with pytest.raises(TokenError, match="cluster"):
                 self.read(reader, made, cluster)
@@ -165,9 +165,9 @@ class TestReading:
 
     @pytest.mark.parametrize("moment", [-SKEW_S - 1, LIFE_S + SKEW_S, LIFE_S + SKEW_S + 1, 10**9, -(10**9)])
     def test_it_counts_in_its_time_alone_whether_it_was_read_before_or_not(
-        self, reader: AssertionReader, clock: Clock, moment: int
+        self, reader: AssertionVerifier, clock: Clock, moment: int
     ) -> None:
-        made = Assertions(KEY, clock).about(DAVE, WEB)
+        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
         begin = clock.now
         for _ in range(2):
             clock.now = begin + moment
@@ -176,33 +176,35 @@ class TestReading:
             clock.now = begin
             self.read(reader, made)
 
-    def test_clocks_may_differ_a_little(self, reader: AssertionReader, clock: Clock) -> None:
-        made, begin = Assertions(KEY, clock).about(DAVE, WEB), clock.now
+    def test_clocks_may_differ_a_little(self, reader: AssertionVerifier, clock: Clock) -> None:
+        made, begin = AssertionSigner(KEY, clock).about(DAVE, WEB), clock.now
         for apart in (-SKEW_S, 0, LIFE_S, LIFE_S + SKEW_S - 1):
             clock.now = begin + apart
             assert self.read(reader, made) == DAVE
 
     @pytest.mark.parametrize("exp", [1000 + LIFE_S + 1, 1000, 999, 10**12])
-    def test_nobody_makes_one_that_lives_longer(self, reader: AssertionReader, clock: Clock, exp: int) -> None:
+    def test_nobody_makes_one_that_lives_longer(self, reader: AssertionVerifier, clock: Clock, exp: int) -> None:
         clock.now = 1000.0
         with pytest.raises(TokenError, match="too long"):
             self.read(reader, make(claims(exp=exp), KEY))
 
-    def test_one_read_for_one_certificate_is_read_anew_for_another(self, reader: AssertionReader, clock: Clock) -> None:
-        made = Assertions(KEY, clock).about(DAVE, WEB)
+    def test_one_read_for_one_certificate_is_read_anew_for_another(
+        self, reader: AssertionVerifier, clock: Clock
+    ) -> None:
+        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
         self.read(reader, made)
         with pytest.raises(TokenError):
             reader.user([made], ec.generate_private_key(ec.SECP256R1()).public_key(), b"another", WEB)
 
     @pytest.mark.parametrize("count", [0, 2])
-    def test_there_is_exactly_one(self, reader: AssertionReader, clock: Clock, count: int) -> None:
-        made = Assertions(KEY, clock).about(DAVE, WEB)
+    def test_there_is_exactly_one(self, reader: AssertionVerifier, clock: Clock, count: int) -> None:
+        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
         with pytest.raises(TokenError):
             reader.user([made] * count, KEY.public_key(), b"digest", WEB)
 
     def test_what_is_kept_is_bounded(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(assertion, "CACHE_BYTES", 20_000)
-        small, maker = AssertionReader(clock), Assertions(KEY, clock)
+        small, maker = AssertionVerifier(clock), AssertionSigner(KEY, clock)
         for number in range(100):
             small.user([maker.about(User(f"u{number}"), WEB)], KEY.public_key(), b"", WEB)
         assert len(small._read) <= 20
@@ -212,7 +214,7 @@ class TestReading:
 class TestMaking:
     def test_one_is_used_for_half_its_life_and_never_after(self) -> None:
         clock = Clock()
-        maker = Assertions(KEY, clock)
+        maker = AssertionSigner(KEY, clock)
         first = maker.about(DAVE, WEB)
         clock.now += LIFE_S / 2 - 0.1
         assert maker.about(DAVE, WEB) == first
@@ -222,13 +224,13 @@ class TestMaking:
     def test_a_clock_that_was_set_is_seen_at_once(self) -> None:
         for step in (-300, 300):
             clock = Clock()
-            maker = Assertions(KEY, clock)
+            maker = AssertionSigner(KEY, clock)
             maker.about(DAVE, WEB)
             clock.now += step
-            AssertionReader(clock).user([maker.about(DAVE, WEB)], KEY.public_key(), b"", WEB)
+            AssertionVerifier(clock).user([maker.about(DAVE, WEB)], KEY.public_key(), b"", WEB)
 
     def test_each_identity_and_each_cluster_has_its_own(self) -> None:
-        maker = Assertions(KEY, Clock())
+        maker = AssertionSigner(KEY, Clock())
         users = [
             DAVE,
             User("dave2", DAVE.groups, DAVE.uid, DAVE.extra),
@@ -273,7 +275,7 @@ class TestAuthenticator:
     @pytest.fixture
     def authenticator(self, proxies: Pair, clients: Pair) -> Authenticator:
         certificates = Certificates(clients.certificate, proxies.certificate, ["front-proxy", "second"])
-        return Authenticator(Bearers((), ()), certificates, Impersonator(Authorizer()))
+        return Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
 
     @pytest.fixture
     def store(self) -> FakeStore:
@@ -289,7 +291,7 @@ class TestAuthenticator:
     def test_a_proxy_speaks_for_whom_it_signed_and_is_named(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair
     ) -> None:
-        made = Assertions(signing_key(proxy.key)).about(DAVE, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)
         found = authenticator.identify(self.ask(proxy, {HEADER: [made]}), WEB, store)
         assert (found.user, found.through) == (DAVE, "front-proxy")
 
@@ -297,14 +299,14 @@ class TestAuthenticator:
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair
     ) -> None:
         user = User("dave", ("system:kcp:initializer:root:x", "devs"))
-        made = Assertions(signing_key(proxy.key)).about(user, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).about(user, WEB)
         found = authenticator.authenticate(self.ask(proxy, {HEADER: [made]}), WEB, store)
         assert found.groups == ("devs", "system:authenticated")
 
     def test_nobody_else_is_believed(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair, proxies: Pair, clients: Pair
     ) -> None:
-        made = Assertions(signing_key(proxy.key)).about(DAVE, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)
         others = (
             None,
             make_client(clients, "front-proxy"),
@@ -333,7 +335,7 @@ class TestAuthenticator:
     def test_it_stands_alone(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair, more: dict[str, list[str]]
     ) -> None:
-        made = Assertions(signing_key(proxy.key)).about(DAVE, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)
         with pytest.raises(Unauthorized):
             authenticator.authenticate(self.ask(proxy, {HEADER: [made], **more}), WEB, store)
         with pytest.raises(Unauthorized):
@@ -342,7 +344,7 @@ class TestAuthenticator:
     def test_who_impersonates_is_who_was_asserted(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair
     ) -> None:
-        made = Assertions(signing_key(proxy.key)).about(User("dave", ("system:authenticated",)), WEB)
+        made = AssertionSigner(signing_key(proxy.key)).about(User("dave", ("system:authenticated",)), WEB)
         found = authenticator.identify(self.ask(proxy, {HEADER: [made], "impersonate-user": ["eve"]}), WEB, store)
         assert found.impersonator is not None
         assert (found.user.name, found.impersonator.name, found.through) == ("eve", "dave", "front-proxy")
@@ -351,8 +353,8 @@ class TestAuthenticator:
         self, proxies: Pair, store: FakeStore, proxy: Pair
     ) -> None:
         certificates = Certificates(b"", proxies.certificate)
-        authenticator = Authenticator(Bearers((), ()), certificates, Impersonator(Authorizer()))
-        sent = self.ask(proxy, {HEADER: [Assertions(signing_key(proxy.key)).about(DAVE, WEB)]})
+        authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
+        sent = self.ask(proxy, {HEADER: [AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)]})
         assert authenticator.authenticate(sent, WEB, store) == DAVE
         certificates.trust(b"", make_ca("proxies").certificate)
         with pytest.raises(Unauthorized):

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, load_admin_tokens
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.request_headers import HeaderNames, RequestHeaders
-from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file, token_digest
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file, token_digest
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
@@ -56,8 +56,8 @@ class Clock:
 
 
 def make(certificates: Certificates, names: HeaderNames | None = None, anonymous: bool = True) -> Authenticator:
-    table = KnownTokens(parse_token_file(TOKENS), (AUDIENCE,))
-    bearers = Bearers((table,), (AUDIENCE,))
+    table = StaticTokens(parse_token_file(TOKENS), (AUDIENCE,))
+    bearers = BearerTokens((table,), (AUDIENCE,))
     return Authenticator(bearers, certificates, Impersonator(Authorizer()), RequestHeaders(names), anonymous=anonymous)
 
 

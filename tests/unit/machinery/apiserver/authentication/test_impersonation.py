@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
-from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file
 from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
@@ -48,8 +48,8 @@ def authorizer() -> Authorizer:
 
 @pytest.fixture
 def authenticator(authorizer: Authorizer) -> Authenticator:
-    table = KnownTokens(parse_token_file(TOKENS), (AUDIENCE,))
-    return Authenticator(Bearers((table,), (AUDIENCE,)), Certificates(), Impersonator(authorizer))
+    table = StaticTokens(parse_token_file(TOKENS), (AUDIENCE,))
+    return Authenticator(BearerTokens((table,), (AUDIENCE,)), Certificates(), Impersonator(authorizer))
 
 
 def send(token: str, **headers: str | list[str]) -> HttpRequest:

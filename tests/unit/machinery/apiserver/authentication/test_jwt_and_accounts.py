@@ -24,7 +24,7 @@ from atoll.machinery.apiserver.authentication.service_account_keys import (
     load_keys,
     openid_configuration,
 )
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers, ServiceAccountTokens
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer, account_key
 from atoll.machinery.apiserver.authentication.tokens import token_digest
 from atoll.machinery.meta.objects import Object
@@ -67,12 +67,12 @@ def store() -> FakeStore:
 
 @pytest.fixture
 def tokens(keys: KeySet, clock: Clock) -> ServiceAccountTokens:
-    return ServiceAccountTokens(keys, Issuers(), clock)
+    return ServiceAccountTokens(keys, ServiceAccountIssuers(), clock)
 
 
 @pytest.fixture
 def issuer(keys: KeySet, clock: Clock) -> TokenIssuer:
-    return TokenIssuer(keys, Issuers(), clock=clock)
+    return TokenIssuer(keys, ServiceAccountIssuers(), clock=clock)
 
 
 def put_account(store: FakeStore, uid: str = "uid-1", **metadata: str) -> None:
@@ -202,11 +202,11 @@ def test_a_retired_key_still_verifies_and_a_foreign_one_never_does(
     issuer: TokenIssuer, store: FakeStore, clock: Clock
 ) -> None:
     old, new = make_rsa_key(), make_rsa_key()
-    token, _ = TokenIssuer(load_keys(old), Issuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
-    both = ServiceAccountTokens(load_keys(new, [public_key_pem(old)]), Issuers(), clock)
+    token, _ = TokenIssuer(load_keys(old), ServiceAccountIssuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
+    both = ServiceAccountTokens(load_keys(new, [public_key_pem(old)]), ServiceAccountIssuers(), clock)
     assert check(both, token, store)
     with pytest.raises(Unauthorized):
-        check(ServiceAccountTokens(load_keys(new), Issuers(), clock), token, store)
+        check(ServiceAccountTokens(load_keys(new), ServiceAccountIssuers(), clock), token, store)
 
 
 def curve_key(curve: ec.EllipticCurve) -> bytes:
@@ -233,14 +233,14 @@ def test_a_key_of_the_curve_signs_and_its_tokens_outlive_it_in_a_file_of_several
     store: FakeStore, clock: Clock
 ) -> None:
     old, new, older = curve_key(ec.SECP256R1()), make_rsa_key(), make_rsa_key()
-    token, _ = TokenIssuer(load_keys(old), Issuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
+    token, _ = TokenIssuer(load_keys(old), ServiceAccountIssuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
     assert msgspec.json.decode(jwt.decode_base64(token.partition(".")[0]))["alg"] == "ES256"
     assert len(jwt.decode_base64(token.rpartition(".")[2])) == 64
     keys = load_keys(new, [public_key_pem(older) + old])
-    assert check(ServiceAccountTokens(keys, Issuers(), clock), token, store)
+    assert check(ServiceAccountTokens(keys, ServiceAccountIssuers(), clock), token, store)
     assert len(keys.verifying) == 3
     with pytest.raises(Unauthorized):
-        check(ServiceAccountTokens(load_keys(new, [older]), Issuers(), clock), token, store)
+        check(ServiceAccountTokens(load_keys(new, [older]), ServiceAccountIssuers(), clock), token, store)
 
 
 def signed_as(claims: str, key: ec.EllipticCurvePrivateKey, algorithm: str, key_id: str, between: bytes = b"") -> str:
@@ -254,9 +254,9 @@ def test_a_key_counts_with_its_own_algorithm_alone(store: FakeStore, clock: Cloc
     mine = load_keys(curve_key(ec.SECP256R1()), [make_rsa_key()])
     key = mine.signing
     assert isinstance(key, ec.EllipticCurvePrivateKey)
-    token, _ = TokenIssuer(mine, Issuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
+    token, _ = TokenIssuer(mine, ServiceAccountIssuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 600)
     claims = token.split(".")[1]
-    tokens = ServiceAccountTokens(mine, Issuers(), clock)
+    tokens = ServiceAccountTokens(mine, ServiceAccountIssuers(), clock)
     assert check(tokens, signed_as(claims, key, "ES256", mine.signing_id), store)
     other = next(name for name in mine.verifying if name != mine.signing_id)
     for algorithm, name, between in (
@@ -275,7 +275,7 @@ def test_a_key_counts_with_its_own_algorithm_alone(store: FakeStore, clock: Cloc
 def test_tokens_of_other_issuers_are_left_to_others(
     keys: KeySet, tokens: ServiceAccountTokens, store: FakeStore, clock: Clock
 ) -> None:
-    other = TokenIssuer(keys, Issuers(("https://elsewhere",), (ISSUER,)), clock=clock)
+    other = TokenIssuer(keys, ServiceAccountIssuers(("https://elsewhere",), (ISSUER,)), clock=clock)
     assert check(tokens, other.issue(ACCOUNT, (ISSUER,), 600)[0], store) is None
     for text in ("", "a", "a.b", "a.b.c", "...", "x" * 20_000):
         assert check(tokens, text, store) is None
@@ -290,7 +290,7 @@ def _b64(value: object) -> str:
 
 def _good(keys: KeySet) -> tuple[Object, Object, str]:
     clock = Clock()
-    token, _ = TokenIssuer(keys, Issuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 3600)
+    token, _ = TokenIssuer(keys, ServiceAccountIssuers(), clock=clock).issue(ACCOUNT, (ISSUER,), 3600)
     header, payload, signature = token.split(".")
     return _json(header), _json(payload), signature
 
@@ -409,7 +409,7 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def test_no_forged_token_is_ever_accepted(keys: KeySet, tokens: ServiceAccountTokens, store: FakeStore) -> None:
-    good = TokenIssuer(keys, Issuers(), clock=Clock()).issue(ACCOUNT, (ISSUER,), 3600)[0]
+    good = TokenIssuer(keys, ServiceAccountIssuers(), clock=Clock()).issue(ACCOUNT, (ISSUER,), 3600)[0]
     assert check(tokens, good, store)
     seen = set()
     for what, token in forgeries(keys):
@@ -490,7 +490,7 @@ class TestTokenRequest:
     def test_shortens_what_is_longer_than_the_operator_allows(
         self, keys: KeySet, clock: Clock, store: FakeStore
     ) -> None:
-        issuer = TokenIssuer(keys, Issuers(), 1000, clock)
+        issuer = TokenIssuer(keys, ServiceAccountIssuers(), 1000, clock)
         answer, warnings = issuer.token_request({"spec": {"expirationSeconds": 5000}}, self.KEY, store)
         assert answer["spec"]["expirationSeconds"] == 1000
         assert warnings == ["requested expiration of 5000 seconds shortened to 1000 seconds"]

@@ -11,8 +11,8 @@ import pytest
 
 from atoll.machinery.apiserver.authentication.jwt import TokenError, encode_base64
 from atoll.machinery.apiserver.authentication.oidc import config, issuer_keys, key_set, source
-from atoll.machinery.apiserver.authentication.oidc.config import Authenticator, ConfigRefused
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import IssuerKeys, Unsettled
+from atoll.machinery.apiserver.authentication.oidc.config import InvalidConfig, JWTAuthenticator
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending, IssuerKeys
 from atoll.machinery.apiserver.authentication.oidc.mapping import Mapper
 from atoll.machinery.apiserver.authentication.oidc.source import IssuerTokens
 from atoll.machinery.meta.lru import LruCache
@@ -31,7 +31,7 @@ class Site:
             "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
         }
         (self.authenticator,) = config.from_object({"spec": {"jwt": [found]}})
-        self.known: source.Known = LruCache(4)
+        self.known: source.TokenCache = LruCache(4)
 
     async def fetch(self, url: str, ca_pem: bytes, timeout_s: float) -> bytes:
         self.fetched += 1
@@ -59,8 +59,8 @@ async def settled(found: IssuerKeys, token: str) -> bytes:
     for _ in range(2):
         try:
             return found.payload(token)
-        except Unsettled as error:
-            await error.settle()
+        except AuthenticationPending as error:
+            await error.complete()
     return found.payload(token)
 
 
@@ -81,9 +81,9 @@ async def test_keys_that_are_only_old_go_on_counting_while_others_are_fetched(si
 async def test_a_fetch_that_hung_is_not_begun_again_at_once(site: Site) -> None:
     found, token = site.keys(), site.issuer.token(sub="a", aud="me")
     site.down, site.takes_s = True, 20.0
-    with pytest.raises(Unsettled) as raised:
+    with pytest.raises(AuthenticationPending) as raised:
         found.payload(token)
-    await raised.value.settle()
+    await raised.value.complete()
     with pytest.raises(TokenError):
         found.payload(token)
     assert site.fetched == 1
@@ -93,24 +93,24 @@ async def test_a_token_does_not_outlive_the_key_that_signed_it(site: Site) -> No
     site.issuer.curve("second")
     found = site.tokens()
     by_first = site.issuer.token(sub="a", aud="me")
-    with pytest.raises(Unsettled) as raised:
+    with pytest.raises(AuthenticationPending) as raised:
         found.read(by_first, b"1")
-    await raised.value.settle()
+    await raised.value.complete()
     assert found.read(by_first, b"1").user.name == "a"
     del site.issuer.keys["first"]
     site.now += issuer_keys.MAX_AGE_S + 1
     found.read(by_first, b"1")
     await asyncio.sleep(0.01)
-    with pytest.raises((Unauthorized, Unsettled)):
+    with pytest.raises((Unauthorized, AuthenticationPending)):
         found.read(by_first, b"1")
 
 
 async def test_tokens_of_all_issuers_are_remembered_in_one_bounded_place(site: Site) -> None:
     first, second = site.tokens(), site.tokens()
     for each in (first, second):
-        with pytest.raises(Unsettled) as raised:
+        with pytest.raises(AuthenticationPending) as raised:
             each.read(site.issuer.token(sub="a", aud="me"), b"0")
-        await raised.value.settle()
+        await raised.value.complete()
     for number in range(6):
         token = site.issuer.token(sub=f"u{number}", aud="me")
         for each in (first, second):
@@ -143,7 +143,7 @@ def trusted(**more: Any) -> dict[str, Any]:
 
 def test_a_tenants_rules_are_bounded() -> None:
     rules = [{"expression": f"claims.sub != 'x{number}'"} for number in range(1000)]
-    with pytest.raises(ConfigRefused, match="Too long"):
+    with pytest.raises(InvalidConfig, match="Too long"):
         config.from_object({"spec": {"jwt": [trusted(claimValidationRules=rules)]}})
     config.from_object({"spec": {"jwt": [trusted(claimValidationRules=rules[:100])]}})
 
@@ -153,7 +153,7 @@ def test_the_expressions_for_one_token_share_one_budget() -> None:
     costly = f"{tens}.all(a,{tens}.all(b,{tens}.all(c,{tens}.all(d,a+b+c+d>0))))"
 
     def mapper(count: int) -> Mapper:
-        found: tuple[Authenticator, ...] = config.from_object(
+        found: tuple[JWTAuthenticator, ...] = config.from_object(
             {"spec": {"jwt": [trusted(claimValidationRules=[{"expression": costly}] * count)]}}
         )
         return Mapper(found[0])

@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from atoll.machinery.apiserver.authentication.authenticator import Authenticator, Bearers
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers, ServiceAccountTokens
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers, ServiceAccountTokens
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
-from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file, token_digest
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file, token_digest
 from atoll.machinery.apiserver.authorization import effective_users, groups
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -90,16 +90,16 @@ class Doors:
         }
 
     def _come(self, request: HttpRequest, *sources: Any) -> User:
-        table = KnownTokens(parse_token_file("alice-token,alice,1"), (OWN,))
+        table = StaticTokens(parse_token_file("alice-token,alice,1"), (OWN,))
         certificates = Certificates(self._clients.certificate, self._proxies.certificate)
-        bearers = Bearers((table, *sources), (OWN,))
+        bearers = BearerTokens((table, *sources), (OWN,))
         authenticator = Authenticator(bearers, certificates, Impersonator(Authorizer()))
         return authenticator.authenticate(request, WEB, self.store)
 
     def _token_file(self, name: str, held: list[str], extra: dict[str, str]) -> User:
         row = f'their-token,{name},1,"{",".join(held)}"'
         request = _request({"authorization": ["Bearer their-token"]})
-        return self._come(request, KnownTokens(parse_token_file(row), (OWN,)))
+        return self._come(request, StaticTokens(parse_token_file(row), (OWN,)))
 
     def _certificate(self, name: str, held: list[str], extra: dict[str, str]) -> User:
         der = pem_to_der(make_client(self._clients, name, held).certificate)
@@ -151,7 +151,7 @@ def asked(source: Any, token: str, store: FakeStore, more: tuple[str, ...]) -> U
     for _ in range(3):
         try:
             found = source.user_of(token, token_digest(token), (OWN,), store, *more)
-        except Unsettled as error:
+        except AuthenticationPending as error:
             asyncio.run(settled(error))
         else:
             assert isinstance(found, User)
@@ -159,8 +159,8 @@ def asked(source: Any, token: str, store: FakeStore, more: tuple[str, ...]) -> U
     raise AssertionError("the keys never came")
 
 
-async def settled(error: Unsettled) -> None:
-    await error.settle()
+async def settled(error: AuthenticationPending) -> None:
+    await error.complete()
 
 
 def _request(headers: dict[str, list[str]]) -> HttpRequest:
@@ -259,8 +259,8 @@ def test_a_service_account_is_in_the_groups_of_its_namespace_and_in_no_other(key
     annotations = {"groups": "system:masters", effective_users.WARRANT: "{}"}
     meta = {"name": name, "namespace": "system", "uid": "u", "annotations": annotations, "labels": annotations}
     store.put(WEB, {"kind": "ServiceAccount", "metadata": meta})
-    token, _ = TokenIssuer(keys, Issuers()).issue(Account(WEB, "system", name, "u"), (OWN,), 600)
-    found = asked(ServiceAccountTokens(keys, Issuers()), token, store, ())
+    token, _ = TokenIssuer(keys, ServiceAccountIssuers()).issue(Account(WEB, "system", name, "u"), (OWN,), 600)
+    found = asked(ServiceAccountTokens(keys, ServiceAccountIssuers()), token, store, ())
     assert not [group for group in found.groups if groups.is_privileged(group) and group != "system:authenticated"]
     assert found.extra[effective_users.CLUSTER_NAME] == (WEB,)
     assert {effective_users.SCOPES, effective_users.WARRANT}.isdisjoint(found.extra)

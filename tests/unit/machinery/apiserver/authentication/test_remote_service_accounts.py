@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from atoll.machinery.apiserver.authentication import remote_service_accounts
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Unsettled
-from atoll.machinery.apiserver.authentication.remote_service_accounts import CannotAsk, ForeignAccounts
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts, ShardUnreachable
 from atoll.machinery.apiserver.authentication.service_account_claims import Reference, Subject
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
 from atoll.machinery.apiserver.authentication.service_accounts import (
-    Issuers,
+    ServiceAccountIssuers,
     ServiceAccountTokens,
     account_stands,
     secret_stands,
@@ -42,7 +42,7 @@ class Shards:
         self.asked += 1
         await self.open.wait()
         if not self.reachable:
-            raise CannotAsk("nobody answers")
+            raise ShardUnreachable("nobody answers")
         return self.stands
 
 
@@ -70,12 +70,12 @@ def clock() -> Clock:
 
 @pytest.fixture
 def tokens(keys: KeySet, shards: Shards, clock: Clock) -> ServiceAccountTokens:
-    return ServiceAccountTokens(keys, Issuers(), elsewhere=ForeignAccounts(shards, clock))
+    return ServiceAccountTokens(keys, ServiceAccountIssuers(), elsewhere=RemoteServiceAccounts(shards, clock))
 
 
 @pytest.fixture
 def token(keys: KeySet) -> str:
-    return TokenIssuer(keys, Issuers()).issue(ACCOUNT, (ISSUER,), 3600)[0]
+    return TokenIssuer(keys, ServiceAccountIssuers()).issue(ACCOUNT, (ISSUER,), 3600)[0]
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ async def settled(tokens: ServiceAccountTokens, token: str, store: FakeStore) ->
     """As the pipeline asks: once more when what was missing is there."""
     try:
         return asked(tokens, token, store)
-    except Unsettled as error:
-        await error.settle()
+    except AuthenticationPending as error:
+        await error.complete()
     return asked(tokens, token, store)
 
 
@@ -135,7 +135,7 @@ async def test_an_answer_is_as_old_as_its_question(
     shards.open.set()
     assert await asking
     clock.now += 6
-    with pytest.raises(Unsettled):
+    with pytest.raises(AuthenticationPending):
         asked(tokens, token, store)
 
 
@@ -174,8 +174,8 @@ async def test_many_requests_with_one_token_ask_once(
 async def test_no_more_are_asked_about_at_once_than_the_bound(
     tokens: ServiceAccountTokens, keys: KeySet, store: FakeStore, shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_service_accounts, "MAX_ASKED", 1)
-    issuer = TokenIssuer(keys, Issuers())
+    monkeypatch.setattr(remote_service_accounts, "MAX_CHECKS", 1)
+    issuer = TokenIssuer(keys, ServiceAccountIssuers())
     first, second = (issuer.issue(ACCOUNT, (ISSUER,), seconds)[0] for seconds in (3600, 7200))
     shards.open.clear()
     asking = asyncio.create_task(settled(tokens, first, store))

@@ -460,7 +460,7 @@ class TestFreshness:
             workspace(store, cluster, owner="alice")
             assert authorizer.authorize(store, ask(ALICE, cluster=cluster)).allowed
         policies = authorizer.policies
-        states = [policies.state(store, name, authorizer.stamps.of(store, name)) for name in clusters]
+        states = [policies.state(store, name, authorizer.versions.of(store, name)) for name in clusters]
         assert len({id(state.policy) for state in states}) == 1
         assert len({id(state.bound) for state in states}) == 1
 

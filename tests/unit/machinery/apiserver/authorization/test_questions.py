@@ -10,8 +10,8 @@ from atoll.machinery.apiserver.authorization.effective_users import (
     MAX_IDENTITIES,
     SCOPES,
     WARRANT,
-    Identity,
-    effective,
+    EffectiveUser,
+    effective_users,
 )
 from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.requestinfo import parse
@@ -20,7 +20,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import AUTHENTICATED, User
 
 ALICE = User("alice", ("devs", AUTHENTICATED))
-ANYBODY = Identity("system:anonymous", (AUTHENTICATED,))
+ANYBODY = EffectiveUser("system:anonymous", (AUTHENTICATED,))
 
 
 def asked(method: str, target: str) -> Attributes:
@@ -121,17 +121,17 @@ class TestScopes:
         ],
     )
     def test_are_ors_within_and_ands_between_values(self, values: tuple[str, ...], inside: bool) -> None:
-        found = effective(scoped(*values), "a")
+        found = effective_users(scoped(*values), "a")
         assert found.in_scope is inside
         assert (found.own.name == "alice") is inside
 
     def test_leave_somebody_authenticated_from_the_clusters_left_over(self) -> None:
-        assert effective(scoped("cluster:b,cluster:c"), "a").identities == (
-            Identity("system:anonymous", (AUTHENTICATED, "system:cluster:b", "system:cluster:c")),
+        assert effective_users(scoped("cluster:b,cluster:c"), "a").identities == (
+            EffectiveUser("system:anonymous", (AUTHENTICATED, "system:cluster:b", "system:cluster:c")),
         )
-        assert effective(scoped("cluster:b", "cluster:c"), "a").identities == (ANYBODY,)
+        assert effective_users(scoped("cluster:b", "cluster:c"), "a").identities == (ANYBODY,)
         nobody = User("x", (), extra={SCOPES: ("cluster:b",)})
-        assert effective(nobody, "a").own == Identity("system:anonymous", ("system:unauthenticated",))
+        assert effective_users(nobody, "a").own == EffectiveUser("system:anonymous", ("system:unauthenticated",))
 
 
 class TestServiceAccounts:
@@ -142,24 +142,24 @@ class TestServiceAccounts:
         return User(self.NAME, self.GROUPS, extra={CLUSTER_NAME: clusters, **extra})
 
     def test_are_themselves_at_home_and_known_by_their_global_name(self) -> None:
-        everywhere = Identity("system:kcp:serviceaccount:a:ns:sa", (AUTHENTICATED,))
-        assert effective(self.account("a"), "a").identities == (Identity(self.NAME, self.GROUPS), everywhere)
+        everywhere = EffectiveUser("system:kcp:serviceaccount:a:ns:sa", (AUTHENTICATED,))
+        assert effective_users(self.account("a"), "a").identities == (EffectiveUser(self.NAME, self.GROUPS), everywhere)
 
     def test_have_only_the_global_name_and_their_cluster_elsewhere(self) -> None:
         held = (AUTHENTICATED, "system:cluster:a")
-        assert effective(self.account("a"), "b").identities == (
-            Identity("system:anonymous", held),
-            Identity("system:kcp:serviceaccount:a:ns:sa", held),
+        assert effective_users(self.account("a"), "b").identities == (
+            EffectiveUser("system:anonymous", held),
+            EffectiveUser("system:kcp:serviceaccount:a:ns:sa", held),
         )
 
     def test_of_two_clusters_are_nobody_in_either(self) -> None:
-        assert effective(self.account("a", "b"), "a").identities == (ANYBODY,)
+        assert effective_users(self.account("a", "b"), "a").identities == (ANYBODY,)
 
     def test_of_no_named_cluster_are_local(self) -> None:
-        assert effective(User(self.NAME, self.GROUPS), "b").own.name == self.NAME
+        assert effective_users(User(self.NAME, self.GROUPS), "b").own.name == self.NAME
 
     def test_keep_within_their_scopes_under_either_name(self) -> None:
-        found = effective(self.account("a", **{SCOPES: ("cluster:a",)}), "b")
+        found = effective_users(self.account("a", **{SCOPES: ("cluster:a",)}), "b")
         assert [identity.name for identity in found.identities] == ["system:anonymous"]
 
 
@@ -168,7 +168,7 @@ class TestWarrants:
         return User("alice", (), extra={WARRANT: texts})
 
     def names(self, *texts: str) -> list[str]:
-        return [identity.name for identity in effective(self.with_warrants(*texts), "a").identities]
+        return [identity.name for identity in effective_users(self.with_warrants(*texts), "a").identities]
 
     def test_add_their_users_nested_ones_too(self) -> None:
         nested = warrant("bob", extra={WARRANT: [warrant("carol", groups=["x"])]})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.apiserver.authentication.authenticator import Bearers
-from atoll.machinery.apiserver.authentication.tokens import KnownTokens, parse_token_file
+from atoll.machinery.apiserver.authentication.authenticator import BearerTokens
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
 from atoll.machinery.apiserver.call import Call
@@ -35,8 +35,8 @@ def store() -> FakeStore:
 
 @pytest.fixture
 def reviews() -> Reviews:
-    table = KnownTokens(parse_token_file('good,carol,7,"devs"\n'), ("api",))
-    return Reviews(Authorizer(), Bearers((table,), ("api",)))
+    table = StaticTokens(parse_token_file('good,carol,7,"devs"\n'), ("api",))
+    return Reviews(Authorizer(), BearerTokens((table,), ("api",)))
 
 
 def call(kind: Kind, user: User = ALICE, namespace: str = "") -> Call:

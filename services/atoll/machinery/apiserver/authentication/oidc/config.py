@@ -33,7 +33,7 @@ class Issuer(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     audience_match_policy: str = ""
 
 
-class ClaimRule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ClaimValidationRule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A claim that must have a value, or an expression over all claims that must be true."""
 
     claim: str = ""
@@ -42,7 +42,7 @@ class ClaimRule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     message: str = ""
 
 
-class Prefixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PrefixedClaimOrExpression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A claim with a prefix before it, or an expression."""
 
     claim: str = ""
@@ -50,81 +50,81 @@ class Prefixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expression: str = ""
 
 
-class Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimOrExpression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A claim, or an expression; or neither."""
 
     claim: str = ""
     expression: str = ""
 
 
-class Extra(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ExtraMapping(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """An extra of the user."""
 
     key: str = ""
     value_expression: str = ""
 
 
-class Mappings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimMappings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From claims to a user."""
 
-    username: Prefixed = Prefixed()
-    groups: Prefixed = Prefixed()
-    uid: Plain = Plain()
-    extra: tuple[Extra, ...] = ()
+    username: PrefixedClaimOrExpression = PrefixedClaimOrExpression()
+    groups: PrefixedClaimOrExpression = PrefixedClaimOrExpression()
+    uid: ClaimOrExpression = ClaimOrExpression()
+    extra: tuple[ExtraMapping, ...] = ()
 
 
-class UserRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UserValidationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An expression over the user that must be true."""
 
     expression: str = ""
     message: str = ""
 
 
-class Authenticator(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class JWTAuthenticator(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One issuer, and what its tokens make of whom."""
 
     issuer: Issuer = Issuer()
-    claim_validation_rules: tuple[ClaimRule, ...] = ()
-    claim_mappings: Mappings = Mappings()
-    user_validation_rules: tuple[UserRule, ...] = ()
+    claim_validation_rules: tuple[ClaimValidationRule, ...] = ()
+    claim_mappings: ClaimMappings = ClaimMappings()
+    user_validation_rules: tuple[UserValidationRule, ...] = ()
 
 
-class ConfigRefused(Exception):
+class InvalidConfig(Exception):
     """What is wrong, field by field."""
 
 
 class _File(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     api_version: str = ""
     kind: str = ""
-    jwt: tuple[Authenticator, ...] = ()
+    jwt: tuple[JWTAuthenticator, ...] = ()
 
 
-def from_file(text: bytes) -> tuple[Authenticator, ...]:
-    """The issuers of an AuthenticationConfiguration in YAML or JSON. Raises ConfigRefused."""
+def from_file(text: bytes) -> tuple[JWTAuthenticator, ...]:
+    """The issuers of an AuthenticationConfiguration in YAML or JSON. Raises InvalidConfig."""
     if len(text) > MAX_FILE_BYTES:
-        raise ConfigRefused(f"the file is larger than {MAX_FILE_BYTES} bytes")
+        raise InvalidConfig(f"the file is larger than {MAX_FILE_BYTES} bytes")
     try:
         found = msgspec.convert(yaml.safe_load(text), _File)
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
-        raise ConfigRefused(str(error)) from error
+        raise InvalidConfig(str(error)) from error
     if found.api_version not in GROUP_VERSIONS or found.kind != KIND:
-        raise ConfigRefused(f"{found.api_version or 'no apiVersion'}, {found.kind or 'no kind'} is not an {KIND}")
+        raise InvalidConfig(f"{found.api_version or 'no apiVersion'}, {found.kind or 'no kind'} is not an {KIND}")
     return _checked(found.jwt)
 
 
-def from_object(obj: Object) -> tuple[Authenticator, ...]:
-    """The issuers of a WorkspaceAuthenticationConfiguration. Raises ConfigRefused."""
+def from_object(obj: Object) -> tuple[JWTAuthenticator, ...]:
+    """The issuers of a WorkspaceAuthenticationConfiguration. Raises InvalidConfig."""
     try:
-        found = msgspec.convert((obj.get("spec") or {}).get("jwt") or [], tuple[Authenticator, ...])
+        found = msgspec.convert((obj.get("spec") or {}).get("jwt") or [], tuple[JWTAuthenticator, ...])
     except msgspec.ValidationError as error:
-        raise ConfigRefused(str(error)) from error
+        raise InvalidConfig(str(error)) from error
     rules = (msgspec.structs.replace(each, issuer=Issuer()) for each in found)
     if sum(len(msgspec.json.encode(each)) for each in rules) > MAX_RULES_BYTES:
-        raise ConfigRefused(f"spec.jwt: Too long: rules and mappings may have {MAX_RULES_BYTES} bytes together")
+        raise InvalidConfig(f"spec.jwt: Too long: rules and mappings may have {MAX_RULES_BYTES} bytes together")
     return _checked(found)
 
 
-def _checked(found: tuple[Authenticator, ...]) -> tuple[Authenticator, ...]:
+def _checked(found: tuple[JWTAuthenticator, ...]) -> tuple[JWTAuthenticator, ...]:
     errors = [f"jwt: Too many: {len(found)}: must have at most {MAX_ISSUERS} items"] if len(found) > MAX_ISSUERS else []
     urls: set[str] = set()
     for index, authenticator in enumerate(found):
@@ -135,11 +135,11 @@ def _checked(found: tuple[Authenticator, ...]) -> tuple[Authenticator, ...]:
                 errors.append(f'{path}.issuer: Duplicate value: "{url}"')
             urls.add(url)
     if errors:
-        raise ConfigRefused("; ".join(errors))
+        raise InvalidConfig("; ".join(errors))
     return found
 
 
-def _errors(authenticator: Authenticator) -> Iterator[str]:
+def _errors(authenticator: JWTAuthenticator) -> Iterator[str]:
     yield from _issuer_errors(authenticator.issuer)
     for index, rule in enumerate(authenticator.claim_validation_rules):
         yield from _rule_errors(rule, f"claimValidationRules[{index}]")
@@ -181,7 +181,7 @@ def _issuer_errors(issuer: Issuer) -> Iterator[str]:
         yield "issuer.audienceMatchPolicy: Invalid value: must be MatchAny for multiple audiences"
 
 
-def _rule_errors(rule: ClaimRule, path: str) -> Iterator[str]:
+def _rule_errors(rule: ClaimValidationRule, path: str) -> Iterator[str]:
     if bool(rule.claim) == bool(rule.expression):
         yield f"{path}: Required value: exactly one of claim and expression is required"
     elif rule.claim and rule.message:
@@ -190,7 +190,7 @@ def _rule_errors(rule: ClaimRule, path: str) -> Iterator[str]:
         yield f"{path}.requiredValue: Invalid value: requiredValue can't be set when expression is set"
 
 
-def _prefixed_errors(mapping: Prefixed, path: str, *, required: bool) -> Iterator[str]:
+def _prefixed_errors(mapping: PrefixedClaimOrExpression, path: str, *, required: bool) -> Iterator[str]:
     if mapping.claim and mapping.expression:
         yield f"{path}: Invalid value: claim and expression can't both be set"
     elif mapping.claim and mapping.prefix is None:
@@ -201,7 +201,7 @@ def _prefixed_errors(mapping: Prefixed, path: str, *, required: bool) -> Iterato
         yield f"{path}: Required value: claim or expression is required"
 
 
-def _extra_errors(extras: tuple[Extra, ...]) -> Iterator[str]:
+def _extra_errors(extras: tuple[ExtraMapping, ...]) -> Iterator[str]:
     keys: set[str] = set()
     for index, extra in enumerate(extras):
         path, domain = f"claimMappings.extra[{index}]", extra.key.partition("/")[0]
@@ -216,7 +216,7 @@ def _extra_errors(extras: tuple[Extra, ...]) -> Iterator[str]:
         keys.add(extra.key)
 
 
-def _email_errors(authenticator: Authenticator) -> Iterator[str]:
+def _email_errors(authenticator: JWTAuthenticator) -> Iterator[str]:
     """An unverified address must not become a name by oversight."""
     mappings = authenticator.claim_mappings
     used = (

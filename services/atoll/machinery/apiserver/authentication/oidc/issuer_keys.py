@@ -1,7 +1,7 @@
 """The keys of one issuer: found by discovery, kept, asked for again when a token names one that is not among them.
 
 `source` asks for the payload of a token. Authentication itself does not wait: where keys have to be fetched first it
-raises `Unsettled`, and the pipeline asks again once they are there; keys that are only old go on counting meanwhile.
+raises `AuthenticationPending`, and the pipeline asks again once they are there; keys that are only old go on counting.
 Invariant: however many tokens name unknown keys, an issuer is asked at most once every few seconds, and one fetch is
 under way at a time.
 """
@@ -28,12 +28,12 @@ FETCH_TIMEOUT_S = 10.0
 _WELL_KNOWN = "/.well-known/openid-configuration"
 
 
-class Unsettled(Exception):
-    """Who asks cannot be told before something was fetched: await `settle`, then ask again."""
+class AuthenticationPending(Exception):
+    """Who asks cannot be told before something was fetched: await `complete`, then ask again."""
 
-    def __init__(self, settle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, complete: Callable[[], Awaitable[None]]) -> None:
         super().__init__("keys of an issuer are being fetched")
-        self.settle = settle
+        self.complete = complete
 
 
 class NoKeys(TokenError):
@@ -70,11 +70,11 @@ class IssuerKeys:
         return self._keys
 
     def payload(self, token: str) -> bytes:
-        """The payload of a token that the issuer signed. Raises TokenError (NoKeys), Unsettled."""
+        """The payload of a token that the issuer signed. Raises TokenError (NoKeys), AuthenticationPending."""
         header, keys = key_set.header_of(token), self.current()
         known = bool(keys) and (not header.kid or any(key.id == header.kid for key in keys))
         if not known and (self._running is not None or self._may_fetch()):
-            raise Unsettled(self._settle)
+            raise AuthenticationPending(self._await_keys)
         if not keys:
             raise NoKeys("the issuer's keys could not be fetched")
         return key_set.verify(token, keys)
@@ -82,7 +82,7 @@ class IssuerKeys:
     def _may_fetch(self) -> bool:
         return self._running is None and self._clock() - self._tried_at >= MIN_INTERVAL_S
 
-    async def _settle(self) -> None:
+    async def _await_keys(self) -> None:
         await asyncio.shield(self._running or self._begin())
 
     def _begin(self) -> asyncio.Task[None]:

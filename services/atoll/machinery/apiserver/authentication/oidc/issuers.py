@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import CredentialsRefused
-from atoll.machinery.apiserver.authentication.oidc.config import ConfigRefused
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
+from atoll.machinery.apiserver.authentication.oidc.config import InvalidConfig
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
 from atoll.machinery.apiserver.call import View
 from atoll.machinery.apiserver.egress import Egress, EgressError, Outbound
@@ -37,14 +37,14 @@ async def _fetch(egress: Egress, vouched: bool, url: str, ca_pem: bytes, timeout
 
 
 def configured(file: str, audiences: tuple[str, ...], egress: Egress) -> ConfiguredIssuers:
-    """Issuers of the operator's file. Raises CredentialsRefused."""
+    """Issuers of the operator's file. Raises InvalidCredentials."""
     try:
         return ConfiguredIssuers(Path(file), audiences, partial(_fetch, egress, True))
-    except (ConfigRefused, OSError) as error:
-        raise CredentialsRefused(f"{file}: {error}") from error
+    except (InvalidConfig, OSError) as error:
+        raise InvalidCredentials(f"{file}: {error}") from error
 
 
-class OfWorkspaces:
+class WorkspaceTypeConfigurations:
     """Finds the WorkspaceAuthenticationConfigurations of a logical cluster's type, on whichever shard they are."""
 
     def __init__(self, find_type: FindType, tenancy: Callable[[View], str]) -> None:
@@ -66,5 +66,5 @@ class OfWorkspaces:
 
 
 def of_workspaces(find_type: FindType, tenancy: Callable[[View], str], egress: Egress) -> WorkspaceIssuers:
-    """Issuers that workspaces have by their type; `tenancy` gives the identity under which these are stored."""
-    return WorkspaceIssuers(OfWorkspaces(find_type, tenancy), partial(_fetch, egress, False))
+    """Return the issuers that workspaces have by their type; `tenancy` returns the identity these are stored under."""
+    return WorkspaceIssuers(WorkspaceTypeConfigurations(find_type, tenancy), partial(_fetch, egress, False))

@@ -11,11 +11,11 @@ from typing import Any
 
 from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.oidc.config import (
-    Authenticator,
-    ClaimRule,
-    ConfigRefused,
-    Plain,
-    Prefixed,
+    ClaimOrExpression,
+    ClaimValidationRule,
+    InvalidConfig,
+    JWTAuthenticator,
+    PrefixedClaimOrExpression,
 )
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.environment import Environment
@@ -42,9 +42,9 @@ Claims = Mapping[str, Any]
 
 
 class Mapper:
-    """The rules and mappings of one issuer. Raises ConfigRefused for expressions that do not compile."""
+    """The rules and mappings of one issuer. Raises InvalidConfig for expressions that do not compile."""
 
-    def __init__(self, config: Authenticator) -> None:
+    def __init__(self, config: JWTAuthenticator) -> None:
         self._config, mappings = config, config.claim_mappings
         path = "claimMappings."
         self._rules = [
@@ -80,7 +80,7 @@ class Mapper:
                 raise TokenError(user_rule.message or f"rule of the user failed: {user_rule.expression}")
         return user
 
-    def _name(self, mapping: Prefixed, claims: Claims, budget: Budget) -> str:
+    def _name(self, mapping: PrefixedClaimOrExpression, claims: Claims, budget: Budget) -> str:
         if self._username is not None:
             found = _value(self._username, claims, budget)
         else:
@@ -91,7 +91,7 @@ class Mapper:
             raise TokenError("no username in the claims")
         return (mapping.prefix or "") + found
 
-    def _uid_of(self, mapping: Plain, claims: Claims, budget: Budget) -> str:
+    def _uid_of(self, mapping: ClaimOrExpression, claims: Claims, budget: Budget) -> str:
         if self._uid is None and not mapping.claim:
             return ""
         found = _value(self._uid, claims, budget) if self._uid is not None else _claim(claims, mapping.claim)
@@ -106,11 +106,11 @@ def _compile(text: str, path: str, result: Type | None, variable: str) -> Progra
     try:
         program = _environment.compile(text)
     except CompileError as error:
-        raise ConfigRefused(f'{path}: Invalid value: "{text}": compilation failed: {error}') from error
+        raise InvalidConfig(f'{path}: Invalid value: "{text}": compilation failed: {error}') from error
     if result is not None and program.type not in (result, DYN):
-        raise ConfigRefused(f'{path}: Invalid value: "{text}": must evaluate to {result.name}')
+        raise InvalidConfig(f'{path}: Invalid value: "{text}": must evaluate to {result.name}')
     if program.variables - {variable}:
-        raise ConfigRefused(f'{path}: Invalid value: "{text}": only {variable} can be used here')
+        raise InvalidConfig(f'{path}: Invalid value: "{text}": only {variable} can be used here')
     return program
 
 
@@ -125,7 +125,7 @@ def _value(program: Program | None, claims: Claims, budget: Budget) -> Any:
     return _evaluate(program, {"claims": claims}, budget) if program is not None else None
 
 
-def _check_rule(rule: ClaimRule, program: Program | None, claims: Claims, budget: Budget) -> None:
+def _check_rule(rule: ClaimValidationRule, program: Program | None, claims: Claims, budget: Budget) -> None:
     if program is None:
         if claims.get(rule.claim) != rule.required_value:
             raise TokenError(f"claim {rule.claim} does not have the required value")
@@ -139,7 +139,9 @@ def _claim(claims: Claims, name: str) -> Any:
     return claims[name]
 
 
-def _texts(claims: Claims, mapping: Prefixed, program: Program | None, budget: Budget) -> tuple[str, ...]:
+def _texts(
+    claims: Claims, mapping: PrefixedClaimOrExpression, program: Program | None, budget: Budget
+) -> tuple[str, ...]:
     """Groups: one string or several; none where the claim is absent."""
     if program is not None:
         found = _value(program, claims, budget)

@@ -1,4 +1,4 @@
-"""Token sources of issuers: those of the installation's configuration, and those of a workspace's type.
+"""VerifiedToken sources of issuers: those of the installation's configuration, and those of a workspace's type.
 
 The authenticator asks the first for every bearer token that is none of ours, and the second inside of a workspace.
 A tenant's issuer never makes a privileged identity: names that begin with `system:` are refused, such groups and extras
@@ -16,7 +16,7 @@ import structlog
 
 from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.apiserver.authentication.oidc import config
-from atoll.machinery.apiserver.authentication.oidc.config import Authenticator, ConfigRefused
+from atoll.machinery.apiserver.authentication.oidc.config import InvalidConfig, JWTAuthenticator
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import Fetch, IssuerKeys
 from atoll.machinery.apiserver.authentication.oidc.key_set import PublicKey
 from atoll.machinery.apiserver.authentication.oidc.mapping import Claims, Mapper
@@ -41,7 +41,7 @@ LOOK_EVERY_S = 1.0
 _NOBODY_OF_TENANTS = ("system:", POLICY_PREFIX)
 
 
-class Token(msgspec.Struct, frozen=True):
+class VerifiedToken(msgspec.Struct, frozen=True):
     """What was verified once. Times are Unix seconds."""
 
     user: User
@@ -52,7 +52,7 @@ class Token(msgspec.Struct, frozen=True):
 
 #: Tokens that were verified, and the keys that it was done with: with others it is done again. Shared by the issuers of
 #: one source, so that it is bounded however many there are.
-Known = LruCache[tuple[object, bytes], tuple[tuple[PublicKey, ...], Token]]
+TokenCache = LruCache[tuple[object, bytes], tuple[tuple[PublicKey, ...], VerifiedToken]]
 
 
 class _Times(msgspec.Struct, frozen=True):
@@ -64,14 +64,14 @@ class IssuerTokens:
     """Tokens of one issuer. Belongs to one event loop."""
 
     def __init__(
-        self, found: Authenticator, fetch: Fetch, known: Known, clock: Callable[[], float] = time.time
+        self, found: JWTAuthenticator, fetch: Fetch, known: TokenCache, clock: Callable[[], float] = time.time
     ) -> None:
         self.url, self._audiences = found.issuer.url, frozenset(found.issuer.audiences)
         self._keys, self._mapper, self._clock = IssuerKeys(found.issuer, fetch), Mapper(found), clock
         self._known = known
 
-    def read(self, token: str, digest: bytes) -> Token:
-        """A token that names this issuer. Raises Unauthorized, Unsettled."""
+    def read(self, token: str, digest: bytes) -> VerifiedToken:
+        """A token that names this issuer. Raises Unauthorized, AuthenticationPending."""
         keys, found = self._known.get((self, digest)) or (None, None)
         if found is None or keys is not self._keys.current():
             try:
@@ -84,13 +84,13 @@ class IssuerTokens:
             raise Unauthorized
         return found
 
-    def _read(self, claims: Claims) -> Token:
+    def _read(self, claims: Claims) -> VerifiedToken:
         audience = claims.get("aud")
         meant_for = frozenset([audience] if isinstance(audience, str) else msgspec.convert(audience or [], list[str]))
         if self._audiences.isdisjoint(meant_for):
             raise jwt.TokenError("not meant for any of the audiences")
         times = msgspec.convert(claims, _Times)
-        return Token(self._mapper.user(claims), meant_for, times.exp, times.nbf)
+        return VerifiedToken(self._mapper.user(claims), meant_for, times.exp, times.nbf)
 
 
 def _issuer_named(token: str) -> str:
@@ -103,12 +103,12 @@ def _issuer_named(token: str) -> str:
 class ConfiguredIssuers:
     """The token source of an AuthenticationConfiguration file, which is read again when it changed.
 
-    A file that became unusable leaves what it said before in force. Raises ConfigRefused and OSError for the first.
+    A file that became unusable leaves what it said before in force. Raises InvalidConfig and OSError for the first.
     """
 
     def __init__(self, file: Path, audiences: Sequence[str], fetch: Fetch) -> None:
         self._file, self._fetch, self._audiences = file, fetch, frozenset(audiences)
-        self._known: Known = LruCache(MAX_TOKENS)
+        self._known: TokenCache = LruCache(MAX_TOKENS)
         self._stamp, self._looked_at = self._seen(), time.monotonic()
         self._issuers = self._read()
 
@@ -139,7 +139,7 @@ class ConfiguredIssuers:
                 return
             self._stamp = stamp
             self._issuers = self._read()
-        except (OSError, ConfigRefused) as error:
+        except (OSError, InvalidConfig) as error:
             log.error("authentication configuration not taken over", reason=str(error))
         else:
             log.info("authentication configuration read", issuers=len(self._issuers))
@@ -157,7 +157,7 @@ class WorkspaceIssuers:
 
     def __init__(self, configurations: Configurations, fetch: Fetch) -> None:
         self._configurations, self._fetch = configurations, fetch
-        self._known: Known = LruCache(MAX_TOKENS)
+        self._known: TokenCache = LruCache(MAX_TOKENS)
         self._read: LruCache[object, tuple[int, dict[str, IssuerTokens]]] = LruCache(MAX_CONFIGURATIONS)
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str) -> User | None:
@@ -185,7 +185,7 @@ class WorkspaceIssuers:
         try:
             issuers = config.from_object(obj)
             return {found.issuer.url: IssuerTokens(found, self._fetch, self._known) for found in issuers}
-        except ConfigRefused as error:
+        except InvalidConfig as error:
             log.warning("workspace authentication configuration is unusable", reason=str(error))
             return {}
 
