@@ -43,7 +43,7 @@ def kinds() -> list[Kind]:
     """Every kind that keeps objects, in all its versions."""
     found = [kind for kind in NATIVE if "get" in kind.verbs]
     for path in sorted(schema_path("crds").glob("*.yaml")):
-        found += _kinds(yaml.safe_load(path.read_text()))
+        found += _kinds(yaml.load(path.read_text(), yaml.CSafeLoader))
     return found + [kind for definition in definitions() for kind in _kinds(definition)]
 
 

@@ -9,10 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tidy.sources import ROOT, name_of, parsed, source_files
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "services").rglob("*.py"))
 MAX_LINES, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 7
 _MARKS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
@@ -47,7 +45,7 @@ def test_layers_hold() -> None:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -57,26 +55,26 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([name for name in names if name.arg not in {"self", "cls"}])
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_functions_stay_small(path: Path) -> None:
-    text = path.read_text()
-    assert text.count("\n") <= MAX_LINES, "files above 500 lines are split"
-    for node in functions(path):
-        size = (node.end_lineno or node.lineno) - node.lineno + 1
-        assert size <= MAX_FUNCTION, f"{node.name} has {size} lines"
-        assert parameters(node) <= MAX_PARAMETERS, f"{node.name} has {parameters(node)} parameters"
+def test_files_and_functions_stay_small() -> None:
+    wrong = [name_of(path) for path in source_files() if path.read_text().count("\n") > MAX_LINES]
+    for path in source_files():
+        for node in functions(path):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > MAX_FUNCTION:
+                wrong.append(f"{name_of(path)}: {node.name} has {size} lines")
+            if parameters(node) > MAX_PARAMETERS:
+                wrong.append(f"{name_of(path)}: {node.name} has {parameters(node)} parameters")
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), "a module opens with what it does and for whom"
+def test_every_module_says_what_it_is_for() -> None:
+    assert not [name_of(path) for path in source_files() if not ast.get_docstring(parsed(path))]
 
 
 def test_nothing_is_marked_as_unfinished() -> None:
-    found = [str(path.relative_to(ROOT)) for path in SOURCES if _MARKS.search(path.read_text())]
-    assert not found
+    assert not [name_of(path) for path in source_files() if _MARKS.search(path.read_text())]
 
 
 def test_every_package_has_an_init() -> None:
-    folders = {path.parent for path in SOURCES}
+    folders = {path.parent for path in source_files()}
     assert not [str(folder) for folder in folders if not (folder / "__init__.py").exists()]

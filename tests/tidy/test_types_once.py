@@ -6,13 +6,13 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-SERVICES = Path(__file__).resolve().parents[2] / "services"
+from tidy.sources import name_of, parsed, source_files
 
 
 def spelled(path: Path) -> list[tuple[str, ...]]:
     """The types that a module's constants spell out."""
     found = []
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         call = node.value if isinstance(node, ast.Assign) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "ResourceType":
             found.append(tuple(ast.unparse(argument) for argument in call.args[:2]))
@@ -21,9 +21,9 @@ def spelled(path: Path) -> list[tuple[str, ...]]:
 
 def test_a_type_is_a_constant_of_one_module() -> None:
     modules: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(SERVICES.rglob("*.py")):
+    for path in source_files():
         for type in spelled(path):
             # The resource decides: groups are spelled out in one module and named in another.
-            modules[type[1]].append(str(path.relative_to(SERVICES)))
+            modules[type[1]].append(name_of(path))
     assert modules, "there are constants"
     assert not {type: paths for type, paths in modules.items() if len(paths) > 1}

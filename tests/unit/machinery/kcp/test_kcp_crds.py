@@ -11,7 +11,7 @@ import yaml
 from atoll.machinery.process.resources import schema_path
 
 FILES = sorted(schema_path("crds").glob("*.yaml"))
-CRDS: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text()) for path in FILES}
+CRDS: dict[str, Any] = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in FILES}
 JUNCTORS = ("allOf", "anyOf", "oneOf")
 VALUE_KEYWORDS = {"properties", "items", "required", "enum", "pattern", "minItems", "minLength", "not", *JUNCTORS}
 

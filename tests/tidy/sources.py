@@ -1,0 +1,37 @@
+"""The product's source files, each read and parsed once for all tests of this folder."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = ROOT / "services"
+
+
+@cache
+def source_files() -> tuple[Path, ...]:
+    """Every module below services."""
+    return tuple(sorted(SERVICES.rglob("*.py")))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def name_of(path: Path) -> str:
+    """The path from the repository's root, for messages."""
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Each module of services by its dotted name; a package has the name of its folder."""
+    return {dotted(path): path for path in source_files()}
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SERVICES).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
