@@ -114,18 +114,18 @@ def publish_before_commit() -> None:
 
 def lost_cursor() -> None:
     """After a restart the publisher believes that everything up to the log's end is in the stream."""
-    from atoll.machinery.stream.publisher.resume import Plan
-    from atoll.machinery.stream.publisher.stream_writer import Lane
+    from atoll.machinery.stream.publisher.resume import ResumePlan
+    from atoll.machinery.stream.publisher.stream_writer import StreamWriter
 
-    planned = Lane._plan
+    planned = StreamWriter._plan
 
-    def plan(lane: Any, tip: Any) -> Plan:
+    def plan(lane: Any, tip: Any) -> ResumePlan:
         found = planned(lane, tip)
         if lane._cursor is None:
             return found
         return msgspec.structs.replace(found, after=lane._log.last())
 
-    Lane._plan = plan  # type: ignore[method-assign]
+    StreamWriter._plan = plan  # type: ignore[method-assign]
 
 
 def early_bookmark() -> None:

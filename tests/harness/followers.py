@@ -30,14 +30,14 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.permissions import reader_permissions, shard_permissions, shard_user
-from atoll.machinery.stream.server.config import User
+from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.ownership_rows import types_of
+from atoll.replication.ownership_rows import root_types
 from harness.nats import NatsServer, eventually
 from harness.stores import store_options
 from harness.streams import QUICK, Running
 
-TYPES = types_of("7" * 64, "5" * 64)
+TYPES = root_types("7" * 64, "5" * 64)
 #: A loaded machine is given this long:
 #: a consumer takes a server for gone only when it was silent for 25 s.
 TIMEOUT_S = 90.0
@@ -64,7 +64,7 @@ class Told:
 class Member:
     """A shard or another process: a store, which may publish, and which may follow."""
 
-    def __init__(self, sea: Archipelago, name: str, user: User) -> None:
+    def __init__(self, sea: Archipelago, name: str, user: NatsUser) -> None:
         self.sea, self.name, self.user = sea, name, user
         self.options = store_options(sea.directory / name, shard=name)
         self.store = open_store(self.options)
@@ -217,8 +217,8 @@ class Archipelago:
 
     def __init__(self, directory: Path, *shards: str, readers: Sequence[str] = ("proxy-front",)) -> None:
         self.directory = directory
-        self.users = {name: User(shard_user(name), f"secret-{name}", shard_permissions(name)) for name in shards}
-        self.users |= {name: User(name, f"secret-{name}", reader_permissions(name)) for name in readers}
+        self.users = {name: NatsUser(shard_user(name), f"secret-{name}", shard_permissions(name)) for name in shards}
+        self.users |= {name: NatsUser(name, f"secret-{name}", reader_permissions(name)) for name in readers}
         self.nats = NatsServer(directory, "everything", users=tuple(self.users.values()))
         self.members: dict[str, Member] = {}
 
@@ -231,7 +231,7 @@ class Archipelago:
             await member.close()
         await self.nats.stop()
 
-    async def with_users(self, *users: User) -> None:
+    async def with_users(self, *users: NatsUser) -> None:
         """Start the server again with more users, before anybody is there."""
         assert not self.members
         await self.nats.stop()

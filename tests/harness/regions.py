@@ -19,8 +19,8 @@ from typing import Any
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Unavailable
 from atoll.machinery.stream.permissions import (
     Permissions,
-    follower_of,
-    inbox_of,
+    follower_consumer,
+    inbox_prefix,
     reader_permissions,
     shard_permissions,
     shard_user,
@@ -90,7 +90,7 @@ class Nats:
             await asyncio.wait_for(self._process.wait(), 20.0)
 
     def access(self, user: str) -> Access:
-        return Access([f"nats://127.0.0.1:{self.port}"], user, PASSWORD, inbox_of(user))
+        return Access([f"nats://127.0.0.1:{self.port}"], user, PASSWORD, inbox_prefix(user))
 
 
 class Hierarchy:
@@ -139,7 +139,7 @@ class Hierarchy:
         """A reader's access to the region."""
         return self.region.access(READER)
 
-    consumer = follower_of(READER)
+    consumer = follower_consumer(READER)
 
     async def source(self, shard: str, file: str = "region", **words: str) -> None:
         """Make a stream of the region by its file, as an operator does."""

@@ -17,7 +17,7 @@ from google_crc32c import value as crc32c
 from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.stream.events import Operation
-from atoll.machinery.stream.publisher.log_source import Entry as Logged
+from atoll.machinery.stream.publisher.log_source import SourceEntry
 
 CONFIGMAPS = ResourceType("", "configmaps", CORE)
 SECRETS = ResourceType("", "secrets", CORE)
@@ -137,7 +137,7 @@ class ShardLog:
         start = bisect.bisect_right(self.entries, revision, key=lambda entry: entry.revision)
         return min(limit, len(self.entries) - start)
 
-    def before(self, entry: Logged) -> bytes | None:
+    def before(self, entry: SourceEntry) -> bytes | None:
         return self._befores.get(entry.revision)
 
     async def committed(self, revision: int) -> int:

@@ -36,7 +36,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process.pki import Pair, make_client
 from atoll.machinery.process.tls import client_context
-from atoll.machinery.stream.server.config import Listener, User, server_config
+from atoll.machinery.stream.server.config import ListenOptions, NatsUser, server_config
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site import credentials, layout, members, run
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
@@ -212,12 +212,12 @@ class ServingProcess(SiteProcess):
 class NatsProcess(SiteProcess):
     """The NATS server of the site."""
 
-    def __init__(self, site: Site, users: Sequence[User]) -> None:
+    def __init__(self, site: Site, users: Sequence[NatsUser]) -> None:
         directory, port = site.layout.nats, site.plan.ports[NATS]
         directory.mkdir(mode=0o700, exist_ok=True)
         config = directory / "server.conf"
         room_bytes = len(site.plan.shards) * run.STREAMS_BYTES
-        config.write_bytes(server_config(Listener(directory, "127.0.0.1", port, room_bytes), users))
+        config.write_bytes(server_config(ListenOptions(directory, "127.0.0.1", port, room_bytes), users))
         super().__init__(NATS, [str(find_binary()), "-c", str(config)], site.logs)
         self.url, self.users, self._directory, self._port = f"nats://127.0.0.1:{port}", list(users), directory, port
 

@@ -12,23 +12,23 @@ from nats.aio.msg import Msg
 
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, Connection
-from atoll.machinery.stream.consumer.pull_consumer import Reader, stream_sequence
+from atoll.machinery.stream.consumer.pull_consumer import PullConsumer, stream_sequence
 from atoll.machinery.stream.events import Event, Malformed, decode
-from atoll.machinery.stream.publisher.log_source import Log
+from atoll.machinery.stream.publisher.log_source import LogSource
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
-from atoll.machinery.stream.publisher.publish_window import Limits
+from atoll.machinery.stream.publisher.publish_window import WindowLimits
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.publisher.resume import Deposed
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer
 
-QUICK = PublisherOptions(backoff=Backoff(0.05, 0.2), limits=Limits(stall_s=2.0))
+QUICK = PublisherOptions(backoff=Backoff(0.05, 0.2), limits=WindowLimits(stall_s=2.0))
 
 
 class Running:
     """A publisher at work; `deposed` holds why it ended, if a higher epoch ended it."""
 
-    def __init__(self, log: Log, access: Access, options: PublisherOptions) -> None:
+    def __init__(self, log: LogSource, access: Access, options: PublisherOptions) -> None:
         self.deposed: list[Deposed] = []
         self.publisher = Publisher(log, DefaultPolicy(), access, self.deposed.append, options)
         self.task = asyncio.ensure_future(self.publisher.run())
@@ -42,7 +42,7 @@ class Running:
 
 
 @asynccontextmanager
-async def publishing(log: Log, nats: NatsServer, options: PublisherOptions = QUICK) -> AsyncIterator[Running]:
+async def publishing(log: LogSource, nats: NatsServer, options: PublisherOptions = QUICK) -> AsyncIterator[Running]:
     running = Running(log, nats.access, msgspec.structs.replace(options, restart_server=nats.server.restart))
     try:
         yield running
@@ -77,7 +77,7 @@ def _event(message: Msg) -> Event | None:
 
 async def _read_all(nats: Reachable, kind: str) -> list[Msg]:
     connection = await nats.connect()
-    reader = Reader(connection, stream_name(kind, nats.shard), "reading")
+    reader = PullConsumer(connection, stream_name(kind, nats.shard), "reading")
     found: list[Msg] = []
     try:
         await reader.open({"deliver_policy": "all"})

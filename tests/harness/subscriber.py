@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer.changes_consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Consumer, ConsumerOptions, Mark
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.events import Event, Operation
 from harness.shardlog import ShardLog
@@ -58,7 +58,7 @@ class Projection:
 class Subscriber:
     """A running consumer over a projection. Stop it and make another over the same projection to resume."""
 
-    def __init__(self, access: Access, subscription: Subscription, projection: Projection) -> None:
+    def __init__(self, access: Access, subscription: ConsumerOptions, projection: Projection) -> None:
         self.projection = projection
         self.consumer = Consumer(access, subscription, projection)
         self.task = asyncio.ensure_future(self.consumer.run())

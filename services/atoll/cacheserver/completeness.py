@@ -13,7 +13,7 @@ from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.storage.contract import ReplicaView, Scope, Store
 from atoll.machinery.storage.pages import each_revision
-from atoll.replication.ownership_rows import learned
+from atoll.replication.ownership_rows import learn_root_types
 
 MARK = "cache-complete"
 
@@ -62,7 +62,7 @@ class Completeness:
 
 def _shards(replicas: ReplicaView) -> set[str] | None:
     """The shards of the site; None while root has not told."""
-    types = learned(replicas)
+    types = learn_root_types(replicas)
     if types is None:
         return None
     return {key.name for key, _ in each_revision(replicas, Scope(types.shards, ROOT))} or None

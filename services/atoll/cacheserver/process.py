@@ -28,7 +28,7 @@ from atoll.machinery.process.pki import Pair, pair_of
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions
@@ -79,7 +79,7 @@ class _Serving:
     def __init__(self, config: CacheServerConfig, store: LmdbStore) -> None:
         self._config, self._store = config, store
         self._registry = CollectorRegistry()
-        access = access_of(config.nats_url, config.nats_credentials_file)
+        access = read_access(config.nats_url, config.nats_credentials_file)
         self._follower = Follower(store, FollowerOptions(access, region=config.region), self._registry)
         self._manager = Manager(store, store, [Rows(store)], ControllerMetrics(self._registry))
         self._follower.tell(self._manager)

@@ -15,7 +15,7 @@ from pathlib import Path
 from atoll.cli.main import refused
 from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
-from atoll.machinery.stream.server.config import Listener, TlsFiles, server_config
+from atoll.machinery.stream.server.config import ListenOptions, TlsFiles, server_config
 from atoll.standalone.site.credentials import nats_users
 from atoll.standalone.site.run import STREAMS_BYTES
 
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         tls = _tls(found, directory) if found.tls_cert_file else None
         users = nats_users(directory, shards, readers, AUTHORITY if tls else "")
-        where = Listener(directory, found.bind_address, found.port, max(len(shards), 1) * STREAMS_BYTES, tls)
+        where = ListenOptions(directory, found.bind_address, found.port, max(len(shards), 1) * STREAMS_BYTES, tls)
         write_private(directory / CONFIG, server_config(where, users))
     except OSError as error:
         return refused(str(error))

@@ -22,7 +22,7 @@ from atoll.machinery.process.lifetime import WorkFailed
 from atoll.machinery.process.pki import PkiError
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
 from atoll.machinery.storage.environment.filesystem import FileSystemRefused, StoreInUse
-from atoll.machinery.stream.credential_file import CredentialFileRefused
+from atoll.machinery.stream.credential_file import InvalidCredentialFile
 
 #: What any process with a store, files of credentials and a listener may be refused for, or end by.
 REFUSALS: tuple[type[Exception], ...] = (
@@ -31,7 +31,7 @@ REFUSALS: tuple[type[Exception], ...] = (
     UnknownFormat,
     WrongShard,
     InvalidCredentials,
-    CredentialFileRefused,
+    InvalidCredentialFile,
     PkiError,
     WorkFailed,
     OSError,

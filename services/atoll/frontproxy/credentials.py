@@ -31,10 +31,10 @@ from atoll.machinery.kcp.types import WorkspaceType
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair, issued_by, pem_to_der
-from atoll.replication.ownership_rows import Types
+from atoll.replication.ownership_rows import RootTypes
 
 #: Under which types root's own kinds are stored; None while that is not known.
-Learned: TypeAlias = Callable[[View], Types | None]
+Learned: TypeAlias = Callable[[View], RootTypes | None]
 
 
 def assemble(config: FrontProxyConfig, pair: Pair, learned: Learned, egress: Egress) -> Identity:
@@ -84,7 +84,7 @@ class _WorkspaceTypes:
     def __init__(self, learned: Learned) -> None:
         self._learned = learned
         self._facts: Facts | None = None
-        self._types: Types | None = None
+        self._types: RootTypes | None = None
         self._count = -1
 
     def tenancy(self, view: View) -> str:

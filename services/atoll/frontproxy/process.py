@@ -48,12 +48,12 @@ from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.passing import PassingConnection
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.ownership_rows import learned
+from atoll.replication.ownership_rows import learn_root_types
 
 log = structlog.get_logger()
 
@@ -152,7 +152,9 @@ class FrontProxy:
         self._egress = Egress(policy(config.egress_allow_cidr), registry)
         shards = client_context(given.shards_ca, given.own)
         asking = Asking(shards)
-        self.identity: Identity = assemble(config, given.own, lambda view: learned(view.replicas), self._egress)
+        self.identity: Identity = assemble(
+            config, given.own, lambda view: learn_root_types(view.replicas), self._egress
+        )
         self.ways = Ways(store, asking.get, self.identity.says)
         metrics = ProxyMetrics(registry, self.backends)
         live = {"ping": ping, "store": store_check(store)}
@@ -206,7 +208,7 @@ class FrontProxy:
         config = self._config
         if not config.nats_url:
             return None
-        access = access_of(config.nats_url, config.nats_credentials_file)
+        access = read_access(config.nats_url, config.nats_credentials_file)
         return Follower(self._store, FollowerOptions(access, wanted=_is_wanted), self.registry)
 
     async def _tell(self, url: str, began_s: float) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from atoll.frontproxy.misses import Ask, Misses, Says
 from atoll.frontproxy.routing import Routes
 from atoll.machinery.storage.contract import Snapshot, Store
-from atoll.replication.ownership_rows import Types, learned
+from atoll.replication.ownership_rows import RootTypes, learn_root_types
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Ways:
     def __init__(self, store: Store, ask: Ask, says: Says) -> None:
         self._store, self._ask, self._says = store, ask, says
         self._count = -1
-        self._types: Types | None = None
+        self._types: RootTypes | None = None
         self._way: Way | None = None
 
     def of(self, snapshot: Snapshot) -> Way | None:
@@ -35,7 +35,7 @@ class Ways:
         replicas = snapshot.replicas
         if replicas.count != self._count:
             self._count = replicas.count
-            types = learned(replicas)
+            types = learn_root_types(replicas)
             if types is not None and types != self._types:
                 routes = Routes(types.workspaces, types.shards)
                 self._types, self._way = types, Way(routes, Misses(routes, self._store, self._ask, self._says))

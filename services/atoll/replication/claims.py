@@ -15,7 +15,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import CorruptRecord, LogEntry, Operation, Position, Scope, Snapshot
 from atoll.machinery.storage.pages import behind
-from atoll.replication.replica_writer import Projection
+from atoll.replication.replica_writer import ReplicaWriter
 
 _PAGE = 500
 #: Workspaces whose claim was looked at and that changed otherwise since: each look announces the cluster's rows.
@@ -28,7 +28,7 @@ class Claims:
     name = "ownership"
     workers = 1
 
-    def __init__(self, projection: Projection, workspaces: ResourceType) -> None:
+    def __init__(self, projection: ReplicaWriter, workspaces: ResourceType) -> None:
         self._projection, self._type = projection, workspaces
         self._done: LruCache[tuple[str, str], Claim] = LruCache(_REMEMBERED)
 

@@ -22,15 +22,15 @@ from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
 from atoll.machinery.stream.consumer.state_consumer import StateConsumer
-from atoll.machinery.stream.permissions import follower_of
-from atoll.machinery.stream.subjects import STATE, check_shard, everything
+from atoll.machinery.stream.permissions import follower_consumer
+from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
 from atoll.replication.metrics import ReplicationMetrics
-from atoll.replication.notifications import Listener
-from atoll.replication.ownership_rows import Types, learned, readable
-from atoll.replication.replica_writer import UNSETTLED, Positions, Projection
-from atoll.replication.shard_replica import Origin, Replicas
+from atoll.replication.notifications import ReplicaListener
+from atoll.replication.ownership_rows import RootTypes, learn_root_types, readable
+from atoll.replication.replica_writer import OWNERS_PENDING, MarkStore, ReplicaWriter
+from atoll.replication.shard_replica import ShardReplica, SourceShard
 
 log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ _BATCH = 200
 _BACKOFF = Backoff(0.1, 30.0)
 
 
-def everything_there(_: ResourceType) -> bool:
+def every_type(_: ResourceType) -> bool:
     """Keep what there is."""
     return True
 
@@ -55,8 +55,8 @@ class FollowerOptions(msgspec.Struct, frozen=True):
     access: Access
     own: str = ""
     region: str = ""
-    types: Types | None = None
-    wanted: Callable[[ResourceType], bool] = everything_there
+    types: RootTypes | None = None
+    wanted: Callable[[ResourceType], bool] = every_type
 
 
 class _Labels(msgspec.Struct, frozen=True):
@@ -77,18 +77,18 @@ _shards = msgspec.json.Decoder(_Shard)
 class Follower:
     """`run` it as a task; cancel the task to stop. One for each store."""
 
-    def __init__(self, store: Positions, options: FollowerOptions, registry: CollectorRegistry) -> None:
+    def __init__(self, store: MarkStore, options: FollowerOptions, registry: CollectorRegistry) -> None:
         self._store, self._options = store, options
         self._metrics = ReplicationMetrics(registry)
-        self.projection = Projection(store, options.own, self._metrics)
+        self.projection = ReplicaWriter(store, options.own, self._metrics)
         self.projection.types = options.types
         # Where nobody has a name, two readers must not take each other's consumer.
-        self._consumer = follower_of(options.access.user or f"{options.own}-{secrets.token_hex(4)}")
+        self._consumer = follower_consumer(options.access.user or f"{options.own}-{secrets.token_hex(4)}")
         #: What runs for each shard, and the region that it was started with.
         self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self.consumers: dict[str, StateConsumer] = {}
 
-    def tell(self, listener: Listener) -> None:
+    def tell(self, listener: ReplicaListener) -> None:
         """Have somebody told of arrivals. Before `run`."""
         self.projection.tell(listener)
 
@@ -123,16 +123,16 @@ class Follower:
         await self.projection.name_root()
         self.projection.types = self._types()
         self.projection.origins = [name for name in self._followed() if name != self._options.own]
-        if self._store.get_mark(UNSETTLED):
+        if self._store.get_mark(OWNERS_PENDING):
             await self.projection.settle()
 
     # --- whom to follow ---
 
-    def _types(self) -> Types | None:
+    def _types(self) -> RootTypes | None:
         if self._options.types is not None:
             return self._options.types
         with self._store.snapshot() as snapshot:
-            return learned(snapshot.replicas)
+            return learn_root_types(snapshot.replicas)
 
     async def _take_types(self) -> None:
         """Root's exports may tell other identities than before: then everything is to be looked at again."""
@@ -204,15 +204,15 @@ class Follower:
             if members.get(name) != region:
                 await self._end([name])
                 if name in members:
-                    await Replicas(self.projection, self._origin(name, "")).forget()
-        if self.projection.types is not None and self._store.get_mark(UNSETTLED):
+                    await ShardReplica(self.projection, self._origin(name, "")).forget()
+        if self.projection.types is not None and self._store.get_mark(OWNERS_PENDING):
             # Whoever was ended just now was in the middle of it.
             await self.projection.settle()
         if self.projection.types is not None:
             for name in self._followed():
                 if name not in members and name != self._options.own:
                     log.info("shard is followed no more", shard=name)
-                    await Replicas(self.projection, self._origin(name, "")).drop()
+                    await ShardReplica(self.projection, self._origin(name, "")).drop()
         self.projection.origins = sorted(members)
         await self._remember(sorted(members))
         for name, region in members.items():
@@ -232,12 +232,12 @@ class Follower:
             if self.consumers.pop(name, None) is not None:
                 self._metrics.forget(name)
 
-    async def _follow(self, origin: Origin) -> None:
+    async def _follow(self, origin: SourceShard) -> None:
         """Consume one shard's state for good. What goes wrong with one must not end the others."""
         failures = 0
         while True:
-            subscription = Subscription(origin.name, everything(STATE, origin.name), self._consumer, batch=_BATCH)
-            consumer = StateConsumer(self._options.access, subscription, Replicas(self.projection, origin))
+            subscription = ConsumerOptions(origin.name, all_subjects(STATE, origin.name), self._consumer, batch=_BATCH)
+            consumer = StateConsumer(self._options.access, subscription, ShardReplica(self.projection, origin))
             self.consumers[origin.name] = consumer
             self._metrics.follow(origin.name, consumer)
             try:
@@ -248,8 +248,8 @@ class Follower:
                 log.exception("following a shard failed", shard=origin.name, error=repr(error), failures=failures)
             await asyncio.sleep(_BACKOFF.delay_s(failures))
 
-    def _origin(self, name: str, region: str) -> Origin:
-        return Origin(name, region, self._options.region, self._is_wanted)
+    def _origin(self, name: str, region: str) -> SourceShard:
+        return SourceShard(name, region, self._options.region, self._is_wanted)
 
     def _is_wanted(self, type: ResourceType) -> bool:
         types = self.projection.types

@@ -21,7 +21,7 @@ from atoll.replication.ownership_rows import readable
 _PAGE = 200
 
 
-class Arrival(NamedTuple):
+class ReplicaChange(NamedTuple):
     """One object as a shard sent it in a generation; `value` is empty for one that is gone."""
 
     key: ObjectKey
@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
         return (self.generation, self.revision) > (before[1], before[0].revision)
 
 
-class Turn(NamedTuple):
+class OwnerChange(NamedTuple):
     """A cluster that came to lie elsewhere. None: nowhere that is known."""
 
     cluster: str
@@ -44,7 +44,7 @@ class Turn(NamedTuple):
     after: Seat | None
 
 
-class Listener(Protocol):
+class ReplicaListener(Protocol):
     """Who is told; `control.manager.Manager` is one."""
 
     def wants_there(self, type: ResourceType) -> bool:
@@ -55,14 +55,16 @@ class Listener(Protocol):
         has been told. `value` of what is gone is what it was; revisions are those of the shard of origin."""
 
 
-class Announcer:
+class ReplicaNotifier:
     """Tells one listener, if there is one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.listener: Listener | None = None
+        self.listener: ReplicaListener | None = None
 
-    async def tell(self, origin: str, changed: Sequence[tuple[Arrival, Record | None]], turns: Sequence[Turn]) -> None:
+    async def tell(
+        self, origin: str, changed: Sequence[tuple[ReplicaChange, Record | None]], turns: Sequence[OwnerChange]
+    ) -> None:
         """A shard's rows changed, each with what it was, and clusters came to lie elsewhere."""
         listener = self.listener
         if listener is None:
@@ -80,7 +82,7 @@ class Announcer:
             entries += [entry async for entry in self._turned(listener, turn)]
         listener.arrived(entries, count)
 
-    async def _turned(self, listener: Listener, turn: Turn) -> AsyncIterator[LogEntry]:
+    async def _turned(self, listener: ReplicaListener, turn: OwnerChange) -> AsyncIterator[LogEntry]:
         for seat, operation in ((turn.before, Operation.DELETED), (turn.after, Operation.ADDED)):
             if seat is None:
                 continue
@@ -99,7 +101,7 @@ class Announcer:
             return readable(partial(snapshot.replicas.rows_of, origin), scope, after, _PAGE)
 
 
-def _entry(arrival: Arrival, before: Record | None) -> LogEntry:
+def _entry(arrival: ReplicaChange, before: Record | None) -> LogEntry:
     if arrival.value:
         operation = Operation.ADDED if before is None else Operation.MODIFIED
         return LogEntry(arrival.revision, operation, arrival.key, arrival.value, False, 0, 0, 0)

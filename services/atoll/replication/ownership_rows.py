@@ -26,16 +26,16 @@ log = structlog.get_logger()
 _TENANCY, _SHARDS = "tenancy.kcp.io", "shards.core.kcp.io"
 
 
-class Types(msgspec.Struct, frozen=True):
+class RootTypes(msgspec.Struct, frozen=True):
     """The types of root's own kinds, under the identities of root's exports."""
 
     workspaces: ResourceType
     shards: ResourceType
 
 
-def types_of(tenancy: str, shards: str) -> Types:
+def root_types(tenancy: str, shards: str) -> RootTypes:
     """The types under two identity hashes: of the exports `tenancy.kcp.io` and `shards.core.kcp.io`."""
-    return Types(ResourceType(_TENANCY, "workspaces", tenancy), ResourceType("core.kcp.io", "shards", shards))
+    return RootTypes(ResourceType(_TENANCY, "workspaces", tenancy), ResourceType("core.kcp.io", "shards", shards))
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -49,23 +49,23 @@ class _Export(msgspec.Struct, frozen=True):
 _exports = msgspec.json.Decoder(_Export)
 
 
-def learned(replicas: ReplicaView) -> Types | None:
+def learn_root_types(replicas: ReplicaView) -> RootTypes | None:
     """The types as root's exports tell them, for who has no other word; None while they have not arrived."""
     hashes = [_identity(replicas.get(ObjectKey(API_EXPORTS, ROOT, "", name))) for name in (_TENANCY, _SHARDS)]
-    return types_of(*hashes) if all(hashes) else None
+    return root_types(*hashes) if all(hashes) else None
 
 
 def _identity(export: Record | None) -> str:
     return _exports.decode(export.value).status.identityHash if export is not None else ""
 
 
-class Read(Protocol):
+class ReadPage(Protocol):
     """`scan` of a snapshot, or `rows_of` with its origin."""
 
     def __call__(self, scope: Scope, after: Position | None, limit: int, /) -> list[Record]: ...
 
 
-def readable(read: Read, scope: Scope, after: Position | None, limit: int) -> list[Record]:
+def readable(read: ReadPage, scope: Scope, after: Position | None, limit: int) -> list[Record]:
     """A page without the records that are damaged: of those the store has raised its alarm already."""
     try:
         return read(scope, after, limit)
@@ -85,12 +85,12 @@ def readable(read: Read, scope: Scope, after: Position | None, limit: int) -> li
     return found
 
 
-class Known:
+class OwnershipRows:
     """`kcp.ownership.Rows` over a store. `view` is the snapshot it reads now."""
 
     view: Snapshot
 
-    def __init__(self, own: str, types: Types, followed: Sequence[str]) -> None:
+    def __init__(self, own: str, types: RootTypes, followed: Sequence[str]) -> None:
         self.own, self._types, self._followed = own, types, followed
         self._arriving: dict[tuple[str, ObjectKey], bytes] = {}
 
@@ -117,7 +117,7 @@ class Known:
 
     def workspaces(self, origin: str, cluster: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         scope, place = Scope(self._types.workspaces, cluster), Position(cluster, "", after) if after else None
-        read: Read = self.view.scan if origin == self.own else partial(self.view.replicas.rows_of, origin)
+        read: ReadPage = self.view.scan if origin == self.own else partial(self.view.replicas.rows_of, origin)
         records = readable(read, scope, place, limit)
         return [(each.key.name, self._arriving.get((origin, each.key), each.value)) for each in records]
 

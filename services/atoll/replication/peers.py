@@ -40,7 +40,7 @@ class NoPeer(Exception):
 
 
 #: All that a call may raise: the shard refused, could not be reached or did not answer in time, or is not known.
-FAILED = (ApiError, ClientError, TimeoutError, NoPeer)
+PEER_ERRORS = (ApiError, ClientError, TimeoutError, NoPeer)
 
 
 class _Peer(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Peers:
         """A client of a shard, looking at no cluster: `.cluster(name)` does. It need not be closed.
 
         It asks once: a server that says when to come back is told to the caller (ApiError), whose queue waits. Its
-        verbs raise what `FAILED` lists. Raises NoPeer.
+        verbs raise what `PEER_ERRORS` lists. Raises NoPeer.
         """
         given = self._credentials.get(identity)
         if given is None:

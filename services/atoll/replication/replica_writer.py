@@ -1,6 +1,6 @@
 """What arrives from other shards is written here: rows, routes and the mark of their stream in one transaction.
 
-The applications of all followed shards of a process hand their arrivals to one `Projection`. It asks the reckoning
+The applications of all followed shards of a process hand their arrivals to one `ReplicaWriter`. It asks the reckoning
 whose word counts now, submits, and has `announcing` tell who listens what came to count, changed or ceased to count.
 One hand at a time: a decision and the rows that it rests on must not be overtaken by another shard's. Invariants: a
 mark is never kept without the rows it speaks of; a reckoning that was cut off is begun again at the next start.
@@ -36,13 +36,13 @@ from atoll.machinery.storage.contract import (
 )
 from atoll.machinery.storage.pages import behind
 from atoll.replication.metrics import MALFORMED, ReplicationMetrics
-from atoll.replication.notifications import Announcer, Arrival, Listener, Turn
-from atoll.replication.ownership_rows import Known, Types, readable
+from atoll.replication.notifications import OwnerChange, ReplicaChange, ReplicaListener, ReplicaNotifier
+from atoll.replication.ownership_rows import OwnershipRows, RootTypes, readable
 
 log = structlog.get_logger()
 
 #: Set while a reckoning is under way in more than one transaction.
-UNSETTLED = "replication.unsettled"
+OWNERS_PENDING = "replication.unsettled"
 _PAGE = 500
 _BACKOFF = Backoff(0.1, 5.0)
 #: What who is cancelled waits for a write, so that what it changes is told.
@@ -51,30 +51,30 @@ _LAST_WRITE_S = 5.0
 T = TypeVar("T")
 
 
-class Positions(Store, Protocol):
+class MarkStore(Store, Protocol):
     """A store with marks."""
 
     def get_mark(self, name: str) -> bytes | None:
         """A mark, None if it was never set."""
 
 
-class Projection:
+class ReplicaWriter:
     """Writes what other shards published. `own` is this shard's name, "" for a process that is none."""
 
-    def __init__(self, store: Positions, own: str, metrics: ReplicationMetrics) -> None:
+    def __init__(self, store: MarkStore, own: str, metrics: ReplicationMetrics) -> None:
         self.store, self.own, self.metrics = store, own, metrics
         #: Root's types; until they are known nothing but root's own cluster counts.
-        self.types: Types | None = None
+        self.types: RootTypes | None = None
         #: Whom this process follows.
         self.origins: list[str] = []
-        self._announcer = Announcer(store)
+        self._announcer = ReplicaNotifier(store)
         self._lock = asyncio.Lock()
 
-    def tell(self, listener: Listener) -> None:
+    def tell(self, listener: ReplicaListener) -> None:
         """Have somebody told of arrivals. Once, before the first."""
         self._announcer.listener = listener
 
-    async def take(self, origin: str, arrivals: Sequence[Arrival], then: Sequence[Mutation] = ()) -> None:
+    async def take(self, origin: str, arrivals: Sequence[ReplicaChange], then: Sequence[Mutation] = ()) -> None:
         """Write what a shard sent, with what follows from it and `then`. Waits for room where the store is full."""
         async with self._lock:
             await self._take(origin, _last(arrivals), then)
@@ -82,11 +82,11 @@ class Projection:
     async def settle(self) -> None:
         """Reckon from everything that is there: after a reckoning was cut off, or when `types` became known."""
         async with self._lock:
-            await self.write([Mark(UNSETTLED, b"1")])
+            await self.write([Mark(OWNERS_PENDING, b"1")])
             for origin in (self.own, *self.origins) if self.types is not None else ():
                 if origin:
                     await self._settle_all(origin)
-            await self.write([Mark(UNSETTLED, b"")])
+            await self.write([Mark(OWNERS_PENDING, b"")])
 
     async def name_root(self) -> None:
         """The cluster `root` lies on the shard `root`."""
@@ -107,7 +107,7 @@ class Projection:
                 reckoning.workspace(self.own, cluster, name, claim)
                 reckoning.seated(claim.cluster)
             if seat is not None and now is not None and now.cluster == claim.cluster:
-                await self._announcer.tell("", (), [Turn(claim.cluster, None, seat)])
+                await self._announcer.tell("", (), [OwnerChange(claim.cluster, None, seat)])
             await self._finish(reckoning, known)
 
     async def write(self, mutations: Sequence[Mutation]) -> list[int]:
@@ -124,7 +124,7 @@ class Projection:
 
     # --- one transaction ---
 
-    async def _take(self, origin: str, arrivals: Sequence[Arrival], then: Sequence[Mutation]) -> None:
+    async def _take(self, origin: str, arrivals: Sequence[ReplicaChange], then: Sequence[Mutation]) -> None:
         known = self._known()
         reckoning = Reckoning(known)
         with self.store.snapshot() as snapshot:
@@ -142,19 +142,19 @@ class Projection:
                 origin,
                 list(zip(arrivals, befores, strict=True)),
                 turns,
-                [Mark(UNSETTLED, b"1"), *then] if reckoning.pending else then,
+                [Mark(OWNERS_PENDING, b"1"), *then] if reckoning.pending else then,
             )
         )
         known.settled()
         if reckoning.pending:
             await self._finish(reckoning, known)
-            await self.write([Mark(UNSETTLED, b"")])
+            await self.write([Mark(OWNERS_PENDING, b"")])
 
     async def _write_and_tell(
         self,
         origin: str,
-        arrivals: Sequence[tuple[Arrival, tuple[Record, int] | None]],
-        turns: Sequence[Turn],
+        arrivals: Sequence[tuple[ReplicaChange, tuple[Record, int] | None]],
+        turns: Sequence[OwnerChange],
         then: Sequence[Mutation],
     ) -> None:
         """Rows, each with what it was, and what was decided, with `then`."""
@@ -169,7 +169,9 @@ class Projection:
             self.metrics.wrote(origin, len(changed))
         await self._announcer.tell(origin, changed, turns)
 
-    def _consider(self, reckoning: Reckoning, origin: str, arrival: Arrival, before: tuple[Record, int] | None) -> None:
+    def _consider(
+        self, reckoning: Reckoning, origin: str, arrival: ReplicaChange, before: tuple[Record, int] | None
+    ) -> None:
         """Tell the reckoning of a Workspace or a LogicalCluster, also of one that is there already: whoever was cut off
         behind the rows hands them in again."""
         assert self.types is not None
@@ -197,7 +199,7 @@ class Projection:
 
     # --- what follows in more than one ---
 
-    async def _finish(self, reckoning: Reckoning, known: Known) -> None:
+    async def _finish(self, reckoning: Reckoning, known: OwnershipRows) -> None:
         while reckoning.pending:
             with self.store.snapshot() as snapshot:
                 known.view = snapshot
@@ -230,11 +232,11 @@ class Projection:
             records = readable(partial(snapshot.replicas.rows_of, origin), Scope(type), after, _PAGE)
             return [record.key for record in records]
 
-    def _known(self) -> Known:
-        return Known(self.own, self.types or _NO_TYPES, self.origins)
+    def _known(self) -> OwnershipRows:
+        return OwnershipRows(self.own, self.types or _NO_TYPES, self.origins)
 
 
-_NO_TYPES = Types(ResourceType("", "", ""), ResourceType("", "", ""))
+_NO_TYPES = RootTypes(ResourceType("", "", ""), ResourceType("", "", ""))
 
 
 async def _uncut(work: Coroutine[Any, Any, T]) -> T:
@@ -249,9 +251,9 @@ async def _uncut(work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
 
 
-def _last(arrivals: Iterable[Arrival]) -> list[Arrival]:
+def _last(arrivals: Iterable[ReplicaChange]) -> list[ReplicaChange]:
     """What is last of each object: a batch may hold several states of one."""
-    found: dict[ObjectKey, Arrival] = {}
+    found: dict[ObjectKey, ReplicaChange] = {}
     for arrival in arrivals:
         known = found.get(arrival.key)
         if known is None or arrival.revision >= known.revision:
@@ -259,22 +261,22 @@ def _last(arrivals: Iterable[Arrival]) -> list[Arrival]:
     return list(found.values())
 
 
-def _before(snapshot: Snapshot, origin: str, arrival: Arrival) -> tuple[Record, int] | None:
+def _before(snapshot: Snapshot, origin: str, arrival: ReplicaChange) -> tuple[Record, int] | None:
     try:
         return snapshot.replicas.row_of(origin, arrival.key)
     except CorruptRecord:
         return None
 
 
-def _turns(reckoning: Reckoning, snapshot: Snapshot) -> list[Turn]:
-    found: list[Turn] = []
+def _turns(reckoning: Reckoning, snapshot: Snapshot) -> list[OwnerChange]:
+    found: list[OwnerChange] = []
     for cluster, seat in reckoning.decisions():
         route = snapshot.replicas.route_of(cluster)
-        found.append(Turn(cluster, Seat(route.shard, route.generation) if route is not None else None, seat))
+        found.append(OwnerChange(cluster, Seat(route.shard, route.generation) if route is not None else None, seat))
     return found
 
 
-def _routes(turns: Sequence[Turn]) -> list[Mutation]:
+def _routes(turns: Sequence[OwnerChange]) -> list[Mutation]:
     routes: list[Mutation] = []
     for turn in turns:
         seat = turn.after or Seat("", turn.before.generation if turn.before is not None else 0)

@@ -21,8 +21,8 @@ from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation
 from atoll.replication.metrics import FOREIGN, LEVEL, MALFORMED, SEALED, SYSTEM
-from atoll.replication.notifications import Arrival
-from atoll.replication.replica_writer import Projection
+from atoll.replication.notifications import ReplicaChange
+from atoll.replication.replica_writer import ReplicaWriter
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ LAST_GENERATION = (1 << 63) - 1
 _PAGE = 500
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ReplicaProgress(msgspec.Struct, frozen=True):
     """What is kept of a followed shard. `mark` is None while a generation is not complete; `lineage` is that of the
     last one that was, `floor` the revision that the present one must reach if it is of the same."""
 
@@ -41,7 +41,7 @@ class Kept(msgspec.Struct, frozen=True):
     floor: int = 0
 
 
-class Short(enum.Enum):
+class Shortfall(enum.Enum):
     """Why a generation is not all there is, though the stream is silent."""
 
     NOT = ""
@@ -49,7 +49,7 @@ class Short(enum.Enum):
     OLDER = "its stream is older than what is held"
 
 
-_kept = msgspec.json.Decoder(Kept)
+_kept = msgspec.json.Decoder(ReplicaProgress)
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +64,7 @@ class _Named(msgspec.Struct, frozen=True, gc=False):
 _named = msgspec.json.Decoder(_Named)
 
 
-class Origin(msgspec.Struct, frozen=True):
+class SourceShard(msgspec.Struct, frozen=True):
     """A shard that is followed, with the regions (empty: none) of both sides; `wanted` names what is kept of it."""
 
     name: str
@@ -77,23 +77,23 @@ class Origin(msgspec.Struct, frozen=True):
         return f"replication.{self.name}"
 
 
-class Replicas:
+class ShardReplica:
     """`stream.state_consumer.StateApplication` over a projection."""
 
-    def __init__(self, projection: Projection, origin: Origin) -> None:
+    def __init__(self, projection: ReplicaWriter, origin: SourceShard) -> None:
         self._projection, self._origin = projection, origin
         self._kept = self._load()
         #: How the present generation fell short when the stream fell silent; it is completed once it does no more.
-        self._short = Short.NOT
+        self._short = Shortfall.NOT
         self._told: set[str] = set()
 
-    def _load(self) -> Kept:
+    def _load(self) -> ReplicaProgress:
         data = self._projection.store.get_mark(self._origin.mark_name)
         try:
-            return _kept.decode(data) if data else Kept()
+            return _kept.decode(data) if data else ReplicaProgress()
         except msgspec.DecodeError as error:
             log.error("unreadable mark of a followed shard", shard=self._origin.name, error=str(error))
-            return Kept()
+            return ReplicaProgress()
 
     # --- what the consumer calls ---
 
@@ -107,13 +107,13 @@ class Replicas:
             # The stream lost its tail, which its shard writes again. Until then it is an older state of the same.
             floor = last.written
         lineage = last.lineage if last is not None else kept.lineage
-        self._kept, self._short = Kept(kept.generation + 1, None, lineage, floor), Short.NOT
+        self._kept, self._short = ReplicaProgress(kept.generation + 1, None, lineage, floor), Shortfall.NOT
         # Before anything is read: a generation that was cut off must not share its number with the next.
         await self._projection.write([self._marked()])
 
     async def apply(self, events: list[Event], mark: StateMark | None) -> None:
         arrivals = [arrival for event in events if (arrival := self._arrival(event)) is not None]
-        if mark is not None and self._short is Short.NOT:
+        if mark is not None and self._short is Shortfall.NOT:
             self._keep(mark)
             await self._projection.take(self._origin.name, arrivals, [self._marked()])
             return
@@ -123,17 +123,17 @@ class Replicas:
 
     async def sweep(self, mark: StateMark) -> None:
         if not mark.sequence:
-            self._short = Short.EMPTY
+            self._short = Shortfall.EMPTY
         elif self._is_older(mark):
-            self._short = Short.OLDER
-        if self._short is not Short.NOT and self._holds_earlier():
+            self._short = Shortfall.OLDER
+        if self._short is not Shortfall.NOT and self._holds_earlier():
             log.warning("state of a shard falls short", shard=self._origin.name, reason=self._short.value)
         else:
             await self._complete(mark)
 
     async def forget(self) -> None:
         """Everything is to be read anew."""
-        self._kept = Kept(self._kept.generation, None, self._kept.lineage, self._kept.floor)
+        self._kept = ReplicaProgress(self._kept.generation, None, self._kept.lineage, self._kept.floor)
         await self._projection.write([self._marked()])
 
     async def drop(self) -> None:
@@ -144,7 +144,7 @@ class Replicas:
 
     # --- arrivals ---
 
-    def _arrival(self, event: Event) -> Arrival | None:
+    def _arrival(self, event: Event) -> ReplicaChange | None:
         assert event.key is not None
         reason = self._refused(event)
         if reason:
@@ -152,7 +152,7 @@ class Replicas:
             return None
         if not self._origin.wanted(event.key.type):
             return None
-        arrival = Arrival(event.key, self._value(event), event.revision, self._kept.generation)
+        arrival = ReplicaChange(event.key, self._value(event), event.revision, self._kept.generation)
         if self._kept.mark is not None or event.lineage != self._kept.lineage:
             return arrival
         return self._newest(arrival)
@@ -185,7 +185,7 @@ class Replicas:
             self._told.add(reason)
             log.warning("rows of another shard are refused", shard=self._origin.name, reason=reason)
 
-    def _newest(self, arrival: Arrival) -> Arrival:
+    def _newest(self, arrival: ReplicaChange) -> ReplicaChange:
         """While everything is read again of the same history: what is held already if that is later."""
         with self._projection.store.snapshot() as snapshot:
             try:
@@ -201,7 +201,7 @@ class Replicas:
     def _is_short(self, mark: StateMark) -> bool:
         """Whether what was read by now still cannot be all: nothing was read but what was published since, of the same
         history (else the shard is another one, and begins now); or it is still an older state of it."""
-        if self._short is Short.EMPTY:
+        if self._short is Shortfall.EMPTY:
             return mark.lineage == self._kept.lineage or not self._kept.lineage
         return self._is_older(mark)
 
@@ -220,7 +220,7 @@ class Replicas:
         generation = self._kept.generation
         await self._sweep_below(generation)
         self._keep(mark)
-        self._short = Short.NOT
+        self._short = Shortfall.NOT
         # What is dropped here came to be below meanwhile: nothing.
         await self._projection.write([SweepReplicas(self._origin.name, generation), self._marked()])
 
@@ -230,12 +230,12 @@ class Replicas:
         while True:
             with self._projection.store.snapshot() as snapshot:
                 keys, after = snapshot.replicas.outdated(self._origin.name, generation, after, _PAGE)
-            await self._projection.take(self._origin.name, [Arrival(key, b"", 0, generation) for key in keys])
+            await self._projection.take(self._origin.name, [ReplicaChange(key, b"", 0, generation) for key in keys])
             if after is None:
                 return
 
     def _keep(self, mark: StateMark) -> None:
-        self._kept = Kept(self._kept.generation, mark, mark.lineage)
+        self._kept = ReplicaProgress(self._kept.generation, mark, mark.lineage)
 
     def _marked(self) -> Mark:
         return Mark(self._origin.mark_name, msgspec.json.encode(self._kept))

@@ -57,8 +57,8 @@ from atoll.machinery.storage.contract import Store
 from atoll.machinery.stream.connection import Access
 from atoll.replication.claims import Claims
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.ownership_rows import Types as ReplicatedTypes
-from atoll.replication.replica_writer import Positions as Marked
+from atoll.replication.ownership_rows import RootTypes
+from atoll.replication.replica_writer import MarkStore
 from atoll.shard import bootstrap, joining, serviceaccounts
 from atoll.shard.admission.plugins import plugins
 from atoll.shard.config import ShardConfig
@@ -274,9 +274,9 @@ class ShardApp:
         if self.audit is not None:
             self.audit.close()
 
-    def follower(self, store: Marked, access: Access) -> Follower:
+    def follower(self, store: MarkStore, access: Access) -> Follower:
         """What follows the other shards of a site, to be run in the writer's process."""
-        types = ReplicatedTypes(self.identities.workspaces, self.identities.shard_objects)
+        types = RootTypes(self.identities.workspaces, self.identities.shard_objects)
         region = self.config.labels.get(REGION, "")
         return Follower(store, FollowerOptions(access, self.config.shard_name, region, types), self.registry)
 

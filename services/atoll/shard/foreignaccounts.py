@@ -15,7 +15,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import NotFound
-from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, FAILED, Peers
+from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, PEER_ERRORS, Peers
 
 _ACCOUNTS, _SECRETS = Resource("", "v1", "serviceaccounts"), Resource("", "v1", "secrets")
 
@@ -29,7 +29,7 @@ def foreign_accounts(peers: Callable[[], Peers | None]) -> RemoteServiceAccounts
             raise ShardUnreachable("this shard calls no others")
         try:
             return await _stands(calls.client(shard, EXTERNAL_LOGICAL_CLUSTER_ADMIN), subject, token)
-        except FAILED as error:
+        except PEER_ERRORS as error:
             raise ShardUnreachable(str(error)) from error
 
     return RemoteServiceAccounts(ask)

@@ -18,7 +18,7 @@ from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import TooOld
-from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
@@ -43,7 +43,7 @@ class Streaming:
         self._config, self._store, self._deposed = config, store, deposed
         self._registry = registry
         #: Somebody else's server; None for the embedded one, whose access is known once it is up.
-        self.access = access_of(config.nats_url, config.nats_credentials_file) if config.nats_url else None
+        self.access = read_access(config.nats_url, config.nats_credentials_file) if config.nats_url else None
         self._server: EmbeddedServer | None = None
         self._publisher: Publisher | None = None
         self._task: asyncio.Task[None] | None = None

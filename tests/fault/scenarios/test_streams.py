@@ -82,7 +82,7 @@ class Scene:
         """Start the three subscribers."""
         changes, shard = subjects.CHANGES, self.shard.root
         self.filters = {
-            "everything": subjects.everything(changes, "root"),
+            "everything": subjects.all_subjects(changes, "root"),
             "cluster": subjects.filters(changes, "root", cluster=self.fleet.clusters[0]),
             "identity": subjects.filters(changes, "root", identity="core"),
         }

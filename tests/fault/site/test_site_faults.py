@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.credential_file import read_access
 from atoll.standalone.site.credentials import CACHE_USER
 from harness.api import MERGE, Api, configmap
 from harness.cacheprocess import CacheProcess
@@ -200,7 +200,7 @@ def test_streams_that_are_lost_are_filled_again_and_take_nothing_away(site: Site
 async def test_shards_do_without_a_cache_server_and_it_takes_up_what_it_missed(
     site: Site, tree: Tree, admin: Api, tmp_path: Path
 ) -> None:
-    access = access_of(site.nats.url, str(site.layout.credential(CACHE_USER)))
+    access = read_access(site.nats.url, str(site.layout.credential(CACHE_USER)))
     with CacheProcess(tmp_path / "cache", access) as cache:
         await cache.ready()
         await cache.until(CACHED_AT, lambda answer: tree.org.encode().rpartition(b":")[2] in answer.body)

@@ -15,7 +15,7 @@ import msgspec
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer.changes_consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Consumer, ConsumerOptions, Mark
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.events import Event
 from atoll.machinery.wire.client import ClientError
@@ -115,7 +115,7 @@ def rounds(file: Path) -> list[Round]:
 async def subscribe(root: Path, file: Path, name: str, filters: tuple[str, ...]) -> None:
     """Consume with the operator's credential until cancelled."""
     document = msgspec.json.decode((root / "stream.json").read_bytes())
-    subscription = Subscription(SHARD, filters, name, from_start=True)
+    subscription = ConsumerOptions(SHARD, filters, name, from_start=True)
     await Consumer(Access(**document["connect"]), subscription, Notebook(root, file)).run()
 
 

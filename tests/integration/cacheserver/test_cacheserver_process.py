@@ -13,7 +13,7 @@ from atoll.machinery.kcp.exports import root_exports
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.stream.permissions import shard_permissions, shard_user
-from atoll.machinery.stream.server.config import User
+from atoll.machinery.stream.server.config import NatsUser
 from harness.cacheprocess import CacheProcess
 from harness.cachestore import ANONYMOUS, BASE, NOBODY
 from harness.followers import TYPES, Archipelago, Member
@@ -149,7 +149,8 @@ async def test_a_region_serves_from_streams_that_source_the_hubs(tmp_path: Path)
         address = site.shard("root").servers[0]
         sea: Any = SimpleNamespace(directory=tmp_path, nats=SimpleNamespace(server=SimpleNamespace(address=address)))
         root, amber = (
-            Member(sea, name, User(shard_user(name), PASSWORD, shard_permissions(name))) for name in ("root", "amber")
+            Member(sea, name, NatsUser(shard_user(name), PASSWORD, shard_permissions(name)))
+            for name in ("root", "amber")
         )
         try:
             await found_root(root, "root", "amber")

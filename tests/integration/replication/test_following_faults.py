@@ -17,14 +17,14 @@ from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.permissions import Permissions
 from atoll.machinery.stream.publisher.stream_admin import parse_headers
-from atoll.machinery.stream.server.config import User
+from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
-from atoll.replication.shard_replica import Kept
+from atoll.replication.shard_replica import ReplicaProgress
 from harness.followers import Archipelago, Member, cluster_key
 from harness.nats import eventually
 
 STATE = stream_name("state", "root")
-ALMIGHTY = User("almighty", "secret", Permissions((">",), (">",)))
+ALMIGHTY = NatsUser("almighty", "secret", Permissions((">",), (">",)))
 
 
 def export(name: str) -> ObjectKey:
@@ -77,9 +77,9 @@ async def reader(sea: Archipelago) -> Member:
     return reader
 
 
-def mark(member: Member) -> Kept:
+def mark(member: Member) -> ReplicaProgress:
     data = member.store.get_mark("replication.root")
-    return msgspec.json.decode(data, type=Kept) if data else Kept()
+    return msgspec.json.decode(data, type=ReplicaProgress) if data else ReplicaProgress()
 
 
 def standing(member: Member) -> set[str]:

@@ -16,13 +16,13 @@ from atoll.machinery.stream.events import encode_headers, from_entry
 from atoll.machinery.stream.permissions import (
     PROVIDER,
     Permissions,
-    follower_of,
-    inbox_of,
+    follower_consumer,
+    inbox_prefix,
     provider_permissions,
     shard_permissions,
 )
-from atoll.machinery.stream.publisher.stream_admin import provide
-from atoll.machinery.stream.server.config import User
+from atoll.machinery.stream.publisher.stream_admin import provide_streams
+from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
 from harness.followers import Archipelago, Member, cluster_key, workspace_key
 from harness.shardlog import ShardLog, Source
@@ -91,7 +91,7 @@ async def client(sea: Archipelago, request: pytest.FixtureRequest) -> AsyncItera
 
 def foreign(user: str) -> list[str]:
     """Subjects that a user other than shard root may not publish to."""
-    own = follower_of(user)
+    own = follower_consumer(user)
     return [
         "atoll.state.root.-",
         "atoll.changes.root.-",
@@ -153,7 +153,7 @@ async def test_tenants_and_strangers_do_not_get_in(sea: Archipelago, user: str) 
 
 
 async def test_a_consumer_of_ones_own_reads_state_and_nothing_else(client: Client) -> None:
-    name = follower_of(client.user)
+    name = follower_consumer(client.user)
     create = f"CONSUMER.CREATE.{STATE}.{name}.atoll.state.root.>"
     base = {"name": name, "ack_policy": "none"}
     info = await client.api(create, {**base, "filter_subject": "atoll.state.root.>"}, STATE)
@@ -171,7 +171,7 @@ async def test_a_consumer_of_ones_own_reads_state_and_nothing_else(client: Clien
 
 async def test_no_consumer_delivers_where_its_maker_may_not_publish(sea: Archipelago, client: Client) -> None:
     """The server delivers in its own name, but only to where somebody listens; a stream is nobody."""
-    name = follower_of(client.user)
+    name = follower_consumer(client.user)
     source, target = ("root", "east") if client.user == "proxy-front" else ("east", "root")
     before = await read_stream(Seen(sea, target), "state")
     stream, subject = stream_name("state", source), f"atoll.state.{source}.>"
@@ -207,11 +207,11 @@ async def test_what_a_stream_republishes_counts_for_nothing(sea: Archipelago) ->
 
 async def test_a_shard_publishes_into_streams_that_were_made_for_it(tmp_path: Path) -> None:
     async with Archipelago(tmp_path, "root") as sea:
-        made = User(PROVIDER, "secret-provider", provider_permissions())
-        strict = User("shard-east", "secret-east", shard_permissions("east", makes_streams=False))
+        made = NatsUser(PROVIDER, "secret-provider", provider_permissions())
+        strict = NatsUser("shard-east", "secret-east", shard_permissions("east", makes_streams=False))
         await sea.with_users(made, strict)
         connection = await Connection.open(made.access(sea.nats.server.address), "test")
-        await provide(connection, ["east"])
+        await provide_streams(connection, ["east"])
         await connection.close()
         sea.users["east"] = strict
         east = sea.shard("east")
@@ -229,7 +229,7 @@ async def test_a_shard_publishes_into_streams_that_were_made_for_it(tmp_path: Pa
 
 async def test_a_row_injected_under_another_name_by_who_may_do_anything_is_never_counted(tmp_path: Path) -> None:
     """Messages in east's stream that speak of what root has are no rows of root's, whoever put them there."""
-    everything = User("almighty", "secret", Permissions((">",), (">",)))
+    everything = NatsUser("almighty", "secret", Permissions((">",), (">",)))
     async with Archipelago(tmp_path, "root", "east") as sea:
         await sea.with_users(everything)
         root, east, reader = sea.shard("root"), sea.shard("east"), await sea.reader()
@@ -254,7 +254,7 @@ async def test_a_row_injected_under_another_name_by_who_may_do_anything_is_never
 
 async def test_the_inbox_of_a_user_is_told_by_its_name() -> None:
     names = ["operator", "shard-root", "shard-shard-1", "proxy-front", "cache-eu"]
-    assert [inbox_of(name) for name in names] == [
+    assert [inbox_prefix(name) for name in names] == [
         "_INBOX_operator",
         "_INBOX_shard_root",
         "_INBOX_shard_shard-1",

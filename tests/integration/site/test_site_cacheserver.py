@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from pathlib import Path
 
-from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.credential_file import read_access
 from atoll.standalone.site.credentials import CACHE_USER
 from harness.api import Api
 from harness.cacheprocess import CacheProcess
@@ -22,7 +22,7 @@ CLUSTERS = "apis/core.kcp.io/v1alpha1/logicalclusters"
 
 
 async def test_objects_of_every_shard_are_there_and_followed(site: Site, admin: Api, tmp_path: Path) -> None:
-    access = access_of(site.nats.url, str(site.layout.credential(CACHE_USER)))
+    access = read_access(site.nats.url, str(site.layout.credential(CACHE_USER)))
     tag = f"shapes-{uuid.uuid4().hex[:6]}"
 
     def provide(shard: str) -> tuple[Api, str]:

@@ -12,7 +12,7 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
@@ -36,8 +36,8 @@ def write(log: ShardLog, count: int) -> None:
             log.put(key(number), data={"number": f"{number:06d}"})
 
 
-def everything(**options: bool) -> Subscription:
-    return Subscription("root", subjects.everything("changes", "root"), "operator", batch=100, **options)
+def everything(**options: bool) -> ConsumerOptions:
+    return ConsumerOptions("root", subjects.all_subjects("changes", "root"), "operator", batch=100, **options)
 
 
 async def caught_up(projection: Projection) -> None:
@@ -50,7 +50,7 @@ async def test_three_filters_each_receive_their_part_of_the_log(tmp_path: Path) 
     two = Projection(log, lambda key: key.cluster == "c1")
     three = Projection(log, lambda key: key.type == GADGETS)
     filters = (
-        subjects.everything("changes", "root"),
+        subjects.all_subjects("changes", "root"),
         subjects.filters("changes", "root", cluster="c1"),
         subjects.filters("changes", "root", identity=GADGETS.identity),
     )
@@ -60,7 +60,7 @@ async def test_three_filters_each_receive_their_part_of_the_log(tmp_path: Path) 
         access, names = nats.operator_access(), nats.operator["consumers"]
         projections = (one, two, three)
         subscribers = [
-            Subscriber(access, Subscription("root", wanted, name, from_start=True), projection)
+            Subscriber(access, ConsumerOptions("root", wanted, name, from_start=True), projection)
             for wanted, name, projection in zip(filters, names, projections, strict=False)
         ]
         write(log, 300)
@@ -171,7 +171,7 @@ async def test_a_flipped_bit_ends_in_the_truth(tmp_path: Path, number: int) -> N
 async def test_a_consumer_of_one_cluster_notices_a_lost_message_at_the_next_one(tmp_path: Path) -> None:
     log = ShardLog()
     projection = Projection(log, lambda key: key.cluster == "c1")
-    subscription = Subscription("root", subjects.filters("changes", "root", cluster="c1"), "operator", True)
+    subscription = ConsumerOptions("root", subjects.filters("changes", "root", cluster="c1"), "operator", True)
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
             write(log, 100)

@@ -11,7 +11,7 @@ import pytest
 from atoll.cli import main
 from atoll.machinery.process.pki import make_ca, make_serving, write_pair
 from atoll.machinery.stream.connection import Connection
-from atoll.machinery.stream.credential_file import access_of
+from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site.layout import Ports
 from harness.waits import until
@@ -45,7 +45,7 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     server = await asyncio.create_subprocess_exec(str(find_binary()), "-c", str(there / "server.conf"))
     try:
         for user in ("shard-root", "shard-eu-1", "proxy-0"):
-            access = access_of(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json"))
+            access = read_access(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json"))
 
             async def connected() -> Connection | None:
                 try:
@@ -68,7 +68,7 @@ def test_passwords_that_were_given_out_stay_when_names_are_added(
     before = (tmp_path / "nats-shard-root.json").read_bytes()
     assert configured(tmp_path, "--shards", "root,eu-1") == 0
     assert (tmp_path / "nats-shard-root.json").read_bytes() == before
-    access = access_of("nats://x", str(tmp_path / "nats-shard-eu-1.json"))
+    access = read_access("nats://x", str(tmp_path / "nats-shard-eu-1.json"))
     assert access.password.encode() in (tmp_path / "server.conf").read_bytes()
     assert access.password not in capsys.readouterr().out
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}

@@ -12,12 +12,18 @@ import pytest
 
 from atoll.machinery.stream.connection import Connection, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.publisher.publish_window import Acked, Limits, Outgoing, OutOfSequence, Pipeline
-from atoll.machinery.stream.publisher.stream_admin import ensure
+from atoll.machinery.stream.publisher.publish_window import (
+    AckPosition,
+    OutgoingMessage,
+    OutOfSequence,
+    PublishWindow,
+    WindowLimits,
+)
+from atoll.machinery.stream.publisher.stream_admin import ensure_stream
 from harness.nats import NatsServer
 
 SUBJECT = "atoll.changes.root.core.core.configmaps.c1"
-LIMITS = Limits()
+LIMITS = WindowLimits()
 
 
 @pytest.fixture
@@ -29,19 +35,19 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 async def connection(server: NatsServer) -> AsyncIterator[Connection]:
     connection = await server.connect()
-    await ensure(connection, definition("changes", "root"))
+    await ensure_stream(connection, definition("changes", "root"))
     yield connection
     await connection.close()
 
 
-async def opened(connection: Connection, limits: Limits = LIMITS, sequence: int = 0) -> Pipeline:
-    pipeline = Pipeline(connection, limits, Acked(0, sequence, 0))
+async def opened(connection: Connection, limits: WindowLimits = LIMITS, sequence: int = 0) -> PublishWindow:
+    pipeline = PublishWindow(connection, limits, AckPosition(0, sequence, 0))
     await pipeline.open()
     return pipeline
 
 
-def message(revision: int, message_id: str = "", size: int = 10) -> Outgoing:
-    return Outgoing(SUBJECT, b"x" * size, {}, revision, message_id or f"id-{revision}")
+def message(revision: int, message_id: str = "", size: int = 10) -> OutgoingMessage:
+    return OutgoingMessage(SUBJECT, b"x" * size, {}, revision, message_id or f"id-{revision}")
 
 
 async def test_what_is_sent_is_acknowledged_in_order(connection: Connection) -> None:
@@ -49,12 +55,12 @@ async def test_what_is_sent_is_acknowledged_in_order(connection: Connection) -> 
     for revision in range(1, 3001):
         await pipeline.send(message(revision), revision)
     await pipeline.drain()
-    assert (pipeline.acked, pipeline.in_flight, pipeline.acks) == (Acked(3000, 3000, 3000), 0, 3000)
+    assert (pipeline.acked, pipeline.in_flight, pipeline.acks) == (AckPosition(3000, 3000, 3000), 0, 3000)
     await pipeline.close()
 
 
-@pytest.mark.parametrize("limits", [Limits(messages=5), Limits(size_bytes=5 * 1800)])
-async def test_no_more_is_in_flight_than_allowed(connection: Connection, limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [WindowLimits(messages=5), WindowLimits(size_bytes=5 * 1800)])
+async def test_no_more_is_in_flight_than_allowed(connection: Connection, limits: WindowLimits) -> None:
     pipeline = await opened(connection, limits)
     most = 0
     for revision in range(1, 200):
@@ -65,7 +71,7 @@ async def test_no_more_is_in_flight_than_allowed(connection: Connection, limits:
 
 
 async def test_one_message_above_the_bound_still_goes_alone(connection: Connection) -> None:
-    pipeline = await opened(connection, Limits(size_bytes=10))
+    pipeline = await opened(connection, WindowLimits(size_bytes=10))
     await pipeline.send(message(1, size=5000), 1)
     await pipeline.send(message(2, size=5000), 2)
     await pipeline.drain()
@@ -76,12 +82,12 @@ async def test_one_message_above_the_bound_still_goes_alone(connection: Connecti
 async def test_skipped_revisions_are_done_when_those_before_them_are(connection: Connection) -> None:
     pipeline = await opened(connection)
     pipeline.skip(1)
-    assert pipeline.acked == Acked(1, 0, 0)
+    assert pipeline.acked == AckPosition(1, 0, 0)
     await pipeline.send(message(2), 2)
     pipeline.skip(3)
     assert pipeline.acked.revision == 1
     await pipeline.drain()
-    assert pipeline.acked == Acked(3, 1, 2)
+    assert pipeline.acked == AckPosition(3, 1, 2)
     await pipeline.close()
 
 
@@ -93,7 +99,7 @@ async def test_a_stream_that_ends_elsewhere_stops_everything_behind_the_refusal(
         for revision in range(2, 50):
             await second.send(message(revision), revision)
         await second.drain()
-    assert second.acked == Acked(0, 0, 0)
+    assert second.acked == AckPosition(0, 0, 0)
     info = await connection.api("STREAM.INFO.atoll-changes-root")
     assert info["state"]["messages"] == 1
     for pipeline in (first, second):
@@ -133,7 +139,7 @@ async def test_a_duplicate_that_the_server_swallows_is_not_taken_for_stored(conn
 
 
 async def test_a_server_that_falls_silent_is_noticed(server: NatsServer, connection: Connection) -> None:
-    pipeline = await opened(connection, Limits(stall_s=0.2))
+    pipeline = await opened(connection, WindowLimits(stall_s=0.2))
     await server.freeze()
     try:
         await pipeline.send(message(1), 1)
@@ -145,7 +151,7 @@ async def test_a_server_that_falls_silent_is_noticed(server: NatsServer, connect
 
 
 async def test_silence_is_noticed_by_looking_as_well_as_by_waiting(server: NatsServer, connection: Connection) -> None:
-    pipeline = await opened(connection, Limits(stall_s=0.05))
+    pipeline = await opened(connection, WindowLimits(stall_s=0.05))
     await server.freeze()
     try:
         await pipeline.send(message(1), 1)
@@ -158,7 +164,7 @@ async def test_silence_is_noticed_by_looking_as_well_as_by_waiting(server: NatsS
 
 
 async def test_a_lost_connection_is_noticed_at_once(server: NatsServer, connection: Connection) -> None:
-    pipeline = await opened(connection, Limits(stall_s=100.0))
+    pipeline = await opened(connection, WindowLimits(stall_s=100.0))
     await server.freeze()
     await pipeline.send(message(1), 1)
     os.kill(server.server.pid, signal.SIGKILL)

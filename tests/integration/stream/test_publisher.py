@@ -7,7 +7,7 @@ from pathlib import Path
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.definitions import definition, differences
 from atoll.machinery.stream.events import Operation
-from atoll.machinery.stream.publisher.publisher import Lag
+from atoll.machinery.stream.publisher.publisher import PublishLag
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import CONFIGMAPS, LEASES, LOGICAL_CLUSTERS, SECRETS, ShardLog
@@ -89,7 +89,7 @@ async def test_writers_do_not_notice_that_nats_is_down_and_the_backlog_follows(t
         await nats.start()
         await running.drained()
         events = [event for _, event in await read_stream(nats, "changes")]
-        assert running.publisher.lag() == Lag(0, 0.0, True)
+        assert running.publisher.lag() == PublishLag(0, 0.0, True)
     assert [event.revision for event in events] == [entry.revision for entry in log.entries]
 
 

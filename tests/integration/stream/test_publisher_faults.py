@@ -13,9 +13,9 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.stream.definitions import Bounds
+from atoll.machinery.stream.definitions import RetentionLimits
 from atoll.machinery.stream.events import Event, Operation
-from atoll.machinery.stream.publisher.audit import Audit
+from atoll.machinery.stream.publisher.audit import StreamAudit
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from atoll.machinery.stream.subjects import stream_name
 from harness.nats import NatsServer, eventually
@@ -282,14 +282,16 @@ async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
             await running.drained()
         running = Running(log, nats.access, QUICK)
         connection = await nats.connect()
-        audit = Audit((running.publisher.changes, running.publisher.state), log, DefaultPolicy(), (100_000, 100_000))
+        audit = StreamAudit(
+            (running.publisher.changes, running.publisher.state), log, DefaultPolicy(), (100_000, 100_000)
+        )
         assert await audit.changes(connection)
         await connection.close()
         await running.stop()
 
 
 async def test_a_server_that_hangs_over_a_damaged_message_is_restarted_and_mended(tmp_path: Path) -> None:
-    log, options = ShardLog(), msgspec.structs.replace(QUICK, bounds=Bounds(max_bytes=60_000))
+    log, options = ShardLog(), msgspec.structs.replace(QUICK, bounds=RetentionLimits(max_bytes=60_000))
     async with NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0)) as nats:
         async with publishing(log, nats, options) as running:
             write(log, 60)

@@ -14,10 +14,10 @@ from atoll.machinery.storage import sealing
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.published_log import PublishedLog
-from atoll.machinery.stream.consumer.changes_consumer import Consumer, Mark, Subscription
+from atoll.machinery.stream.consumer.changes_consumer import Consumer, ConsumerOptions, Mark
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.events import Event, Operation
-from atoll.machinery.stream.subjects import everything
+from atoll.machinery.stream.subjects import all_subjects
 from harness.nats import NatsServer, eventually
 from harness.stores import delete, key, put, store_options
 from harness.streams import QUICK, publishing, read_stream
@@ -78,7 +78,7 @@ class Received:
 async def test_a_subscriber_receives_the_stores_log_byte_for_byte(tmp_path: Path, store: LmdbStore) -> None:
     received = Received()
     async with NatsServer(tmp_path) as nats, publishing(PublishedLog(store), nats):
-        subscription = Subscription("root", everything("changes", "root"), "operator", from_start=True)
+        subscription = ConsumerOptions("root", all_subjects("changes", "root"), "operator", from_start=True)
         task = asyncio.ensure_future(Consumer(nats.operator_access(), subscription, received).run())
         await write(store, 300)
         await eventually(lambda: len(received.events) == 300)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.stream.connection import Connection, Unavailable
-from atoll.machinery.stream.consumer.pull_consumer import Bounds, Reader, stream_sequence
+from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, PullConsumer, stream_sequence
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.publisher.stream_admin import ensure
+from atoll.machinery.stream.publisher.stream_admin import ensure_stream
 from harness.nats import NatsServer
 
 STREAM = "atoll-changes-root"
@@ -20,16 +20,20 @@ STREAM = "atoll-changes-root"
 async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     async with NatsServer(tmp_path) as server:
         connection = await server.connect()
-        await ensure(connection, definition("changes", "root"))
+        await ensure_stream(connection, definition("changes", "root"))
         for _ in range(200):
             await connection.client.jetstream().publish("atoll.changes.root.-", b"x" * 1000)
         yield connection
         await connection.close()
 
 
-@pytest.mark.parametrize("bounds", [Bounds(), Bounds(7), Bounds(200), Bounds(size_bytes=2500), Bounds(50, 10_000)])
-async def test_everything_is_read_before_it_says_that_there_is_no_more(connection: Connection, bounds: Bounds) -> None:
-    reader = Reader(connection, STREAM, "reading", bounds)
+@pytest.mark.parametrize(
+    "bounds", [BatchLimits(), BatchLimits(7), BatchLimits(200), BatchLimits(size_bytes=2500), BatchLimits(50, 10_000)]
+)
+async def test_everything_is_read_before_it_says_that_there_is_no_more(
+    connection: Connection, bounds: BatchLimits
+) -> None:
+    reader = PullConsumer(connection, STREAM, "reading", bounds)
     await reader.open({"deliver_policy": "all"})
     found: list[int] = []
     while batch := await reader.batch(wait_s=0):
@@ -40,7 +44,7 @@ async def test_everything_is_read_before_it_says_that_there_is_no_more(connectio
 
 
 async def test_it_waits_no_longer_than_asked_and_then_gives_what_comes(connection: Connection) -> None:
-    reader = Reader(connection, STREAM, "reading")
+    reader = PullConsumer(connection, STREAM, "reading")
     await reader.open({"deliver_policy": "new"})
     assert await reader.batch(wait_s=0.05) == []
     await connection.client.jetstream().publish("atoll.changes.root.-", b"new")
@@ -49,7 +53,7 @@ async def test_it_waits_no_longer_than_asked_and_then_gives_what_comes(connectio
 
 
 async def test_a_consumer_that_somebody_deletes_is_an_error(connection: Connection) -> None:
-    reader = Reader(connection, STREAM, "reading")
+    reader = PullConsumer(connection, STREAM, "reading")
     await reader.open({"deliver_policy": "new"})
     assert await reader.batch(wait_s=0) == []
     await connection.api(f"CONSUMER.DELETE.{STREAM}.reading")

@@ -9,19 +9,19 @@ import msgspec
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateConsumer, StateMark
 from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.events import Event, Operation, Phase, control, encode_headers, from_entry
-from atoll.machinery.stream.publisher.stream_admin import ensure
-from atoll.machinery.stream.subjects import everything, stream_name
+from atoll.machinery.stream.publisher.stream_admin import ensure_stream
+from atoll.machinery.stream.subjects import all_subjects, stream_name
 from harness.nats import NatsServer, eventually
 from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
 from harness.staterows import StateRows
 from harness.streams import publishing
 
-SUBSCRIPTION = Subscription("root", everything("state", "root"), "operator", batch=20)
+SUBSCRIPTION = ConsumerOptions("root", all_subjects("state", "root"), "operator", batch=20)
 
 
 def cluster(name: str) -> ObjectKey:
@@ -142,7 +142,7 @@ async def test_nothing_is_swept_while_a_refill_is_open(tmp_path: Path) -> None:
     refilled = msgspec.structs.replace(from_entry("state", source, entry), phase=Phase.REFILL)
     async with NatsServer(tmp_path) as nats:
         connection = await nats.connect()
-        await ensure(connection, definition("state", "root"))
+        await ensure_stream(connection, definition("state", "root"))
 
         async def send(event: Event) -> None:
             await connection.client.jetstream().publish(event.subject, event.payload, headers=encode_headers(event))

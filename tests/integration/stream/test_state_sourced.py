@@ -13,10 +13,10 @@ from pathlib import Path
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateConsumer
-from atoll.machinery.stream.subjects import everything
+from atoll.machinery.stream.subjects import all_subjects
 from harness.nats import eventually
 from harness.regions import Hierarchy, hierarchy
 from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
@@ -51,7 +51,7 @@ async def publishing(log: ShardLog, access: Access) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def following(site: Hierarchy, projection: Projection) -> AsyncIterator[StateConsumer]:
-    subscription = Subscription("root", everything("state", "root"), site.consumer, batch=20)
+    subscription = ConsumerOptions("root", all_subjects("state", "root"), site.consumer, batch=20)
     consumer = StateConsumer(site.reader, subscription, projection)
     task = asyncio.ensure_future(consumer.run())
     try:

@@ -16,8 +16,8 @@ from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation, from_entry
 from atoll.replication.metrics import ReplicationMetrics
-from atoll.replication.replica_writer import Projection
-from atoll.replication.shard_replica import Kept, Origin, Replicas
+from atoll.replication.replica_writer import ReplicaWriter
+from atoll.replication.shard_replica import ReplicaProgress, ShardReplica, SourceShard
 from harness.followers import TYPES
 from harness.shardlog import ShardLog, Source
 from harness.stores import store_options
@@ -31,9 +31,9 @@ class Followed:
 
     def __init__(self, store: LmdbStore, **origin: str) -> None:
         self.store, self.registry = store, CollectorRegistry()
-        projection = Projection(store, "", ReplicationMetrics(self.registry))
+        projection = ReplicaWriter(store, "", ReplicationMetrics(self.registry))
         projection.types = TYPES
-        self.replicas = Replicas(projection, Origin("east", **origin))
+        self.replicas = ShardReplica(projection, SourceShard("east", **origin))
 
     async def take(self, event: Event) -> bool:
         """Whether what an event says is held afterwards."""
@@ -47,8 +47,8 @@ class Followed:
         return self.registry.get_sample_value("atoll_replication_refused_rows_total", labels) or 0.0
 
     @property
-    def kept(self) -> Kept:
-        return msgspec.json.decode(self.store.get_mark("replication.east") or b"{}", type=Kept)
+    def kept(self) -> ReplicaProgress:
+        return msgspec.json.decode(self.store.get_mark("replication.east") or b"{}", type=ReplicaProgress)
 
 
 @pytest.fixture

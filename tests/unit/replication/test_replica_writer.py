@@ -30,9 +30,9 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.replication.claims import Claims
 from atoll.replication.metrics import ReplicationMetrics
-from atoll.replication.notifications import Arrival
+from atoll.replication.notifications import ReplicaChange
 from atoll.replication.ownership_rows import readable
-from atoll.replication.replica_writer import UNSETTLED, Projection
+from atoll.replication.replica_writer import OWNERS_PENDING, ReplicaWriter
 from harness.followers import TYPES, Told, cluster_key, workspace_key
 from harness.nats import eventually
 from harness.stores import store_options
@@ -45,8 +45,8 @@ async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
     await store.close()
 
 
-def projection(store: LmdbStore, own: str = "") -> Projection:
-    made = Projection(store, own, ReplicationMetrics(CollectorRegistry()))
+def projection(store: LmdbStore, own: str = "") -> ReplicaWriter:
+    made = ReplicaWriter(store, own, ReplicationMetrics(CollectorRegistry()))
     made.types, made.origins = TYPES, ["east", "root", "west"]
     return made
 
@@ -59,8 +59,8 @@ def workspace(parent: str, name: str, shard: str) -> tuple[dict[str, Any], str]:
     return {"metadata": metadata, "spec": {"cluster": cluster}}, cluster
 
 
-def arrival(key: ObjectKey, obj: dict[str, Any] | None = None, revision: int = 1) -> Arrival:
-    return Arrival(key, encode_json(obj or {"metadata": {"name": key.name}}), revision, 1)
+def arrival(key: ObjectKey, obj: dict[str, Any] | None = None, revision: int = 1) -> ReplicaChange:
+    return ReplicaChange(key, encode_json(obj or {"metadata": {"name": key.name}}), revision, 1)
 
 
 def shard_of(store: LmdbStore, cluster: str) -> str:
@@ -95,7 +95,7 @@ async def test_rows_routes_and_mark_are_one_transaction(store: LmdbStore) -> Non
     with store.snapshot() as snapshot:
         assert (snapshot.replicas.count - before, shard_of(store, cluster)) == (2, "east")
     assert store.get_mark("replication.root") == b"here"
-    assert not store.get_mark(UNSETTLED)
+    assert not store.get_mark(OWNERS_PENDING)
 
 
 async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(store: LmdbStore) -> None:
@@ -109,7 +109,7 @@ async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(st
     assert len([each for each in told.entries if each.key.cluster == parent]) == 700
     with store.snapshot() as snapshot:
         assert told.count == snapshot.replicas.count
-    assert not store.get_mark(UNSETTLED)
+    assert not store.get_mark(OWNERS_PENDING)
 
 
 async def test_a_reckoning_that_was_cut_off_is_done_at_the_next_start(store: LmdbStore) -> None:
@@ -121,10 +121,10 @@ async def test_a_reckoning_that_was_cut_off_is_done_at_the_next_start(store: Lmd
     await eventually(lambda: shard_of(store, parent) == "east")
     taking.cancel()
     await asyncio.gather(taking, return_exceptions=True)
-    assert store.get_mark(UNSETTLED)
+    assert store.get_mark(OWNERS_PENDING)
     await projection(store).settle()
     assert {shard_of(store, cluster) for cluster in clusters} == {"west"}
-    assert not store.get_mark(UNSETTLED)
+    assert not store.get_mark(OWNERS_PENDING)
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
@@ -148,7 +148,7 @@ async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(stor
 
 async def test_what_is_no_object_is_left_out_alone(store: LmdbStore) -> None:
     written = projection(store)
-    bad = Arrival(cluster_key("bad"), b"[1]", 1, 1)
+    bad = ReplicaChange(cluster_key("bad"), b"[1]", 1, 1)
     rows = [arrival(cluster_key("abcdefgh12345678")), bad, arrival(cluster_key("zz"))]
     await written.take("east", rows, [Mark("replication.east", b"on")])
     with store.snapshot() as snapshot:
@@ -166,7 +166,7 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
     await store.submit([ClusterRoute(export.cluster, "east")])
     await written.take("east", [arrival(export, {"metadata": {"name": "e"}, "spec": 2}, revision=2)])
     await written.take("west", [arrival(export, revision=9)])
-    await written.take("east", [Arrival(export, b"", 3, 1)])
+    await written.take("east", [ReplicaChange(export, b"", 3, 1)])
     assert [(each.operation.name, b'"spec":2' in each.value) for each in told.entries] == [
         ("MODIFIED", True),
         ("DELETED", True),

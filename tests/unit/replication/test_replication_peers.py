@@ -19,7 +19,7 @@ from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.incoming import Unreachable
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, FAILED, LOGICAL_CLUSTER_ADMIN, NoPeer, Peers
+from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN, PEER_ERRORS, NoPeer, Peers
 
 _SERVING, _CLIENTS = make_ca("serving"), make_ca("clients")
 _JSON = ("content-type", "application/json")
@@ -137,7 +137,7 @@ async def test_a_server_of_another_authority_is_not_told_anything(shard: Shard) 
     stranger = make_ca("stranger")
     given = Target("192.0.2.1", 1, "", client_context(stranger.certificate, make_client(_CLIENTS, "a")))
     peers = Peers(lambda name: {"spec": {"baseURL": shard.url}}, {LOGICAL_CLUSTER_ADMIN: given})
-    with pytest.raises(FAILED):
+    with pytest.raises(PEER_ERRORS):
         await peers.client("eu").get(WORKSPACES, "x")
     await peers.close()
     assert shard.asked == []

@@ -16,7 +16,7 @@ from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.process import config as settings
 from atoll.machinery.process.pki import issued_by, pem_to_der, read_pair
 from atoll.machinery.process.tls import client_identity
-from atoll.machinery.stream.credential_file import CredentialFileRefused, access_of
+from atoll.machinery.stream.credential_file import InvalidCredentialFile, read_access
 from atoll.shard.config import ShardConfig
 from atoll.standalone.site import credentials, layout, members, run
 from atoll.standalone.site.layout import Layout, Ports, Site, SiteRefused
@@ -124,7 +124,7 @@ def test_nats_users_publish_under_their_own_names_alone(made: Made) -> None:
         own = [subject for subject in user.permissions.publish if subject.startswith("atoll.")]
         expected = [f"atoll.{kind}.{shard}.>" for kind in ("changes", "state")]
         assert sorted(own) == (expected if user.name not in {"proxy-0", "cache-0"} else [])
-        access = access_of("nats://127.0.0.1:1", str(made.here.credential(user.name)))
+        access = read_access("nats://127.0.0.1:1", str(made.here.credential(user.name)))
         assert (access.user, access.password) == (user.name, user.password)
 
 
@@ -208,8 +208,8 @@ def test_a_file_that_holds_no_nats_credential_is_named_and_not_quoted(tmp_path: 
     file = tmp_path / "nats.json"
     for text in ("secret", json.dumps({"user": "a"}), json.dumps({"user": "a", "password": "secret", "more": 1})):
         file.write_text(text)
-        with pytest.raises(CredentialFileRefused) as refused:
-            access_of("nats://127.0.0.1:1", str(file))
+        with pytest.raises(InvalidCredentialFile) as refused:
+            read_access("nats://127.0.0.1:1", str(file))
         assert str(file) in str(refused.value)
         assert "secret" not in str(refused.value)
 

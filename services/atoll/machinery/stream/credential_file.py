@@ -15,7 +15,7 @@ from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.connection import Access
 
 
-class CredentialFileRefused(Exception):
+class InvalidCredentialFile(Exception):
     """A file that holds no NATS credential; names the file, quotes nothing of it."""
 
 
@@ -33,7 +33,7 @@ def write_credential(path: Path, credential: NatsCredential) -> None:
     write_private(path, msgspec.json.format(msgspec.json.encode(credential), indent=2) + b"\n")
 
 
-def access_of(url: str, file: str) -> Access:
+def read_access(url: str, file: str) -> Access:
     """Access to the server at `url`, as the user of a file; without one as the URL says.
 
     Raises CredentialFileRefused, OSError.
@@ -44,6 +44,6 @@ def access_of(url: str, file: str) -> Access:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=NatsCredential)
     except msgspec.DecodeError as error:
-        raise CredentialFileRefused(f"{file} holds no NATS credential: user and password as JSON") from error
+        raise InvalidCredentialFile(f"{file} holds no NATS credential: user and password as JSON") from error
     authority = str(path.parent / found.ca_file) if found.ca_file else ""
     return Access([url], found.user, found.password, found.inbox_prefix, authority)

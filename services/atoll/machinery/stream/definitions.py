@@ -18,17 +18,17 @@ TOMBSTONE_TTL_S = 7 * 24 * 3600
 MAX_PAYLOAD_BYTES = 8 << 20
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class RetentionLimits(msgspec.Struct, frozen=True):
     """What an operator may change about the changes stream. None keeps what the definition says."""
 
     max_age_s: float | None = None
     max_bytes: int | None = None
 
 
-AS_DEFINED = Bounds()
+AS_DEFINED = RetentionLimits()
 
 
-def definition(kind: str, shard: str, bounds: Bounds = AS_DEFINED) -> Object:
+def definition(kind: str, shard: str, bounds: RetentionLimits = AS_DEFINED) -> Object:
     """The configuration of one stream of a shard. Raises ValueError for a name that is no DNS label."""
     subjects.check_shard(shard)
     text = schema_path("streams", f"{kind}.json").read_text().replace("{shard}", shard)

@@ -22,7 +22,7 @@ from google_crc32c import value as crc32c
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import HOLE_SIZE, splice
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.publisher.log_source import Entry, Source
+from atoll.machinery.stream.publisher.log_source import LogIdentity, SourceEntry
 
 _NO_HOLE = -1
 _SAFE = ":-._~"
@@ -100,10 +100,10 @@ class Event(msgspec.Struct, frozen=True):
     @property
     def intact(self) -> bool:
         """Whether the payload is what the shard's writer checksummed when it wrote the record."""
-        return bool(crc32c(covered(self.payload, self.hole)) == self.crc)
+        return bool(crc32c(checksummed(self.payload, self.hole)) == self.crc)
 
 
-def covered(payload: bytes, hole: int) -> bytes:
+def checksummed(payload: bytes, hole: int) -> bytes:
     """The bytes that the checksum covers: the payload with the digits at `hole` zeroed (-1: as it is)."""
     if hole == _NO_HOLE:
         return payload
@@ -117,13 +117,13 @@ def find_hole(value: bytes, crc: int, *revisions: int) -> int:
         mark = _MARK % revision
         at = value.find(mark)
         while at >= 0:
-            if crc32c(covered(value, at + _LEAD_SIZE)) == crc:
+            if crc32c(checksummed(value, at + _LEAD_SIZE)) == crc:
                 return at + _LEAD_SIZE
             at = value.find(mark, at + 1)
     return _NO_HOLE
 
 
-def from_entry(kind: str, source: Source, entry: Entry) -> Event:
+def from_entry(kind: str, source: LogIdentity, entry: SourceEntry) -> Event:
     """The event of a log entry. A record that fails its checksum keeps its bytes and its checksum: the event
     is then not `intact`, which its publisher reports and its consumers repair."""
     hole, payload = _NO_HOLE, entry.value
@@ -148,13 +148,13 @@ def from_entry(kind: str, source: Source, entry: Entry) -> Event:
     )
 
 
-def tombstone(source: Source, key: ObjectKey, revision: int) -> Event:
+def tombstone(source: LogIdentity, key: ObjectKey, revision: int) -> Event:
     """The state stream's word that an object is no longer replicated. It has no body: its last state is
     gone."""
     return _bare(subjects.STATE, Operation.DELETED, source, revision, key=key)
 
 
-def control(kind: str, operation: Operation, source: Source, revision: int, phase: Phase = Phase.NONE) -> Event:
+def control(kind: str, operation: Operation, source: LogIdentity, revision: int, phase: Phase = Phase.NONE) -> Event:
     """A RESYNC or a FENCE."""
     return _bare(kind, operation, source, revision, phase=phase)
 
@@ -162,7 +162,7 @@ def control(kind: str, operation: Operation, source: Source, revision: int, phas
 def _bare(
     kind: str,
     operation: Operation,
-    source: Source,
+    source: LogIdentity,
     revision: int,
     *,
     key: ObjectKey | None = None,
@@ -218,7 +218,7 @@ def decode(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> E
     return event
 
 
-def received(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> Event:
+def decode_delivered(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> Event:
     """`decode` for a message of a shard's stream. Raises Malformed for what its shard cannot have put there.
 
     A stream can be told to republish what it takes in under other subjects, and whoever manages one may tell it so: the

@@ -42,12 +42,12 @@ def shard_user(shard: str) -> str:
     return f"shard-{shard}"
 
 
-def inbox_of(user: str) -> str:
+def inbox_prefix(user: str) -> str:
     """The prefix of a user's inboxes, which nobody else may listen to."""
     return f"_INBOX_{user.replace('-', '_', 1)}"
 
 
-def follower_of(user: str) -> str:
+def follower_consumer(user: str) -> str:
     """The name of a user's consumer on every state stream that it reads."""
     return f"follow-{user}"
 
@@ -68,18 +68,18 @@ def shard_permissions(shard: str, peers: Sequence[str] = (), *, makes_streams: b
         publish.extend(f"$JS.API.{verb}.{name}.>" for verb in _CONSUMER_VERBS)
         publish.append(f"$JS.ACK.{name}.>")
     user = shard_user(shard)
-    return Permissions((*publish, *_following(user, peers)), (f"{inbox_of(user)}.>",))
+    return Permissions((*publish, *_following(user, peers)), (f"{inbox_prefix(user)}.>",))
 
 
 def provider_permissions() -> Permissions:
     """Make the streams of all shards, and nothing else: `streams.provide`."""
     publish = tuple(f"$JS.API.{verb}.*" for verb in (*_MAKING_VERBS, "STREAM.INFO"))
-    return Permissions(publish, (f"{inbox_of(PROVIDER)}.>",))
+    return Permissions(publish, (f"{inbox_prefix(PROVIDER)}.>",))
 
 
 def reader_permissions(user: str, peers: Sequence[str] = ()) -> Permissions:
     """Read the state of every shard, or of those in `peers`, and publish nothing: front proxies, cache servers."""
-    return Permissions(_following(user, peers), (f"{inbox_of(user)}.>",))
+    return Permissions(_following(user, peers), (f"{inbox_prefix(user)}.>",))
 
 
 def source_permissions(shards: Sequence[str], domain: str = "hub") -> Permissions:
@@ -105,7 +105,7 @@ def operator_permissions(shard: str) -> Permissions:
             publish.extend(f"$JS.API.{verb}.{name}.{consumer}" for verb in _CONSUMER_VERBS)
             publish.append(f"$JS.API.CONSUMER.CREATE.{name}.{consumer}.>")
             publish.append(f"$JS.ACK.{name}.{consumer}.>")
-    return Permissions(tuple(publish), (f"{inbox_of(OPERATOR)}.>",))
+    return Permissions(tuple(publish), (f"{inbox_prefix(OPERATOR)}.>",))
 
 
 def _following(user: str, peers: Sequence[str]) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def _following(user: str, peers: Sequence[str]) -> tuple[str, ...]:
     selects: the subject that creates one ends in its only filter, and the server holds it to that. Without `peers`
     the looks of other streams (`STREAM.INFO`: counts and subjects, no message) come with it.
     """
-    name = follower_of(user)
+    name = follower_consumer(user)
     streams = [stream_name(STATE, peer) for peer in peers] or ["*"]
     return tuple(
         subject

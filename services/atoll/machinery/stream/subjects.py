@@ -122,7 +122,7 @@ def subject_of(kind: str, shard: str, key: ObjectKey) -> str:
     return state_subject(shard, key) if kind == STATE else changes_subject(shard, key.type, key.cluster)
 
 
-def everything(kind: str, shard: str) -> tuple[str, ...]:
+def all_subjects(kind: str, shard: str) -> tuple[str, ...]:
     """The filter of a consumer that wants all of a stream."""
     return (f"{_ROOT}.{kind}.{shard}.>",)
 
@@ -133,7 +133,7 @@ def filters(
     """Filters for one identity, one type, one cluster or a mix, and the control subject; all of it if none
     is set."""
     if not (identity or type or cluster):
-        return everything(kind, shard)
+        return all_subjects(kind, shard)
     middle = (
         _typed(kind, shard, type) if type else f"{_ROOT}.{kind}.{shard}.{escape(identity) if identity else '*'}.*.*"
     )

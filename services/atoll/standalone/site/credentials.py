@@ -28,8 +28,8 @@ from atoll.machinery.process import pki
 from atoll.machinery.process.listening import serving_names
 from atoll.machinery.process.pki import Pair, write_private
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
-from atoll.machinery.stream.permissions import inbox_of, reader_permissions, shard_permissions, shard_user
-from atoll.machinery.stream.server.config import User
+from atoll.machinery.stream.permissions import inbox_prefix, reader_permissions, shard_permissions, shard_user
+from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication import peers
 from atoll.shard import kubeconfig
 from atoll.standalone.site.layout import PROXY, Layout
@@ -63,7 +63,7 @@ def authorities(layout: Layout) -> Authorities:
     )
 
 
-def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: dict[str, str]) -> list[User]:
+def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: dict[str, str]) -> list[NatsUser]:
     """Write what the processes of a site are given; gives the users of its NATS server.
 
     `urls` are the base URLs of shards and proxy by name. Raises PkiError, KubeconfigError, OSError.
@@ -142,14 +142,14 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], ca_file: str = "") -> list[User]:
+def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], ca_file: str = "") -> list[NatsUser]:
     """Users for shards and for who only reads, each with its credential file `nats-<user>.json` in a directory.
 
     Passwords of an earlier call stay. Raises OSError.
     """
     permissions = {shard_user(name): shard_permissions(name) for name in shards}
     permissions |= {user: reader_permissions(user) for user in readers}
-    return [User(user, _password(directory, user, ca_file), may) for user, may in permissions.items()]
+    return [NatsUser(user, _password(directory, user, ca_file), may) for user, may in permissions.items()]
 
 
 def _password(directory: Path, user: str, ca_file: str) -> str:
@@ -158,5 +158,5 @@ def _password(directory: Path, user: str, ca_file: str) -> str:
         password = msgspec.json.decode(path.read_bytes(), type=NatsCredential).password
     except (FileNotFoundError, msgspec.DecodeError):
         password = secrets.token_urlsafe(32)
-    write_credential(path, NatsCredential(user, password, inbox_of(user), ca_file))
+    write_credential(path, NatsCredential(user, password, inbox_prefix(user), ca_file))
     return password

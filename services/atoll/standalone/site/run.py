@@ -19,7 +19,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.storage.environment.filesystem import require_local
-from atoll.machinery.stream.server.config import User
+from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
@@ -73,14 +73,14 @@ def planned(here: Layout, config: StartConfig, ports: Ports) -> Site:
     return site
 
 
-def prepare(here: Layout, site: Site, config: ShardConfig) -> list[User]:
+def prepare(here: Layout, site: Site, config: ShardConfig) -> list[NatsUser]:
     """Write all that the processes are given; gives the users of the NATS server. Raises PkiError, OSError."""
     urls = members.urls_of(site, config)
     members.write_mapping(here, urls)
     return credentials.write_all(here, site.shards, config.bind_address, urls)
 
 
-def nats_options(here: Layout, site: Site, users: Sequence[User]) -> ServerOptions:
+def nats_options(here: Layout, site: Site, users: Sequence[NatsUser]) -> ServerOptions:
     """The NATS server of a site, for this machine alone. Streams reserve what they may grow to, so there is room for
     those of every shard."""
     return ServerOptions(
@@ -99,7 +99,7 @@ class _Running:
         self._here, self._site, self._config, self._began = here, site, config, began
         self._life = Lifetime()
 
-    async def run(self, users: Sequence[User]) -> None:
+    async def run(self, users: Sequence[NatsUser]) -> None:
         self._life.heed_signals()
         found = members.members(self._here, self._site, self._config)
         async with EmbeddedServer(nats_options(self._here, self._site, users)):

@@ -6,40 +6,40 @@ import msgspec
 import pytest
 
 from atoll.machinery.stream.events import Event, Operation, Phase, control
-from atoll.machinery.stream.publisher.resume import Cursor, Deposed, Plan, Tip, decide
+from atoll.machinery.stream.publisher.resume import Deposed, ResumePlan, StreamCursor, StreamTip, resume_plan
 from harness.shardlog import Source
 
 ME = Source()
-CURSOR = Cursor(revision=500, sequence=50, written=480, created="t0", lineage=ME.lineage)
+CURSOR = StreamCursor(revision=500, sequence=50, written=480, created="t0", lineage=ME.lineage)
 
 
 def last(revision: int, *, source: Source = ME, phase: Phase = Phase.NONE) -> Event:
     return control("changes", Operation.RESYNC, source, revision, phase)
 
 
-def tip(event: Event | None, *, at: int = 50, end: int | None = None, created: str = "t0") -> Tip:
-    return Tip(created, at if end is None else end, event, at if event else 0)
+def tip(event: Event | None, *, at: int = 50, end: int | None = None, created: str = "t0") -> StreamTip:
+    return StreamTip(created, at if end is None else end, event, at if event else 0)
 
 
-def after(plan: Plan) -> tuple[int, bool]:
+def after(plan: ResumePlan) -> tuple[int, bool]:
     return plan.after, plan.anew
 
 
 @pytest.mark.parametrize(
     ("cursor", "stream", "expected"),
     [
-        (None, Tip("t0", 0), (0, False)),
+        (None, StreamTip("t0", 0), (0, False)),
         (None, tip(last(480)), (480, False)),
-        (None, Tip("t0", 50), (0, True)),
+        (None, StreamTip("t0", 50), (0, True)),
         (CURSOR, tip(last(480)), (500, False)),
         (CURSOR, tip(last(640), at=64), (640, False)),
         (CURSOR, tip(last(300), at=30), (300, False)),
         (CURSOR, tip(last(470)), (470, False)),
         (CURSOR, tip(last(450), at=49, end=50), (500, False)),
-        (CURSOR, Tip("t0", 50), (500, False)),
-        (CURSOR, Tip("t0", 51), (0, True)),
-        (CURSOR, Tip("t0", 40), (0, True)),
-        (CURSOR, Tip("t1", 0), (0, True)),
+        (CURSOR, StreamTip("t0", 50), (500, False)),
+        (CURSOR, StreamTip("t0", 51), (0, True)),
+        (CURSOR, StreamTip("t0", 40), (0, True)),
+        (CURSOR, StreamTip("t1", 0), (0, True)),
         (CURSOR, tip(last(480), created="t1"), (0, True)),
         (CURSOR, tip(last(480, source=msgspec.structs.replace(ME, lineage="b2", epoch=1))), (0, True)),
         (CURSOR, tip(last(480, source=msgspec.structs.replace(ME, shard_uid="other", epoch=1))), (0, True)),
@@ -47,7 +47,7 @@ def after(plan: Plan) -> tuple[int, bool]:
         (CURSOR, tip(last(480, phase=Phase.BEGIN)), (0, True)),
         (CURSOR, tip(last(480, phase=Phase.REFILL)), (0, True)),
         (CURSOR, tip(last(480, phase=Phase.END)), (500, False)),
-        (CURSOR, Tip("t0", 51, None, 51, foreign=True), (0, True)),
+        (CURSOR, StreamTip("t0", 51, None, 51, foreign=True), (0, True)),
     ],
     ids=[
         "first start",
@@ -73,19 +73,19 @@ def after(plan: Plan) -> tuple[int, bool]:
     ],
 )
 def test_publishing_goes_on_where_the_stream_ends(
-    cursor: Cursor | None, stream: Tip, expected: tuple[int, bool]
+    cursor: StreamCursor | None, stream: StreamTip, expected: tuple[int, bool]
 ) -> None:
-    assert after(decide(cursor, stream, ME, floor=0)) == expected
+    assert after(resume_plan(cursor, stream, ME, floor=0)) == expected
 
 
 def test_what_compaction_took_is_said() -> None:
-    assert after(decide(CURSOR, tip(last(480)), ME, floor=500)) == (500, False)
-    assert after(decide(CURSOR, tip(last(480)), ME, floor=501)) == (501, True)
-    assert after(decide(None, Tip("t0", 0), ME, floor=7)) == (7, True)
+    assert after(resume_plan(CURSOR, tip(last(480)), ME, floor=500)) == (500, False)
+    assert after(resume_plan(CURSOR, tip(last(480)), ME, floor=501)) == (501, True)
+    assert after(resume_plan(None, StreamTip("t0", 0), ME, floor=7)) == (7, True)
 
 
 def test_a_higher_epoch_ends_it_whatever_else_is_true() -> None:
     higher = msgspec.structs.replace(ME, epoch=ME.epoch + 1, lineage="b2")
     with pytest.raises(Deposed) as caught:
-        decide(CURSOR, tip(last(480, source=higher), created="t1"), ME, floor=900)
+        resume_plan(CURSOR, tip(last(480, source=higher), created="t1"), ME, floor=900)
     assert (caught.value.own, caught.value.other) == (ME.epoch, ME.epoch + 1)

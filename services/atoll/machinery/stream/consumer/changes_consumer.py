@@ -18,9 +18,9 @@ import structlog
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
-from atoll.machinery.stream.consumer.gap_check import Chain, Gap, Verdict
-from atoll.machinery.stream.consumer.pull_consumer import Bounds, Reader, stream_sequence
-from atoll.machinery.stream.events import Event, Malformed, received
+from atoll.machinery.stream.consumer.gap_check import Gap, GapCheck, Verdict
+from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, PullConsumer, stream_sequence
+from atoll.machinery.stream.events import Event, Malformed, decode_delivered
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -56,7 +56,7 @@ class Application(Protocol):
         """Keep the mark that goes with the last `repair`."""
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class ConsumerOptions(msgspec.Struct, frozen=True):
     """What to read: a shard, filters from `subjects`, and the consumer's name. `from_start` begins, without a
     mark, at the first message that the stream still holds instead of by `repair`."""
 
@@ -76,11 +76,11 @@ class _Broken(Exception):
 class Consumer:
     """`run` it as a task; cancel the task to stop."""
 
-    def __init__(self, access: Access, subscription: Subscription, application: Application) -> None:
+    def __init__(self, access: Access, subscription: ConsumerOptions, application: Application) -> None:
         self._access, self._subscription, self._application = access, subscription, application
         self._stream = subjects.stream_name(subjects.CHANGES, subscription.shard)
-        self._whole = subscription.filters == subjects.everything(subjects.CHANGES, subscription.shard)
-        self._chain = Chain(None)
+        self._whole = subscription.filters == subjects.all_subjects(subjects.CHANGES, subscription.shard)
+        self._chain = GapCheck(None)
         self._created = ""
         self._sequence = self._written = 0
         self.repairs = 0
@@ -104,7 +104,8 @@ class Consumer:
         gap = gap or self._gap(mark, info)
         if gap is not None:
             mark = await self._repair(gap, info)
-        reader = Reader(connection, self._stream, self._subscription.consumer, Bounds(self._subscription.batch))
+        limits = BatchLimits(self._subscription.batch)
+        reader = PullConsumer(connection, self._stream, self._subscription.consumer, limits)
         try:
             await reader.open(self._start(mark, info))
             while True:
@@ -138,9 +139,9 @@ class Consumer:
         self._created = info["created"]
         config: Object = {"filter_subjects": list(self._subscription.filters)}
         if mark is None:
-            self._chain, self._sequence, self._written = Chain(None), 0, 0
+            self._chain, self._sequence, self._written = GapCheck(None), 0, 0
             return {**config, "deliver_policy": "all"}
-        self._chain = Chain(mark.revision, mark.lineage)
+        self._chain = GapCheck(mark.revision, mark.lineage)
         self._sequence, self._written = mark.sequence, mark.written
         start = mark.sequence if mark.written else mark.sequence + 1
         return {**config, "deliver_policy": "by_start_sequence", "opt_start_seq": start}
@@ -164,7 +165,7 @@ class Consumer:
         """The event if it is to be applied. Raises _Broken."""
         sequence = stream_sequence(message.reply)
         try:
-            event = received(message.subject, message.headers, message.data)
+            event = decode_delivered(message.subject, message.headers, message.data)
         except Malformed as error:
             log.warning("message ignored", subject=message.subject, error=str(error))
             self._sequence, self._written = sequence, 0

@@ -37,7 +37,7 @@ class Verdict(enum.Enum):
     DROP = 2
 
 
-class Chain:
+class GapCheck:
     """The last revision of each subject, above a floor at or below which everything is known to be applied.
 
     `floor` None means that nothing is known yet: the first event of a subject is then taken as it comes.

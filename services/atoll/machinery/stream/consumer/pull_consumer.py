@@ -54,20 +54,20 @@ def _left_behind(reply: str) -> int:
     return int(tokens[place])
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class BatchLimits(msgspec.Struct, frozen=True):
     """How much one request may bring. `size_bytes` must hold the largest message."""
 
     messages: int = 500
     size_bytes: int = 16 << 20
 
 
-BOUNDS = Bounds()
+BATCH_LIMITS = BatchLimits()
 
 
-class Reader:
+class PullConsumer:
     """One consumer of one stream. `open`, then `batch` until done, then `close`."""
 
-    def __init__(self, connection: Connection, stream: str, name: str, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, connection: Connection, stream: str, name: str, bounds: BatchLimits = BATCH_LIMITS) -> None:
         self._connection, self._stream, self._name, self._bounds = connection, stream, name, bounds
         self._queue: asyncio.Queue[Msg | Exception] = asyncio.Queue()
         self._subscription: Subscription | None = None

@@ -17,11 +17,11 @@ import structlog
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
-from atoll.machinery.stream.consumer.changes_consumer import Subscription
+from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
 from atoll.machinery.stream.consumer.gap_check import Gap
-from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, Bounds, Reader, stream_sequence
+from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
-from atoll.machinery.stream.events import Event, Malformed, Phase, received
+from atoll.machinery.stream.events import Event, Malformed, Phase, decode_delivered
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -46,7 +46,7 @@ class StateMark(msgspec.Struct, frozen=True):
     filling: int = 0
 
 
-class StateApplication(Protocol):
+class StateSink(Protocol):
     """A projection. `apply` and `sweep` keep the mark they are given with what they write, in one transaction."""
 
     def mark(self) -> StateMark | None:
@@ -67,14 +67,14 @@ class StateApplication(Protocol):
 class StateConsumer:
     """`run` it as a task; cancel the task to stop. The subscription's filters are those of the state stream."""
 
-    def __init__(self, access: Access, subscription: Subscription, application: StateApplication) -> None:
+    def __init__(self, access: Access, subscription: ConsumerOptions, application: StateSink) -> None:
         self._access, self._subscription, self._application = access, subscription, application
         self._stream = subjects.stream_name(subjects.STATE, subscription.shard)
         self._created = self._lineage = ""
         self._sequence = self._written = self._filling = 0
         self._refilling = self._complete = False
         self._kept_at_s = 0.0
-        self._reader: Reader | None = None
+        self._reader: PullConsumer | None = None
         self._current_at_s = time.monotonic()
         self.generations = 0
 
@@ -118,7 +118,8 @@ class StateConsumer:
         self._created, self._refilling = info["created"], False
         if gap is not None:
             await self._begin(gap)
-        reader = Reader(connection, self._stream, self._subscription.consumer, Bounds(self._subscription.batch))
+        limits = BatchLimits(self._subscription.batch)
+        reader = PullConsumer(connection, self._stream, self._subscription.consumer, limits)
         try:
             await reader.open(self._start(mark))
             self._reader = reader
@@ -182,7 +183,7 @@ class StateConsumer:
 
     def _decode(self, message: Msg) -> Event | None:
         try:
-            event = received(message.subject, message.headers, message.data)
+            event = decode_delivered(message.subject, message.headers, message.data)
         except Malformed as error:
             log.warning("message ignored", subject=message.subject, error=str(error))
             return None

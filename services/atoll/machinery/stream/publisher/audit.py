@@ -18,10 +18,10 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection
-from atoll.machinery.stream.consumer.pull_consumer import Reader, stream_sequence
+from atoll.machinery.stream.consumer.pull_consumer import PullConsumer, stream_sequence
 from atoll.machinery.stream.publisher import stream_admin
-from atoll.machinery.stream.publisher.log_source import Log, Policy
-from atoll.machinery.stream.publisher.stream_writer import Lane
+from atoll.machinery.stream.publisher.log_source import LogSource, StreamPolicy
+from atoll.machinery.stream.publisher.stream_writer import StreamWriter
 
 log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ _PAGE = 500
 _TOMBSTONE_TYPE = "atoll.object.deleted.v1"
 
 
-class Survey(msgspec.Struct):
+class ReadSurvey(msgspec.Struct):
     """What one reading found. `gaps` are ranges of sequences, the end not included, that nobody delivered."""
 
     expected: int
@@ -58,13 +58,19 @@ class Survey(msgspec.Struct):
         return sum(max(0, end - max(begin, first)) for begin, end in self.gaps)
 
 
-class Audit:
+class StreamAudit:
     """Reads both streams of a shard through. `run` it beside the lanes on the same connection.
 
     `pace` is in messages a second: while nothing waits, and for `first`.
     """
 
-    def __init__(self, lanes: tuple[Lane, Lane], source_log: Log, policy: Policy, pace: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        lanes: tuple[StreamWriter, StreamWriter],
+        source_log: LogSource,
+        policy: StreamPolicy,
+        pace: tuple[int, int],
+    ) -> None:
         self._changes, self._state = lanes
         self._log, self._policy = source_log, policy
         self._pace, self._first_pace = pace
@@ -91,11 +97,11 @@ class Audit:
 
     async def changes(self, connection: Connection) -> bool:
         """Whether the changes stream is whole. If not, its consumers were told to reread."""
-        before = await stream_admin.find(connection, self._changes.stream)
+        before = await stream_admin.stream_info(connection, self._changes.stream)
         if before is None or not before["state"]["messages"]:
             return True
         found = await self._read(connection, self._changes, before["state"])
-        after = await stream_admin.find(connection, self._changes.stream)
+        after = await stream_admin.stream_info(connection, self._changes.stream)
         if after is None or after["created"] != before["created"]:
             return True
         # What aged out meanwhile is missing at the front and no damage.
@@ -104,13 +110,13 @@ class Audit:
     async def state(self, connection: Connection) -> bool:
         """Whether the state stream is whole and holds what the store says. True while it moves: the next audit
         sees."""
-        before = await stream_admin.find(connection, self._state.stream)
+        before = await stream_admin.stream_info(connection, self._state.stream)
         if before is None:
             return True
         last = self._log.last()
         found = await self._read(connection, self._state, before["state"])
         expected = await self._replicated() if self._state.revision >= last else found.live
-        after = await stream_admin.find(connection, self._state.stream)
+        after = await stream_admin.stream_info(connection, self._state.stream)
         if after is None or after["state"] != before["state"]:
             return True
         missing = before["state"]["messages"] - found.readable
@@ -118,7 +124,7 @@ class Audit:
             missing = max(missing, abs(expected - found.live))
         return self._judge(self._state, missing)
 
-    def _judge(self, lane: Lane, missing: int) -> bool:
+    def _judge(self, lane: StreamWriter, missing: int) -> bool:
         if missing <= 0:
             return True
         lane.stats.damaged_messages += missing
@@ -126,10 +132,10 @@ class Audit:
         lane.rebuild("the audit found damage")
         return False
 
-    async def _read(self, connection: Connection, lane: Lane, state: Object) -> Survey:
+    async def _read(self, connection: Connection, lane: StreamWriter, state: Object) -> ReadSurvey:
         until = state["last_seq"]
-        reader = Reader(connection, lane.stream, f"atoll-audit-{lane.kind}")
-        found = Survey(state["first_seq"])
+        reader = PullConsumer(connection, lane.stream, f"atoll-audit-{lane.kind}")
+        found = ReadSurvey(state["first_seq"])
         await reader.open({"deliver_policy": "all", "headers_only": True})
         try:
             while found.expected <= until and (batch := await reader.batch(wait_s=0)):

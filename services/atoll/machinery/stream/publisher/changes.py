@@ -19,45 +19,45 @@ from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Operation, Phase, control, tombstone
 from atoll.machinery.stream.publisher import stream_admin
-from atoll.machinery.stream.publisher.log_source import Entry
-from atoll.machinery.stream.publisher.publish_window import Pipeline
-from atoll.machinery.stream.publisher.resume import Plan
-from atoll.machinery.stream.publisher.stream_writer import Lane
+from atoll.machinery.stream.publisher.log_source import SourceEntry
+from atoll.machinery.stream.publisher.publish_window import PublishWindow
+from atoll.machinery.stream.publisher.resume import ResumePlan
+from atoll.machinery.stream.publisher.stream_writer import StreamWriter
 
 _TTL = {"Nats-TTL": f"{TOMBSTONE_TTL_S}s"}
 _PAGE = 200
 
 
-class ChangesLane(Lane):
+class ChangesWriter(StreamWriter):
     """Carries every change of the published types."""
 
     kind = subjects.CHANGES
 
-    async def _handle(self, pipeline: Pipeline, entry: Entry) -> None:
+    async def _handle(self, pipeline: PublishWindow, entry: SourceEntry) -> None:
         if not self._policy.published(entry.key.type):
             self.stats.skipped += 1
             pipeline.skip(entry.revision)
             return
         await self._send(pipeline, self._from_entry(entry), entry.revision)
 
-    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, plan: Plan) -> int:
+    async def _begin_anew(self, pipeline: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
         if plan.purge:
             await self._resync(pipeline, plan.after)
             await pipeline.drain()
-            await stream_admin.purge(connection, self.stream)
+            await stream_admin.purge_stream(connection, self.stream)
         await self._resync(pipeline, plan.after)
         return plan.after
 
-    async def _resync(self, pipeline: Pipeline, after: int) -> None:
+    async def _resync(self, pipeline: PublishWindow, after: int) -> None:
         await self._send(pipeline, control(self.kind, Operation.RESYNC, self._log.identity, after), after)
 
 
-class StateLane(Lane):
+class StateWriter(StreamWriter):
     """Carries the last state of every replicated object."""
 
     kind = subjects.STATE
 
-    async def _handle(self, pipeline: Pipeline, entry: Entry) -> None:
+    async def _handle(self, pipeline: PublishWindow, entry: SourceEntry) -> None:
         event = self._event(entry) if self._policy.may_replicate(entry.key.type) else None
         if event is None:
             self.stats.skipped += 1
@@ -65,7 +65,7 @@ class StateLane(Lane):
             return
         await self._send(pipeline, event, entry.revision, _TTL if event.operation is Operation.DELETED else None)
 
-    def _event(self, entry: Entry) -> Event | None:
+    def _event(self, entry: SourceEntry) -> Event | None:
         stands = self._policy.replicated(entry.key, entry.value)
         if entry.operation == Operation.DELETED:
             return tombstone(self._log.identity, entry.key, entry.revision) if stands else None
@@ -76,7 +76,7 @@ class StateLane(Lane):
             return None
         return tombstone(self._log.identity, entry.key, entry.revision)
 
-    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, plan: Plan) -> int:
+    async def _begin_anew(self, pipeline: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
         """Refill from the objects. What they were before this revision nobody needs, so the log is not
         replayed."""
         del plan
@@ -86,7 +86,7 @@ class StateLane(Lane):
         # noticed.
         await self._mark_phase(pipeline, position, Phase.BEGIN)
         await pipeline.drain()
-        await stream_admin.purge(connection, self.stream)
+        await stream_admin.purge_stream(connection, self.stream)
         await self._mark_phase(pipeline, position, Phase.BEGIN)
         for type in self._log.types():
             if self._policy.may_replicate(type):
@@ -94,10 +94,10 @@ class StateLane(Lane):
         await self._mark_phase(pipeline, position, Phase.END)
         return position
 
-    async def _mark_phase(self, pipeline: Pipeline, position: int, phase: Phase) -> None:
+    async def _mark_phase(self, pipeline: PublishWindow, position: int, phase: Phase) -> None:
         await self._send(pipeline, control(self.kind, Operation.RESYNC, self._log.identity, position, phase), position)
 
-    async def _refill(self, pipeline: Pipeline, type: ResourceType, position: int) -> None:
+    async def _refill(self, pipeline: PublishWindow, type: ResourceType, position: int) -> None:
         after: ObjectKey | None = None
         while True:
             page = self._log.standing(type, after, _PAGE)
@@ -108,6 +108,6 @@ class StateLane(Lane):
                 return
             after = page[-1].key
 
-    def _refilled(self, entry: Entry) -> Event:
+    def _refilled(self, entry: SourceEntry) -> Event:
         event = self._from_entry(entry)
         return msgspec.structs.replace(event, phase=Phase.REFILL)

@@ -13,7 +13,7 @@ from typing import Protocol
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 
 
-class Source(Protocol):
+class LogIdentity(Protocol):
     """Who a store is. `lineage` changes only when acknowledged history was lost, `epoch` at every open."""
 
     @property
@@ -26,7 +26,7 @@ class Source(Protocol):
     def epoch(self) -> int: ...
 
 
-class Entry(Protocol):
+class SourceEntry(Protocol):
     """One log entry, or one standing object (then `operation` is ADDED and both previous ones are 0).
 
     `value` is the record as stored; of a delete, the record before it. `operation` is a number of
@@ -51,11 +51,11 @@ class Entry(Protocol):
     def previous_of_type(self) -> int: ...
 
 
-class Log(Protocol):
+class LogSource(Protocol):
     """One shard's ordered log, its current objects, and a few marks in the same file."""
 
     @property
-    def identity(self) -> Source: ...
+    def identity(self) -> LogIdentity: ...
 
     def floor(self) -> int:
         """The highest revision that compaction dropped; 0 if the log is whole."""
@@ -63,14 +63,14 @@ class Log(Protocol):
     def last(self) -> int:
         """The last committed revision; 0 in an empty store."""
 
-    def tail(self, revision: int, limit: int) -> Sequence[Entry]:
+    def tail(self, revision: int, limit: int) -> Sequence[SourceEntry]:
         """Up to `limit` entries above a revision, in order. May raise anything if `revision` is below the
         floor."""
 
     def backlog(self, revision: int, limit: int) -> int:
         """How many entries stand above a revision, counted no further than `limit`."""
 
-    def before(self, entry: Entry) -> bytes | None:
+    def before(self, entry: SourceEntry) -> bytes | None:
         """The record that a log entry replaced, as stored; None for a create or a compacted entry."""
 
     async def committed(self, revision: int) -> int:
@@ -79,7 +79,7 @@ class Log(Protocol):
     def types(self) -> Sequence[ResourceType]:
         """Every type that objects stand under."""
 
-    def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[Entry]:
+    def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[SourceEntry]:
         """Up to `limit` current objects of a type in all clusters behind `after`, in key order."""
 
     def get_mark(self, name: str) -> bytes | None:
@@ -92,7 +92,7 @@ class Log(Protocol):
         """Tell compaction how far both streams are. Lazily durable, like a mark."""
 
 
-class Policy(Protocol):
+class StreamPolicy(Protocol):
     """Which changes go where. Decided by configuration and by the kinds, never by the stream."""
 
     def published(self, type: ResourceType) -> bool:

@@ -35,7 +35,7 @@ class OutOfSequence(Exception):
     """The stream's end is not where this publisher thought: look at it again before going on."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class WindowLimits(msgspec.Struct, frozen=True):
     """Bounds of what is in flight, and how long an acknowledgement may take."""
 
     messages: int = 1000
@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True):
     stall_s: float = 5.0
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class OutgoingMessage(msgspec.Struct, frozen=True):
     """A message to send. `written` is the revision it carries; `id` names it in the stream, unlike any other."""
 
     subject: str
@@ -53,7 +53,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     id: str
 
 
-class Acked(msgspec.Struct, frozen=True):
+class AckPosition(msgspec.Struct, frozen=True):
     """All entries up to `revision` are done; the last message is at `sequence` and carries `written`."""
 
     revision: int
@@ -61,32 +61,32 @@ class Acked(msgspec.Struct, frozen=True):
     written: int
 
 
-class _Answer(msgspec.Struct):
+class _PubAck(msgspec.Struct):
     seq: int = 0
     error: dict[str, object] | None = None
 
 
-class _Sent:
+class _InFlight:
     __slots__ = ("revision", "sequence", "size", "written")
 
     def __init__(self, revision: int, written: int, sequence: int, size: int) -> None:
         self.revision, self.written, self.sequence, self.size = revision, written, sequence, size
 
 
-_decoder = msgspec.json.Decoder(_Answer)
+_decoder = msgspec.json.Decoder(_PubAck)
 
 
-class Pipeline:
+class PublishWindow:
     """Sends on one connection. Create, `open`, then `send` and `skip`; `failure` completes when it broke."""
 
-    def __init__(self, connection: Connection, limits: Limits, start: Acked) -> None:
+    def __init__(self, connection: Connection, limits: WindowLimits, start: AckPosition) -> None:
         self._connection = connection
         self._limits = limits
         self.acked = start
         self.acks = 0
         self._next = start.sequence
         self._last_id = ""
-        self._flying: deque[_Sent] = deque()
+        self._flying: deque[_InFlight] = deque()
         self._flying_bytes = 0
         self._room = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -112,7 +112,7 @@ class Pipeline:
     def in_flight(self) -> int:
         return len(self._flying)
 
-    async def send(self, message: Outgoing, revision: int) -> None:
+    async def send(self, message: OutgoingMessage, revision: int) -> None:
         """Send the next message, waiting for room; its acknowledgement means that entries up to `revision`
         are done. Raises what broke the pipeline."""
         size = len(message.payload) + _HEADERS_SIZE
@@ -127,7 +127,7 @@ class Pipeline:
         self._last_id = message.id
         if not self._flying:
             self._progress = time.monotonic()
-        self._flying.append(_Sent(revision, message.written, self._next, size))
+        self._flying.append(_InFlight(revision, message.written, self._next, size))
         self._flying_bytes += size
         await self._connection.publish(message.subject, message.payload, self._inbox, message.headers)
 
@@ -136,7 +136,7 @@ class Pipeline:
         if self._flying:
             self._flying[-1].revision = revision
         else:
-            self.acked = Acked(revision, self.acked.sequence, self.acked.written)
+            self.acked = AckPosition(revision, self.acked.sequence, self.acked.written)
 
     async def drain(self) -> None:
         """Wait until everything sent is acknowledged. Raises what broke the pipeline."""
@@ -181,7 +181,7 @@ class Pipeline:
             return
         sent = self._flying.popleft()
         self._flying_bytes -= sent.size
-        self.acked = Acked(sent.revision, sent.sequence, sent.written)
+        self.acked = AckPosition(sent.revision, sent.sequence, sent.written)
         self.acks += 1
         self._progress = time.monotonic()
         self._room.set()

@@ -16,13 +16,13 @@ import structlog
 
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable, Unresponsive
-from atoll.machinery.stream.definitions import Bounds
-from atoll.machinery.stream.publisher.audit import Audit
-from atoll.machinery.stream.publisher.changes import ChangesLane, StateLane
-from atoll.machinery.stream.publisher.log_source import Entry, Log, Policy
-from atoll.machinery.stream.publisher.publish_window import Limits
+from atoll.machinery.stream.definitions import RetentionLimits
+from atoll.machinery.stream.publisher.audit import StreamAudit
+from atoll.machinery.stream.publisher.changes import ChangesWriter, StateWriter
+from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
+from atoll.machinery.stream.publisher.publish_window import WindowLimits
 from atoll.machinery.stream.publisher.resume import Deposed
-from atoll.machinery.stream.publisher.stream_writer import Feed, Lane, Stats
+from atoll.machinery.stream.publisher.stream_writer import LogFeed, StreamWriter, WriterStats
 
 log = structlog.get_logger()
 
@@ -34,8 +34,8 @@ class PublisherOptions(msgspec.Struct, frozen=True):
     """Bounds and paces. `audit_interval_s` 0 audits at the start of each connection only. `restart_server` is
     called when the server has hung; without it an operator must do that."""
 
-    limits: Limits = Limits()
-    bounds: Bounds = Bounds()
+    limits: WindowLimits = WindowLimits()
+    bounds: RetentionLimits = RetentionLimits()
     backoff: Backoff = Backoff(0.05, 5.0)
     audit_interval_s: float = 600.0
     #: Messages a second, at some 30 us of CPU each: beside other work, and while publishing waits.
@@ -46,7 +46,7 @@ class PublisherOptions(msgspec.Struct, frozen=True):
 DEFAULTS = PublisherOptions()
 
 
-class Lag(msgspec.Struct, frozen=True):
+class PublishLag(msgspec.Struct, frozen=True):
     """How far the streams are behind the log. `events` is counted no further than 10,000."""
 
     events: int
@@ -59,8 +59,8 @@ class Publisher:
 
     def __init__(
         self,
-        source_log: Log,
-        policy: Policy,
+        source_log: LogSource,
+        policy: StreamPolicy,
         access: Access,
         deposed: Callable[[Deposed], None],
         options: PublisherOptions = DEFAULTS,
@@ -69,18 +69,18 @@ class Publisher:
         self._access = access
         self._deposed = deposed
         self._options = options
-        feed = Feed(source_log, policy, options.limits, options.bounds)
-        self.changes = ChangesLane(feed)
-        self.state = StateLane(feed)
-        self.lanes: tuple[Lane, Lane] = (self.changes, self.state)
+        feed = LogFeed(source_log, policy, options.limits, options.bounds)
+        self.changes = ChangesWriter(feed)
+        self.state = StateWriter(feed)
+        self.lanes: tuple[StreamWriter, StreamWriter] = (self.changes, self.state)
         for lane in self.lanes:
             lane.on_saved = self._tell_compaction
-        self._audit = Audit((self.changes, self.state), source_log, policy, options.audit_pace)
+        self._audit = StreamAudit((self.changes, self.state), source_log, policy, options.audit_pace)
         self._connected = False
         self._silences = self._progress = 0
 
     @property
-    def stats(self) -> dict[str, Stats]:
+    def stats(self) -> dict[str, WriterStats]:
         return {lane.kind: lane.stats for lane in self.lanes}
 
     @property
@@ -89,14 +89,14 @@ class Publisher:
         must."""
         return min(lane.revision for lane in self.lanes)
 
-    def lag(self) -> Lag:
+    def lag(self) -> PublishLag:
         """Cheap enough for a scrape; reads one entry and counts keys."""
         done = self.published
-        waiting: Sequence[Entry] = ()
+        waiting: Sequence[SourceEntry] = ()
         if done < self._log.last() and done >= self._log.floor():
             waiting = self._log.tail(done, 1)
         seconds = max(0.0, time.time() - waiting[0].revision / 1e6) if waiting else 0.0
-        return Lag(self._log.backlog(done, _BACKLOG_LIMIT), seconds, self._connected)
+        return PublishLag(self._log.backlog(done, _BACKLOG_LIMIT), seconds, self._connected)
 
     async def drain(self, timeout_s: float) -> bool:
         """Wait until everything committed by now is in both streams. False if that takes longer."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.stream.events import Event, Phase
-from atoll.machinery.stream.publisher.log_source import Source
+from atoll.machinery.stream.publisher.log_source import LogIdentity
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class StreamCursor(msgspec.Struct, frozen=True):
     """How far a lane is, as its mark keeps it. All entries up to `revision` were handled; the message at
     `sequence` carries revision `written`; `created` is when that stream was created, `lineage` the log's, `filling` the
     stream's (0: the first)."""
@@ -27,7 +27,7 @@ class Cursor(msgspec.Struct, frozen=True):
     filling: int = 0
 
 
-class Tip(msgspec.Struct, frozen=True):
+class StreamTip(msgspec.Struct, frozen=True):
     """The end of a stream: its last sequence, and the last message that can be read with its sequence."""
 
     created: str
@@ -37,7 +37,7 @@ class Tip(msgspec.Struct, frozen=True):
     foreign: bool = False  # nothing but messages of strangers stands at the end
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ResumePlan(msgspec.Struct, frozen=True):
     """Go on behind revision `after`; `anew` means with a RESYNC first (changes) or by a refill (state), `purge`
     that what the stream holds is to be dropped before."""
 
@@ -55,52 +55,52 @@ class Deposed(Exception):
         self.own, self.other = own, other
 
 
-def decide(cursor: Cursor | None, tip: Tip, source: Source, floor: int) -> Plan:
+def resume_plan(cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity, floor: int) -> ResumePlan:
     """Raises Deposed if the stream's last message carries a higher epoch than ours."""
     last = tip.event
     if last is not None and last.epoch > source.epoch:
         raise Deposed(source.epoch, last.epoch)
     plan = _decide(cursor, tip, source, floor)
     if plan.after < floor and not plan.anew:
-        return Plan(floor, True, "compaction passed the stream")
+        return ResumePlan(floor, True, "compaction passed the stream")
     return plan
 
 
-def _decide(cursor: Cursor | None, tip: Tip, source: Source, floor: int) -> Plan:
+def _decide(cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity, floor: int) -> ResumePlan:
     last = tip.event
     if last is not None and (last.lineage, last.shard_uid) != (source.lineage, source.shard_uid):
-        return Plan(floor, True, "the stream holds another history")
+        return ResumePlan(floor, True, "the stream holds another history")
     if cursor is not None and cursor.lineage != source.lineage:
-        return Plan(floor, True, "the log has a new lineage")
+        return ResumePlan(floor, True, "the log has a new lineage")
     if cursor is not None and cursor.created != tip.created:
-        return Plan(floor, True, "the stream was created anew")
+        return ResumePlan(floor, True, "the stream was created anew")
     if last is not None and last.phase in (Phase.BEGIN, Phase.REFILL):
-        return Plan(floor, True, "a refill was not finished")
+        return ResumePlan(floor, True, "a refill was not finished")
     if tip.foreign:
-        return Plan(floor, True, "the stream ends in messages of strangers")
+        return ResumePlan(floor, True, "the stream ends in messages of strangers")
     if cursor is None:
         return _without_cursor(tip, floor)
     return _with_cursor(cursor, tip, floor)
 
 
-def _without_cursor(tip: Tip, floor: int) -> Plan:
+def _without_cursor(tip: StreamTip, floor: int) -> ResumePlan:
     if tip.event is not None:
-        return Plan(tip.event.revision, reason="no cursor")
+        return ResumePlan(tip.event.revision, reason="no cursor")
     if tip.last_sequence == 0 and floor == 0:
-        return Plan(0, reason="first start")
-    return Plan(floor, True, "neither a cursor nor a message")
+        return ResumePlan(0, reason="first start")
+    return ResumePlan(floor, True, "neither a cursor nor a message")
 
 
-def _with_cursor(cursor: Cursor, tip: Tip, floor: int) -> Plan:
+def _with_cursor(cursor: StreamCursor, tip: StreamTip, floor: int) -> ResumePlan:
     last = tip.event
     if last is not None and tip.sequence > cursor.sequence:
-        return Plan(last.revision, reason="the cursor was behind")
+        return ResumePlan(last.revision, reason="the cursor was behind")
     if last is not None and tip.sequence == cursor.sequence and last.revision != cursor.written:
-        return Plan(last.revision, reason="the stream was written otherwise than the cursor says")
+        return ResumePlan(last.revision, reason="the stream was written otherwise than the cursor says")
     if last is None and tip.last_sequence > cursor.sequence:
-        return Plan(floor, True, "what was written behind the cursor is gone")
+        return ResumePlan(floor, True, "what was written behind the cursor is gone")
     if tip.last_sequence >= cursor.sequence:
-        return Plan(cursor.revision, reason="cursor and stream agree")
+        return ResumePlan(cursor.revision, reason="cursor and stream agree")
     if last is not None:
-        return Plan(last.revision, reason="the stream lost its tail")
-    return Plan(floor, True, "the stream lost all it held")
+        return ResumePlan(last.revision, reason="the stream lost its tail")
+    return ResumePlan(floor, True, "the stream lost all it held")

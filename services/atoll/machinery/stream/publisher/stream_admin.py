@@ -14,9 +14,9 @@ import structlog
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import ApiError, Connection
-from atoll.machinery.stream.definitions import AS_DEFINED, Bounds, definition, differences
-from atoll.machinery.stream.events import Event, Malformed, received
-from atoll.machinery.stream.publisher.resume import Tip
+from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits, definition, differences
+from atoll.machinery.stream.events import Event, Malformed, decode_delivered
+from atoll.machinery.stream.publisher.resume import StreamTip
 
 log = structlog.get_logger()
 
@@ -26,10 +26,10 @@ _NO_MESSAGE = 10037
 _LOOK_BACK = 64
 
 
-async def ensure(connection: Connection, wanted: Object) -> Object:
+async def ensure_stream(connection: Connection, wanted: Object) -> Object:
     """Create the stream, or update it where it differs; give its info. Raises ApiError, Unavailable."""
     name = wanted["name"]
-    info = await find(connection, name)
+    info = await stream_info(connection, name)
     if info is None:
         log.info("stream created", stream=name)
         return await connection.api(f"STREAM.CREATE.{name}", wanted)
@@ -40,17 +40,17 @@ async def ensure(connection: Connection, wanted: Object) -> Object:
     return await connection.api(f"STREAM.UPDATE.{name}", {**info["config"], **wanted})
 
 
-async def provide(connection: Connection, shards: Iterable[str], bounds: Bounds = AS_DEFINED) -> None:
+async def provide_streams(connection: Connection, shards: Iterable[str], bounds: RetentionLimits = AS_DEFINED) -> None:
     """Make the streams of shards that may not make their own, or bring them into shape.
 
     Raises ApiError, Unavailable.
     """
     for shard in shards:
         for kind in subjects.KINDS:
-            await ensure(connection, definition(kind, shard, bounds))
+            await ensure_stream(connection, definition(kind, shard, bounds))
 
 
-async def find(connection: Connection, name: str) -> Object | None:
+async def stream_info(connection: Connection, name: str) -> Object | None:
     """A stream's info, None if there is no such stream."""
     try:
         return await connection.api(f"STREAM.INFO.{name}")
@@ -60,7 +60,7 @@ async def find(connection: Connection, name: str) -> Object | None:
         raise
 
 
-async def tip(connection: Connection, name: str, info: Object) -> Tip:
+async def read_tip(connection: Connection, name: str, info: Object) -> StreamTip:
     """The end of a stream: its last event of a shard that can be read, looking a little way back past damaged
     messages and strangers' ones."""
     created, last_sequence = info["created"], info["state"]["last_seq"]
@@ -72,12 +72,12 @@ async def tip(connection: Connection, name: str, info: Object) -> Tip:
             continue
         event = _event(message)
         if event is not None:
-            return Tip(created, last_sequence, event, sequence)
+            return StreamTip(created, last_sequence, event, sequence)
         foreign = True
-    return Tip(created, last_sequence, foreign=foreign)
+    return StreamTip(created, last_sequence, foreign=foreign)
 
 
-async def purge(connection: Connection, name: str) -> None:
+async def purge_stream(connection: Connection, name: str) -> None:
     """Drop every message. Never only those below a sequence: where one of them is damaged, nats-server 2.15
     then spins for ever with the stream locked, while a whole purge does not read what it drops."""
     await connection.api(f"STREAM.PURGE.{name}")
@@ -97,7 +97,7 @@ async def _message(connection: Connection, name: str, sequence: int) -> Object |
 def _event(message: Object) -> Event | None:
     headers = parse_headers(base64.b64decode(message.get("hdrs", "")))
     try:
-        return received(message["subject"], headers, base64.b64decode(message.get("data", "")))
+        return decode_delivered(message["subject"], headers, base64.b64decode(message.get("data", "")))
     except Malformed as error:
         log.warning("foreign message in stream", subject=message["subject"], error=str(error))
         return None

@@ -18,12 +18,18 @@ import structlog
 
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
-from atoll.machinery.stream.definitions import Bounds, definition
+from atoll.machinery.stream.definitions import RetentionLimits, definition
 from atoll.machinery.stream.events import FILLING, Event, Phase, encode_headers, from_entry
 from atoll.machinery.stream.publisher import stream_admin
-from atoll.machinery.stream.publisher.log_source import Entry, Log, Policy
-from atoll.machinery.stream.publisher.publish_window import Acked, Limits, Outgoing, OutOfSequence, Pipeline
-from atoll.machinery.stream.publisher.resume import Cursor, Plan, Tip, decide
+from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
+from atoll.machinery.stream.publisher.publish_window import (
+    AckPosition,
+    OutgoingMessage,
+    OutOfSequence,
+    PublishWindow,
+    WindowLimits,
+)
+from atoll.machinery.stream.publisher.resume import ResumePlan, StreamCursor, StreamTip, resume_plan
 
 log = structlog.get_logger()
 
@@ -35,7 +41,7 @@ _PACE_S = 0.003
 _FRUITLESS = 4
 
 
-class Stats(msgspec.Struct):
+class WriterStats(msgspec.Struct):
     """Counters of one lane since the process started."""
 
     published: int = 0
@@ -46,16 +52,18 @@ class Stats(msgspec.Struct):
     damaged_messages: int = 0
 
 
-class Feed:
+class LogFeed:
     """What both lanes work from. They mostly stand at the same place, so the second read is the first's
     answer."""
 
-    def __init__(self, source_log: Log, policy: Policy, limits: Limits, bounds: Bounds) -> None:
+    def __init__(
+        self, source_log: LogSource, policy: StreamPolicy, limits: WindowLimits, bounds: RetentionLimits
+    ) -> None:
         self.log, self.policy, self.limits, self.bounds = source_log, policy, limits, bounds
         self._asked = (-1, -1)
-        self._answer: Sequence[Entry] = ()
+        self._answer: Sequence[SourceEntry] = ()
 
-    def tail(self, revision: int) -> Sequence[Entry]:
+    def tail(self, revision: int) -> Sequence[SourceEntry]:
         """The next entries above a revision, at most a batch. Raises what the log raises."""
         asked = (revision, self.log.last())
         if asked != self._asked:
@@ -63,22 +71,22 @@ class Feed:
         return self._answer
 
 
-class Lane(abc.ABC):
+class StreamWriter(abc.ABC):
     """One stream's side of the publisher. Lives as long as the process; `run` once a connection."""
 
     kind: str
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: LogFeed) -> None:
         self._feed = feed
         self._log, self._policy, self._limits = feed.log, feed.policy, feed.limits
         shard = feed.log.identity.shard
         self._definition = definition(self.kind, shard, feed.bounds)
         self.stream = subjects.stream_name(self.kind, shard)
-        self.stats = Stats()
+        self.stats = WriterStats()
         #: Called after each save; the publisher tells compaction the lower of both lanes.
         self.on_saved: Callable[[], None] = _nothing
         self._cursor = self._load()
-        self._pipeline: Pipeline | None = None
+        self._pipeline: PublishWindow | None = None
         self._created = ""
         self._settled = False
         self._unsettled_after = 0
@@ -107,8 +115,8 @@ class Lane(abc.ABC):
         """Publish until the connection or something else breaks. Raises Deposed, Unavailable, ApiError."""
         fruitless = 0
         while True:
-            info = await stream_admin.ensure(connection, self._definition)
-            tip = await stream_admin.tip(connection, self.stream, info)
+            info = await stream_admin.ensure_stream(connection, self._definition)
+            tip = await stream_admin.read_tip(connection, self.stream, info)
             plan = self._plan(tip)
             pipeline = await self._open(connection, tip, plan)
             try:
@@ -121,11 +129,11 @@ class Lane(abc.ABC):
             await self._pause(fruitless)
 
     @abc.abstractmethod
-    async def _handle(self, pipeline: Pipeline, entry: Entry) -> None:
+    async def _handle(self, pipeline: PublishWindow, entry: SourceEntry) -> None:
         """Send what the entry needs in this stream, or skip it."""
 
     @abc.abstractmethod
-    async def _begin_anew(self, pipeline: Pipeline, connection: Connection, plan: Plan) -> int:
+    async def _begin_anew(self, pipeline: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
         """Have consumers reread, by a RESYNC or a refill. Gives the revision to go on behind."""
 
     def _retained_from(self) -> int:
@@ -137,10 +145,10 @@ class Lane(abc.ABC):
 
     # --- one session -------------------------------------------------------------------------------------
 
-    def _plan(self, tip: Tip) -> Plan:
-        plan = decide(self._cursor, tip, self._log.identity, self._log.floor())
+    def _plan(self, tip: StreamTip) -> ResumePlan:
+        plan = resume_plan(self._cursor, tip, self._log.identity, self._log.floor())
         if self._rebuild_wanted:
-            plan = Plan(self._retained_from(), True, self._rebuild_wanted, purge=True)
+            plan = ResumePlan(self._retained_from(), True, self._rebuild_wanted, purge=True)
         self._rebuild_wanted = ""
         if self._cursor is not None and plan.after < self._cursor.revision:
             # What was written once is written again: the stream lost it, or older messages were put behind it.
@@ -150,9 +158,9 @@ class Lane(abc.ABC):
         log.info("stream resumed", stream=self.stream, **facts)
         return plan
 
-    async def _open(self, connection: Connection, tip: Tip, plan: Plan) -> Pipeline:
+    async def _open(self, connection: Connection, tip: StreamTip, plan: ResumePlan) -> PublishWindow:
         written = tip.event.revision if tip.event is not None else 0
-        pipeline = Pipeline(connection, self._limits, Acked(plan.after, tip.last_sequence, written))
+        pipeline = PublishWindow(connection, self._limits, AckPosition(plan.after, tip.last_sequence, written))
         await pipeline.open()
         self._unsettled_after = plan.after
         self._filling = max(self._cursor.filling if self._cursor else 0, tip.event.filling if tip.event else 0)
@@ -165,12 +173,12 @@ class Lane(abc.ABC):
             raise Unresponsive("the stream refuses every sequence")
         await asyncio.sleep(0.05 * fruitless)
 
-    async def _close(self, pipeline: Pipeline) -> None:
+    async def _close(self, pipeline: PublishWindow) -> None:
         self._remember(pipeline, force=True)
         self._pipeline, self._settled = None, False
         await pipeline.close()
 
-    async def _follow(self, plan: Plan, pipeline: Pipeline, connection: Connection) -> None:
+    async def _follow(self, plan: ResumePlan, pipeline: PublishWindow, connection: Connection) -> None:
         position = plan.after
         if plan.anew:
             self.stats.anew += 1
@@ -187,7 +195,7 @@ class Lane(abc.ABC):
                 await self._wait_for_more(pipeline, position)
                 await self._gather()
 
-    async def _advance(self, pipeline: Pipeline, position: int) -> int:
+    async def _advance(self, pipeline: PublishWindow, position: int) -> int:
         entries = self._read(position)
         for entry in entries:
             await self._handle(pipeline, entry)
@@ -197,10 +205,10 @@ class Lane(abc.ABC):
             return position
         return entries[-1].revision
 
-    def _read(self, position: int) -> Sequence[Entry]:
+    def _read(self, position: int) -> Sequence[SourceEntry]:
         """The next entries. Raises OutOfSequence if compaction passed the position, before or during the
         read."""
-        entries: Sequence[Entry] = ()
+        entries: Sequence[SourceEntry] = ()
         failure: Exception | None = None
         try:
             entries = self._feed.tail(position)
@@ -212,7 +220,7 @@ class Lane(abc.ABC):
             raise failure
         return entries
 
-    async def _wait_for_more(self, pipeline: Pipeline, position: int) -> None:
+    async def _wait_for_more(self, pipeline: PublishWindow, position: int) -> None:
         """Until a commit, or the end of this session; saves the cursor meanwhile."""
         commit = asyncio.ensure_future(self._log.committed(position))
         try:
@@ -232,7 +240,9 @@ class Lane(abc.ABC):
             await asyncio.sleep(rest_s)
         self._woke = time.monotonic()
 
-    async def _send(self, pipeline: Pipeline, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
+    async def _send(
+        self, pipeline: PublishWindow, event: Event, done: int, extra: dict[str, str] | None = None
+    ) -> None:
         """Send one event; once it is acknowledged, entries up to revision `done` are."""
         headers = encode_headers(event)
         if self._filling:
@@ -240,7 +250,7 @@ class Lane(abc.ABC):
         if extra:
             headers.update(extra)
         self.stats.published += 1
-        message = Outgoing(event.subject, event.payload, headers, event.revision, self._message_id(event))
+        message = OutgoingMessage(event.subject, event.payload, headers, event.revision, self._message_id(event))
         await pipeline.send(message, done)
 
     def _message_id(self, event: Event) -> str:
@@ -252,7 +262,7 @@ class Lane(abc.ABC):
             return event.id
         return f"{event.id}-{secrets.token_hex(4)}"
 
-    def _from_entry(self, entry: Entry) -> Event:
+    def _from_entry(self, entry: SourceEntry) -> Event:
         event = from_entry(self.kind, self._log.identity, entry)
         if not (event.sealed or event.hole >= 0) or (event.sealed and not event.intact):
             self.stats.damaged_records += 1
@@ -265,19 +275,19 @@ class Lane(abc.ABC):
     def _mark(self) -> str:
         return f"stream.{self.kind}"
 
-    def _load(self) -> Cursor | None:
+    def _load(self) -> StreamCursor | None:
         data = self._log.get_mark(self._mark)
         try:
-            return msgspec.json.decode(data, type=Cursor) if data else None
+            return msgspec.json.decode(data, type=StreamCursor) if data else None
         except msgspec.DecodeError as error:
             log.error("unreadable stream cursor", stream=self.stream, error=str(error))
             return None
 
-    def _unsaved(self, pipeline: Pipeline) -> bool:
+    def _unsaved(self, pipeline: PublishWindow) -> bool:
         acked, cursor = pipeline.acked, self._cursor
         return cursor is None or (acked.revision, acked.sequence) != (cursor.revision, cursor.sequence)
 
-    def _remember(self, pipeline: Pipeline, force: bool = False) -> None:
+    def _remember(self, pipeline: PublishWindow, force: bool = False) -> None:
         """Save the cursor where it moved: at once if forced, else once a second or a thousand
         acknowledgements."""
         if not self._settled or not (force or self._unsaved(pipeline)):
@@ -288,7 +298,9 @@ class Lane(abc.ABC):
             return
         acked = pipeline.acked
         lineage = self._log.identity.lineage
-        self._cursor = Cursor(acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling)
+        self._cursor = StreamCursor(
+            acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling
+        )
         self._saved_at, self._saved_acks = now, pipeline.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
         self.on_saved()

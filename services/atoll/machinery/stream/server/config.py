@@ -22,7 +22,7 @@ from atoll.machinery.stream.permissions import (
     OPERATOR,
     OPERATOR_CONSUMERS,
     Permissions,
-    inbox_of,
+    inbox_prefix,
     operator_permissions,
     shard_permissions,
     shard_user,
@@ -42,7 +42,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
     ca_file: Path
 
 
-class User(msgspec.Struct, frozen=True):
+class NatsUser(msgspec.Struct, frozen=True):
     """Somebody who may connect. `password` is plain text: it is made up by us and guards nothing else."""
 
     name: str
@@ -51,10 +51,10 @@ class User(msgspec.Struct, frozen=True):
 
     def access(self, address: str, tls: TlsFiles | None = None) -> Access:
         """How this user connects to the server at `address`."""
-        return Access([address], self.name, self.password, inbox_of(self.name), str(tls.ca_file) if tls else "")
+        return Access([address], self.name, self.password, inbox_prefix(self.name), str(tls.ca_file) if tls else "")
 
 
-class Secrets(msgspec.Struct, frozen=True):
+class ServerSecrets(msgspec.Struct, frozen=True):
     """What survives a restart, so that subscribers keep their address and password."""
 
     port: int
@@ -76,25 +76,25 @@ def write_private(path: Path, data: bytes) -> None:
         raise
 
 
-def load_secrets(path: Path, port: int) -> Secrets:
+def load_secrets(path: Path, port: int) -> ServerSecrets:
     """The secrets of the last start, with the port asked for if that is not 0; new ones where there are
     none."""
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=Secrets)
+        known = msgspec.json.decode(path.read_bytes(), type=ServerSecrets)
     except (FileNotFoundError, msgspec.DecodeError):
-        return Secrets(port, secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        return ServerSecrets(port, secrets.token_urlsafe(32), secrets.token_urlsafe(32))
     return msgspec.structs.replace(known, port=port or known.port)
 
 
-def own_users(shard: str, known: Secrets) -> list[User]:
+def builtin_users(shard: str, known: ServerSecrets) -> list[NatsUser]:
     """The users that come with the server of one shard: itself, and the operator."""
     return [
-        User(shard_user(shard), known.shard_password, shard_permissions(shard)),
-        User(OPERATOR, known.operator_password, operator_permissions(shard)),
+        NatsUser(shard_user(shard), known.shard_password, shard_permissions(shard)),
+        NatsUser(OPERATOR, known.operator_password, operator_permissions(shard)),
     ]
 
 
-def operator_file(address: str, shard: str, known: Secrets, tls: TlsFiles | None) -> bytes:
+def stream_file(address: str, shard: str, known: ServerSecrets, tls: TlsFiles | None) -> bytes:
     """`stream.json`: `connect` holds keyword arguments of nats-py's `connect`; the rest says what to ask
     for."""
     document = {
@@ -102,7 +102,7 @@ def operator_file(address: str, shard: str, known: Secrets, tls: TlsFiles | None
             "servers": [address],
             "user": OPERATOR,
             "password": known.operator_password,
-            "inbox_prefix": inbox_of(OPERATOR),
+            "inbox_prefix": inbox_prefix(OPERATOR),
         },
         "shard": shard,
         "streams": {kind: stream_name(kind, shard) for kind in KINDS},
@@ -113,7 +113,7 @@ def operator_file(address: str, shard: str, known: Secrets, tls: TlsFiles | None
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
-class Listener(msgspec.Struct, frozen=True):
+class ListenOptions(msgspec.Struct, frozen=True):
     """Where a server listens, and the directory it keeps everything in, with at most so many bytes of streams."""
 
     directory: Path
@@ -123,7 +123,7 @@ class Listener(msgspec.Struct, frozen=True):
     tls: TlsFiles | None = None
 
 
-def server_config(where: Listener, users: Sequence[User]) -> bytes:
+def server_config(where: ListenOptions, users: Sequence[NatsUser]) -> bytes:
     """The configuration file of a server for these users. JSON is a form of it that needs no quoting rules of our
     own."""
     # Each user may be a shard, which has two streams.
@@ -149,7 +149,7 @@ def server_config(where: Listener, users: Sequence[User]) -> bytes:
     return encode_json(config)
 
 
-def _user(user: User) -> dict[str, object]:
+def _user(user: NatsUser) -> dict[str, object]:
     return {
         "user": user.name,
         "password": user.password,

@@ -19,25 +19,25 @@ import structlog
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, TooOld, check_version
 from atoll.machinery.stream.server.config import (
-    Listener,
-    Secrets,
+    ListenOptions,
+    NatsUser,
+    ServerSecrets,
     TlsFiles,
-    User,
+    builtin_users,
     load_secrets,
-    operator_file,
-    own_users,
     server_config,
+    stream_file,
     write_private,
 )
 from atoll.machinery.stream.server.process import (
-    Hello,
     ServerFailed,
+    ServerInfo,
     die_with_parent,
-    end_leftover,
     find_binary,
     free_port,
-    greet,
     is_free,
+    read_server_info,
+    stop_orphan,
 )
 
 __all__ = ["EmbeddedServer", "ServerFailed", "ServerOptions", "find_binary"]
@@ -60,7 +60,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 0
     credentials_file: Path | None = None
-    users: tuple[User, ...] = ()
+    users: tuple[NatsUser, ...] = ()
     tls: TlsFiles | None = None
     memory_limit_bytes: int = 128 << 20
     store_limit_bytes: int = 16 << 30
@@ -75,7 +75,7 @@ class EmbeddedServer:
         self._binary = find_binary()
         self._config = options.directory / "server.conf"
         self._pid_file = options.directory / "server.pid"
-        self._secrets: Secrets | None = None
+        self._secrets: ServerSecrets | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._came_up = asyncio.Event()
@@ -84,7 +84,7 @@ class EmbeddedServer:
     @property
     def access(self) -> Access:
         assert self._secrets is not None, "started"
-        return own_users(self._options.shard, self._secrets)[0].access(self.address, self._options.tls)
+        return builtin_users(self._options.shard, self._secrets)[0].access(self.address, self._options.tls)
 
     @property
     def address(self) -> str:
@@ -107,7 +107,7 @@ class EmbeddedServer:
     async def start(self) -> None:
         """Write configuration and credentials, start, wait until it answers. Raises ServerFailed, TooOld."""
         self._options.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        await end_leftover(self._pid_file, self._config)
+        await stop_orphan(self._pid_file, self._config)
         self._prepare()
         try:
             await self._spawn()
@@ -143,11 +143,11 @@ class EmbeddedServer:
             known = msgspec.structs.replace(known, port=free_port(options.host))
         self._secrets = known
         write_private(path, msgspec.json.encode(known))
-        own = own_users(options.shard, known) if options.shard else []
-        where = Listener(options.directory, options.host, known.port, options.store_limit_bytes, options.tls)
+        own = builtin_users(options.shard, known) if options.shard else []
+        where = ListenOptions(options.directory, options.host, known.port, options.store_limit_bytes, options.tls)
         write_private(self._config, server_config(where, [*own, *options.users]))
         if options.credentials_file is not None and options.shard:
-            write_private(options.credentials_file, operator_file(self.address, options.shard, known, options.tls))
+            write_private(options.credentials_file, stream_file(self.address, options.shard, known, options.tls))
 
     async def _spawn(self) -> None:
         # A name of its own tells our child from a stranger that took the port first.
@@ -179,13 +179,13 @@ class EmbeddedServer:
             raise ServerFailed("the server came up without JetStream or without authentication")
         log.info("nats server ready", version=hello.version, pid=self._process.pid)
 
-    async def _wait_until_ready(self, process: asyncio.subprocess.Process, name: str) -> Hello:
+    async def _wait_until_ready(self, process: asyncio.subprocess.Process, name: str) -> ServerInfo:
         assert self._secrets is not None
         deadline, pause_s = time.monotonic() + _READY_TIMEOUT_S, 0.005
         while time.monotonic() < deadline:
             if process.returncode is not None:
                 raise ServerFailed(f"nats-server ended with {process.returncode}, see server.log")
-            hello = await greet(self._options.host, self._secrets.port)
+            hello = await read_server_info(self._options.host, self._secrets.port)
             if hello is not None and hello.server_name == name:
                 return hello
             await asyncio.sleep(pause_s)

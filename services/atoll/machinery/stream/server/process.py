@@ -35,7 +35,7 @@ class ServerFailed(Exception):
     """The server did not come up."""
 
 
-class Hello(msgspec.Struct):
+class ServerInfo(msgspec.Struct):
     """What a server says of itself on every new connection."""
 
     version: str
@@ -61,7 +61,7 @@ def find_binary() -> Path:
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What the child runs before it becomes nats-server. Elsewhere than on Linux, `end_leftover` must do."""
+    """What the child runs before it becomes nats-server. Elsewhere than on Linux, `stop_orphan` must do."""
     if not sys.platform.startswith("linux"):
         return None
     parent = os.getpid()
@@ -75,7 +75,7 @@ def die_with_parent() -> Callable[[], None] | None:
     return ask_for_signal
 
 
-async def end_leftover(pid_file: Path, config: Path) -> None:
+async def stop_orphan(pid_file: Path, config: Path) -> None:
     """End a server that an earlier process of ours left behind on this directory, and nobody else's."""
     pid = _read_pid(pid_file)
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -106,7 +106,7 @@ def _runs_with(pid: int, config: Path) -> bool:
     return str(config).encode() in arguments and _BINARY.encode() in arguments[0]
 
 
-async def greet(host: str, port: int) -> Hello | None:
+async def read_server_info(host: str, port: int) -> ServerInfo | None:
     """The first line a server sends; None while nobody listens or speaks."""
     try:
         async with asyncio.timeout(1.0):
@@ -115,7 +115,7 @@ async def greet(host: str, port: int) -> Hello | None:
                 line = await reader.readline()
             finally:
                 writer.close()
-        return msgspec.json.decode(line.removeprefix(b"INFO "), type=Hello)
+        return msgspec.json.decode(line.removeprefix(b"INFO "), type=ServerInfo)
     except (OSError, TimeoutError, msgspec.DecodeError, ValueError):
         return None
 
