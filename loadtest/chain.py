@@ -12,13 +12,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from atoll.machinery.apiserver.pipeline import Pipeline
+from atoll.machinery.apiserver.serving.pipeline import Pipeline
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.process import logging
 from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest, Peer
 from atoll.shard.app import ShardApp
+from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
-from atoll.shard.identity import load
 from atoll.standalone.start import prepare
 from loadtest.bench import CONFIG_MAPS, config_map, percentile
 

@@ -230,7 +230,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 def main() -> None:
     """Plant, then be `atoll`."""
     MUTANTS[os.environ.pop(VARIABLE)]()
-    from atoll.cli.main import run
+    from atoll.cli.atoll.main import run
 
     sys.exit(run(sys.argv[1:]))
 

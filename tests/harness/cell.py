@@ -21,35 +21,35 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from atoll.controllers.bindings.apibinding_deletion import BindingDeletion
 from atoll.controllers.bindings.apibindings import ApiBindings
 from atoll.controllers.bindings.locks import Locks
-from atoll.controllers.bindings.unbinding import BindingDeletion
-from atoll.controllers.facts import Facts, Identities
 from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourceDefinitionController
 from atoll.machinery.apiserver.admission.chain import Admission, Plugin
-from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
-from atoll.machinery.apiserver.core import Core
-from atoll.machinery.apiserver.egress import Egress, policy
-from atoll.machinery.apiserver.loopback import Loopback, Target
-from atoll.machinery.apiserver.options import DeleteOptions
-from atoll.machinery.apiserver.pathindex import PathIndex
+from atoll.machinery.apiserver.federation.pathindex import PathIndex
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.control.manager import Controller
-from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.logicalcluster import Facts as ClusterFacts
-from atoll.machinery.kcp.logicalcluster import logical_cluster
-from atoll.machinery.kcp.shapes import BINDING_FINALIZER, Stamp
+from atoll.machinery.egress import Egress, policy
+from atoll.machinery.kcp.kinds.system_kinds import system_kinds
+from atoll.machinery.kcp.manifest import Stamp
+from atoll.machinery.kcp.workspaces.logicalcluster import Facts as ClusterFacts
+from atoll.machinery.kcp.workspaces.logicalcluster import logical_cluster
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.meta.wellknown import BINDING_FINALIZER
 from atoll.machinery.storage.contract import Delete, LogEntry, StoreError
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.shard.kinds import system_kinds
+from atoll.tenancy.lookups import Facts, Identities
 from harness.exports import binding, export, schema_of
 from harness.stores import store_options
 
@@ -207,7 +207,7 @@ async def cell(directory: Path, chance: random.Random | None = None) -> AsyncIte
 
 def locks_of(cluster: Object) -> Object:
     """The lock annotation of a LogicalCluster."""
-    found: Object = decode(cluster["metadata"]["annotations"][shapes.LOCKS].encode())
+    found: Object = decode(cluster["metadata"]["annotations"][wellknown.LOCKS].encode())
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from atoll.machinery.client.target import Target
-from atoll.machinery.kcp.shards import Load, status_of
+from atoll.machinery.kcp.sharding.shards import Load, status_of
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, NotFound

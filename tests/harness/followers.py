@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
-from atoll.machinery.kcp import shapes
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
@@ -115,7 +114,7 @@ class Member:
         """Write the Workspace of a cluster on a shard; gives the cluster's name."""
         uid = f"uid-of-{parent}-{name}"
         cluster = hashes.cluster_name_of(parent, uid, shard)
-        metadata = {"uid": uid, "annotations": {shapes.SHARD: shard}}
+        metadata = {"uid": uid, "annotations": {wellknown.SHARD: shard}}
         await self.put(workspace_key(parent, name), metadata=metadata, spec={"cluster": cluster})
         return cluster
 
@@ -266,7 +265,7 @@ def workspace_key(cluster: str, name: str) -> ObjectKey:
 
 
 def cluster_key(cluster: str) -> ObjectKey:
-    return ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
+    return ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
 
 
 __all__ = ["TYPES", "Archipelago", "LmdbStore", "Member", "cluster_key", "shard_key", "workspace_key"]

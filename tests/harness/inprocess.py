@@ -13,14 +13,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.replication.peers import Peers
 from atoll.shard.app import ShardApp
+from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
-from atoll.shard.identity import load
 from atoll.standalone.start import prepare
 from harness.api import TIMEOUT_S
 

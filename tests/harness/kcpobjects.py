@@ -6,12 +6,12 @@ import itertools
 import json
 from collections.abc import Callable, Iterable
 
-from atoll.machinery.kcp.bindings import Export, read_export
-from atoll.machinery.kcp.bootstrap import Options, bootstrap
-from atoll.machinery.kcp.exports import new_identity
-from atoll.machinery.kcp.shapes import Manifest
-from atoll.machinery.kcp.types import Lookup, WorkspaceType, read_type
-from atoll.machinery.kcp.workspace import Shard
+from atoll.machinery.kcp.apis.apibindings import Export, read_export
+from atoll.machinery.kcp.apis.root_exports import new_identity
+from atoll.machinery.kcp.bootstrap.objects import Options, bootstrap
+from atoll.machinery.kcp.manifest import Manifest
+from atoll.machinery.kcp.workspaces.workspace import Shard
+from atoll.machinery.kcp.workspaces.workspacetypes import Lookup, WorkspaceType, read_type
 from atoll.machinery.meta.objects import Object
 
 NOW = "2026-01-01T00:00:00Z"

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from atoll.machinery.kcp import levels
+from atoll.machinery.kcp.sharding import replication_level
 from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Mutation, Operation, Replica
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from harness.cell import Cell, cell
@@ -41,7 +41,7 @@ class Neighbour:
 
     async def _arrive(self, entry: LogEntry) -> None:
         key, gone = entry.key, entry.operation is Operation.DELETED
-        gone = gone or not levels.may_hold(entry.value, self.region, self.region_here)
+        gone = gone or not replication_level.may_hold(entry.value, self.region, self.region_here)
         value = b"" if gone else entry.value
         mutations: list[Mutation] = [
             ClusterRoute(key.cluster, self.name),

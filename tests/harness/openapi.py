@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, publisher
 from atoll.machinery.apiserver.openapi.publisher import Publisher
 from atoll.machinery.apiserver.openapi.routes import ROOTS, key_of

@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of
-from atoll.machinery.kcp.reckoning import Reckoning
-from atoll.machinery.meta import hashes
+from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of
+from atoll.machinery.kcp.sharding.ownership_resolver import Reckoning
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
 
 CLUSTER, WORKSPACE = "cluster", "workspace"
@@ -106,7 +105,7 @@ class Site:
         if LIAR in self.owners.get(about, ()):
             return
         self._names += 1
-        uid = {"metadata": {"uid": f"uid-w{self._names}", "annotations": {shapes.SHARD: LIAR}}}
+        uid = {"metadata": {"uid": f"uid-w{self._names}", "annotations": {wellknown.SHARD: LIAR}}}
         match how:
             case 0:
                 self.say(LIAR, Place(CLUSTER, about), {"spec": {}})
@@ -132,7 +131,7 @@ class Site:
         return {"metadata": {"annotations": annotations or {}}, "spec": spec}
 
     def claim(self, cluster: Cluster) -> dict[str, Any]:
-        annotations = {shapes.SHARD: cluster.shard}
+        annotations = {wellknown.SHARD: cluster.shard}
         if cluster.shard != cluster.born_on or cluster.moves:
             annotations[BORN_ON] = cluster.born_on
         uid = f"uid-{cluster.workspace}"

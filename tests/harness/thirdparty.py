@@ -1,4 +1,4 @@
-"""The view of `atoll.virtual`'s README, as a third party runs it: its own process, certificate and directory.
+"""The view of `atoll.virtualworkspace_sdk`'s README, as a third party runs it, with a certificate of its own.
 
 with ThirdParty(directory, certificates, provider, "teams") as view:
     view.url, view.get(path, user)
@@ -26,7 +26,7 @@ from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
 from harness.api import Api
 
 SERVICES = Path(__file__).parents[2] / "services"
-README = SERVICES / "atoll/virtual/README.md"
+README = SERVICES / "atoll/virtualworkspace_sdk/README.md"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 30.0
 _SERVES = re.compile(r"serves (https://\S+)")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from atoll.machinery.kcp.conflicts import Names, names_of
+from atoll.machinery.kcp.apis.naming_conflicts import Names, names_of
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS

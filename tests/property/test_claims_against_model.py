@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.status import ApiError

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atoll.machinery.kcp.ownership import MOVED_GENERATION, MOVED_TO, Seat
+from atoll.machinery.kcp.sharding.ownership import MOVED_GENERATION, MOVED_TO, Seat
 from harness.ownership import CLUSTER, LIAR, Follower, Place, Said, Site
 
 SHARDS = ("root", "a", "b", LIAR)

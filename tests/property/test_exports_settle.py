@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.bindings.extraannotations import ExtraAnnotations
+from atoll.controllers.bindings.extra_annotations import ExtraAnnotations
 from atoll.controllers.exports.apiexports import ExportController
+from atoll.controllers.exports.endpointslice_urls import EndpointUrlController
 from atoll.controllers.exports.endpointslices import EndpointSliceController
-from atoll.controllers.exports.endpointurls import EndpointUrlController
-from atoll.machinery.apiserver.loopback import Target
-from atoll.machinery.kcp import endpointslices
-from atoll.machinery.kcp.apiexports import EXTRA_PREFIX, extra_annotations
+from atoll.machinery.apiserver.writing.loopback import Target
+from atoll.machinery.kcp.apis import endpointslices
+from atoll.machinery.kcp.apis.apiexports import EXTRA_PREFIX, extra_annotations
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import find
 from atoll.machinery.meta.names import ROOT, ObjectKey

@@ -21,7 +21,7 @@ from atoll.machinery.apiserver.authentication.assertion import (
 )
 from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.request_headers import DEFAULT_FAMILY, HeaderNames, RequestHeaders
-from atoll.machinery.apiserver.speaking import passed_on
+from atoll.machinery.apiserver.forwarded_identity import passed_on
 from atoll.machinery.meta.user import User
 
 KEY = ec.generate_private_key(ec.SECP256R1())

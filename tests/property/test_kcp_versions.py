@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.machinery.kcp.versions import V1ALPHA1, V1ALPHA2, convert, problems
+from atoll.machinery.kcp.apis.versions import V1ALPHA1, V1ALPHA2, convert, problems
+from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.kinds.kind import Kind
-from atoll.shard.kinds import system_kinds
 
 Object = dict[str, Any]
 KINDS: dict[tuple[str, str], Kind] = {

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from atoll.machinery.kcp.scheduling import FRESH_S, Candidate, Unschedulable, Wish, choose
-from atoll.machinery.kcp.shards import Load
+from atoll.machinery.kcp.sharding.scheduling import FRESH_S, Candidate, Unschedulable, Wish, choose
+from atoll.machinery.kcp.sharding.shards import Load
 from atoll.machinery.meta.selectors import parse_label_selector
 
 NOW_S = 1_000_000.0

@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from atoll.cacheserver.part import Part
-from atoll.machinery.apiserver import errors
+from atoll.cacheserver.shard_filter import Part
 from atoll.machinery.apiserver.authorization.attributes import Decision
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.health import Check
-from atoll.machinery.apiserver.lens import Rows
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.filtered_rows import Rows
 from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.apiserver.serving.health import Check
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import BadRequest, Details, ServiceUnavailable
 from atoll.machinery.meta.user import User

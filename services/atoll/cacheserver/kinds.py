@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from atoll.machinery.kcp.exports import root_exports
-from atoll.machinery.kcp.files import bootstrap_file, definition
+from atoll.machinery.kcp.apis.root_exports import root_exports
+from atoll.machinery.kcp.schema_files import bootstrap_file, definition
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import native_kind

@@ -15,13 +15,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from atoll.cacheserver import server
-from atoll.cacheserver.completeness import Completeness
 from atoll.cacheserver.config import CacheServerConfig
+from atoll.cacheserver.readiness import Completeness
 from atoll.cacheserver.rows import Rows
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, ReloadTarget
-from atoll.machinery.apiserver.version import version
+from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.pki import Pair, pair_of

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 import msgspec
 
 from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
-from atoll.cacheserver.part import SHARD
+from atoll.cacheserver.shard_filter import SHARD
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.types import API_EXPORTS

@@ -13,24 +13,24 @@ from prometheus_client import CollectorRegistry
 
 from atoll.cacheserver.content import SERVICE, Content
 from atoll.cacheserver.kinds import cache_kinds
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS, Authorizer
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
-from atoll.machinery.apiserver.core import Core
-from atoll.machinery.apiserver.documents import Documents, Fixed
-from atoll.machinery.apiserver.egress import Egress, policy
-from atoll.machinery.apiserver.health import Check, ping, store_check
-from atoll.machinery.apiserver.observe import Observing, RequestMetrics
-from atoll.machinery.apiserver.pipeline import Doors, Pipeline, Route, Way
-from atoll.machinery.apiserver.requestinfo import RequestInfo
-from atoll.machinery.apiserver.resources import Resources
+from atoll.machinery.apiserver.serving.documents import Documents, Fixed
+from atoll.machinery.apiserver.serving.health import Check, ping, store_check
+from atoll.machinery.apiserver.serving.observe import Observing, RequestMetrics
+from atoll.machinery.apiserver.serving.pipeline import Doors, Pipeline, Route, Way
+from atoll.machinery.apiserver.serving.resources import Resources
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.egress import Egress, policy
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.virtualworkspaces.framework import VirtualWorkspace

@@ -1,5 +1,5 @@
 """`python -m atoll.cli`."""
 
-from atoll.cli.main import main
+from atoll.cli.atoll.main import main
 
 main()

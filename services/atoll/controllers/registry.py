@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
+from atoll.controllers.bindings.apibinding_deletion import BindingDeletion
 from atoll.controllers.bindings.apibindings import ApiBindings
-from atoll.controllers.bindings.boundcrds import BoundCrdCollector
-from atoll.controllers.bindings.defaultbindings import DefaultBindings
-from atoll.controllers.bindings.extraannotations import ExtraAnnotations
+from atoll.controllers.bindings.bound_crd_gc import BoundCrdCollector
+from atoll.controllers.bindings.default_bindings import DefaultBindings
+from atoll.controllers.bindings.extra_annotations import ExtraAnnotations
 from atoll.controllers.bindings.locks import Locks
-from atoll.controllers.bindings.permissionclaims import PermissionClaimsController
-from atoll.controllers.bindings.unbinding import BindingDeletion
-from atoll.controllers.calls import Calls
+from atoll.controllers.bindings.permission_claims import PermissionClaimsController
 from atoll.controllers.exports.apiexports import ExportController
-from atoll.controllers.exports.cachedendpoints import CachedEndpoints
+from atoll.controllers.exports.cached_endpointslices import CachedEndpoints
 from atoll.controllers.exports.cachedresources import CachedResources
+from atoll.controllers.exports.endpointslice_urls import EndpointUrlController
 from atoll.controllers.exports.endpointslices import EndpointSliceController
-from atoll.controllers.exports.endpointurls import EndpointUrlController
 from atoll.controllers.exports.partitionsets import PartitionSetController
-from atoll.controllers.facts import Facts
-from atoll.controllers.kubernetes.accounttokens import AccountTokens
+from atoll.controllers.exports.replication_labels import ReplicationLabels
 from atoll.controllers.kubernetes.clusterroles import ClusterRoleAggregation
 from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourceDefinitionController
-from atoll.controllers.kubernetes.defaults import NamespaceDefaults
-from atoll.controllers.kubernetes.garbage import GarbageCollector
+from atoll.controllers.kubernetes.garbage_collector import GarbageCollector
+from atoll.controllers.kubernetes.namespace_defaults import NamespaceDefaults
 from atoll.controllers.kubernetes.namespaces import NamespaceController
-from atoll.controllers.replicated.labels import ReplicationLabels
-from atoll.controllers.tenancy.lifecycle import LogicalClusterLifecycle
-from atoll.controllers.tenancy.logicalclusters import LogicalClusterDeletion
-from atoll.controllers.tenancy.mounts import MountController
-from atoll.controllers.tenancy.owners import OwnerNotices, Owners
-from atoll.controllers.tenancy.placement import Placement
-from atoll.controllers.tenancy.workspaces import WorkspaceController
-from atoll.controllers.tenancy.workspacetypes import WorkspaceTypeStatus
+from atoll.controllers.kubernetes.service_account_tokens import AccountTokens
+from atoll.controllers.shard_calls import Calls
+from atoll.controllers.workspaces.lifecycle import LogicalClusterLifecycle
+from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterDeletion
+from atoll.controllers.workspaces.mounts import MountController
+from atoll.controllers.workspaces.owner_notifications import OwnerNotices, Owners
+from atoll.controllers.workspaces.workspaces import WorkspaceController
+from atoll.controllers.workspaces.workspacetypes import WorkspaceTypeStatus
 from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
-from atoll.machinery.apiserver.loopback import Loopback
+from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import Controller
-from atoll.machinery.kcp.workspace import Shard
+from atoll.machinery.kcp.workspaces.workspace import Shard
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     CLUSTER_ROLES,
@@ -46,6 +44,8 @@ from atoll.machinery.meta.types import (
     SERVICE_ACCOUNTS,
 )
 from atoll.replication.peers import Peers
+from atoll.tenancy.lookups import Facts
+from atoll.tenancy.placement import Placement
 
 
 def controllers(

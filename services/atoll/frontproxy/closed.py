@@ -12,9 +12,9 @@ from atoll.machinery.apiserver.authentication.impersonation import Impersonator,
 from atoll.machinery.apiserver.authorization.attributes import attributes_of
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.pipeline import UNKNOWN
-from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.apiserver.serving.pipeline import UNKNOWN
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER
 from atoll.machinery.wire.exchange import HttpRequest

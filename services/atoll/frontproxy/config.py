@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
-from atoll.machinery.apiserver.egress.addresses import policy
+from atoll.machinery.egress.addresses import policy
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
 from atoll.machinery.process.listening import check_place, url_host

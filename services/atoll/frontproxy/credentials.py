@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from atoll.controllers.facts import Facts, Identities
 from atoll.frontproxy.config import WORKSPACE_AUTHENTICATION, FrontProxyConfig
 from atoll.frontproxy.identity import GroupFilter, Identity
 from atoll.frontproxy.tokens import AccountTokens, Tokens
@@ -24,14 +23,15 @@ from atoll.machinery.apiserver.authentication.request_headers import RequestHead
 from atoll.machinery.apiserver.authentication.service_account_keys import key_id, public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.egress import Egress
-from atoll.machinery.apiserver.pathindex import PathIndex
-from atoll.machinery.kcp.types import WorkspaceType
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.pathindex import PathIndex
+from atoll.machinery.egress import Egress
+from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair, issued_by, pem_to_der
 from atoll.replication.ownership_rows import RootTypes
+from atoll.tenancy.lookups import Facts, Identities
 
 #: Under which types root's own kinds are stored; None while that is not known.
 Learned: TypeAlias = Callable[[View], RootTypes | None]

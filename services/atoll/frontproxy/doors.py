@@ -31,10 +31,10 @@ from atoll.frontproxy.routing import Found, Unknown
 from atoll.frontproxy.ways import Way, Ways
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.routing import token_cluster
-from atoll.machinery.apiserver.egress import EgressError
-from atoll.machinery.apiserver.egress.forward import Forwarder
-from atoll.machinery.apiserver.pathindex import Mounted, Unavailable
-from atoll.machinery.apiserver.requestinfo import WILDCARD, RequestInfo, parse
+from atoll.machinery.apiserver.call.requestinfo import WILDCARD, RequestInfo, parse
+from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
+from atoll.machinery.egress import EgressError
+from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.status import ApiError, ServiceUnavailable, Unauthorized
 from atoll.machinery.storage.contract import Snapshot, Store

@@ -22,8 +22,8 @@ from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
 from atoll.machinery.apiserver.authorization.effective_users import WARRANT
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.speaking import IDENTITY, passed_on
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.forwarded_identity import IDENTITY, passed_on
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User

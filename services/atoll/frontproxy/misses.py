@@ -20,11 +20,11 @@ import structlog
 
 from atoll.frontproxy.routing import Found, Place, Routes, Unknown
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN
-from atoll.machinery.apiserver.pathindex import MAX_DEPTH, Mounted, Unavailable
-from atoll.machinery.kcp.shapes import SHARD, SINGLETON
+from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.meta.wellknown import SHARD, SINGLETON
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.wire.client import ClientError, ClientResponse
 from atoll.machinery.wire.exchange import Headers

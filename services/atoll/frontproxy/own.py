@@ -17,13 +17,14 @@ from atoll.frontproxy.identity import Caller, Identity
 from atoll.frontproxy.metrics import OWN, ProxyMetrics
 from atoll.frontproxy.refusals import no_routes, refuse, shard_down
 from atoll.frontproxy.ways import Ways
-from atoll.machinery.apiserver import errors, health
 from atoll.machinery.apiserver.authentication.assertion import HEADER as ASSERTION
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
-from atoll.machinery.apiserver.call import Reply
-from atoll.machinery.apiserver.health import Check
-from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Reply
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.apiserver.serving import health
+from atoll.machinery.apiserver.serving.health import Check
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Forbidden, Unauthorized

@@ -34,11 +34,11 @@ from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
     ReloadTarget,
     renew,
 )
-from atoll.machinery.apiserver.egress import Egress, policy
-from atoll.machinery.apiserver.egress.forward import Forwarder
-from atoll.machinery.apiserver.health import ping, store_check
-from atoll.machinery.kcp.shapes import TENANCY_GROUP
+from atoll.machinery.apiserver.serving.health import ping, store_check
+from atoll.machinery.egress import Egress, policy
+from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.wellknown import TENANCY_GROUP
 from atoll.machinery.process import pki
 from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.lifetime import Lifetime

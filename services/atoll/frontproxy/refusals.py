@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.request import Request, fail
-from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Timeout
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.wire.exchange import Exchange

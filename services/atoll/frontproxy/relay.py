@@ -18,7 +18,7 @@ from atoll.frontproxy import heads
 from atoll.frontproxy.backend import Backend, Down
 from atoll.frontproxy.link import Head, Link
 from atoll.frontproxy.refusals import answer_lost, no_answer, refuse, shard_down
-from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.wire.passing import PassingExchange
 
 log = structlog.get_logger()

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.pathindex import Mounted, PathIndex, Unavailable
-from atoll.machinery.apiserver.wide import wide
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.pathindex import Mounted, PathIndex, Unavailable
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType, is_workspace_path
 from atoll.machinery.meta.paths import HOME

@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.authentication.service_accounts import (
     user_of,
 )
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, token_digest
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User

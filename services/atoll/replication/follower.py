@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.kcp.ownership import ROOT_SHARD
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff

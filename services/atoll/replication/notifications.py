@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from atoll.machinery.kcp.ownership import Seat
+from atoll.machinery.kcp.sharding.ownership import Seat
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Position, Record, Scope, Store
 from atoll.machinery.storage.pages import behind

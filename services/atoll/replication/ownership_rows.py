@@ -14,10 +14,10 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from atoll.machinery.kcp.ownership import Seat
-from atoll.machinery.kcp.shapes import SINGLETON
+from atoll.machinery.kcp.sharding.ownership import Seat
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import CorruptRecord, Position, Record, ReplicaView, Scope, Snapshot
 from atoll.machinery.storage.pages import behind
 

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import structlog
 
-from atoll.machinery.kcp.ownership import ROOT_SHARD, Claim, Seat, claim_of
-from atoll.machinery.kcp.reckoning import Reckoning
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD, Claim, Seat, claim_of
+from atoll.machinery.kcp.sharding.ownership_resolver import Reckoning
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff

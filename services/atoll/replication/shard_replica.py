@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from atoll.machinery.kcp.levels import may_hold
+from atoll.machinery.kcp.sharding.replication_level import may_hold
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name, is_system_cluster
 from atoll.machinery.storage.contract import CorruptRecord, Mark, SweepReplicas
 from atoll.machinery.stream.consumer.gap_check import Gap

@@ -16,66 +16,67 @@ from urllib.parse import urlsplit
 import structlog
 from prometheus_client import CollectorRegistry
 
-from atoll.controllers.facts import Facts, Identities
 from atoll.controllers.registry import controllers
-from atoll.controllers.tenancy.placement import Placement
-from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.audit import AuditLog
+from atoll.controllers.workspaces.remote_routes import Claims
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
-from atoll.machinery.apiserver.core import Core
-from atoll.machinery.apiserver.documents import Documents, Fixed
-from atoll.machinery.apiserver.egress import Egress, Policy, policy
-from atoll.machinery.apiserver.egress.forward import Forwarder
-from atoll.machinery.apiserver.health import Check, ping, store_check
-from atoll.machinery.apiserver.loopback import Loopback
-from atoll.machinery.apiserver.observe import Observing, RequestMetrics
-from atoll.machinery.apiserver.pathindex import PathIndex
-from atoll.machinery.apiserver.pipeline import Doors, Pipeline, Route, Service
-from atoll.machinery.apiserver.requestinfo import RequestInfo
-from atoll.machinery.apiserver.resources import Resources, Special
-from atoll.machinery.apiserver.reviews import Reviews
-from atoll.machinery.apiserver.version import version
-from atoll.machinery.apiserver.wide import wide
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.pathindex import PathIndex
+from atoll.machinery.apiserver.serving.audit import AuditLog
+from atoll.machinery.apiserver.serving.documents import Documents, Fixed
+from atoll.machinery.apiserver.serving.health import Check, ping, store_check
+from atoll.machinery.apiserver.serving.observe import Observing, RequestMetrics
+from atoll.machinery.apiserver.serving.pipeline import Doors, Pipeline, Route, Service
+from atoll.machinery.apiserver.serving.resources import Resources, Special
+from atoll.machinery.apiserver.serving.reviews import Reviews
+from atoll.machinery.apiserver.serving.version import version
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import ControllerMetrics, Manager, Positions
-from atoll.machinery.kcp import bootstrap as system
-from atoll.machinery.kcp import exports
-from atoll.machinery.kcp.shapes import CORE_GROUP, REGION, TENANCY_GROUP
-from atoll.machinery.kcp.workspace import Shard as ShardFacts
+from atoll.machinery.egress import Egress, Policy, policy
+from atoll.machinery.egress.forward import Forwarder
+from atoll.machinery.kcp.apis import root_exports
+from atoll.machinery.kcp.bootstrap import objects as system
+from atoll.machinery.kcp.kinds.system_kinds import system_kinds
+from atoll.machinery.kcp.workspaces.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.wellknown import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.process import feature_gates, logging
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.stream.connection import Access
-from atoll.replication.claims import Claims
 from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.ownership_rows import RootTypes
 from atoll.replication.replica_writer import MarkStore
-from atoll.shard import bootstrap, joining, serviceaccounts
+from atoll.shard import bootstrap, service_account_keys
 from atoll.shard.admission.plugins import plugins
+from atoll.shard.authentication import Credentials, Foreign, assemble
 from atoll.shard.config import ShardConfig
 from atoll.shard.escalation import Escalation
-from atoll.shard.foreignaccounts import foreign_accounts
-from atoll.shard.homes import HOME, Homes
-from atoll.shard.identity import Credentials, Foreign, assemble
-from atoll.shard.joining import Origin, peers_of
-from atoll.shard.kinds import system_kinds
-from atoll.shard.mounts import Mounts
-from atoll.shard.newclusters import NewClusters
-from atoll.shard.othershards import OtherShards
-from atoll.shard.registration import OwnRegistry, Registrar, Registry, RootsRegistry
-from atoll.shard.specials import specials
-from atoll.shard.views import views
-from atoll.shard.virtualdiscovery import VirtualDiscovery
-from atoll.shard.virtualresources import ShardObject, VirtualResources
+from atoll.shard.forwarding.mounts import Mounts
+from atoll.shard.forwarding.remote_shards import OtherShards
+from atoll.shard.forwarding.virtual_discovery import VirtualDiscovery
+from atoll.shard.forwarding.virtual_resources import ShardObject, VirtualResources
+from atoll.shard.handlers.homes import HOME, Homes
+from atoll.shard.handlers.logicalcluster_creates import NewClusters
+from atoll.shard.handlers.virtual_creates import specials
+from atoll.shard.membership import root_shard
+from atoll.shard.membership.registration import OwnRegistry, Registrar, Registry, RootsRegistry
+from atoll.shard.membership.remote_service_accounts import foreign_accounts
+from atoll.shard.membership.root_shard import Origin, peers_of
+from atoll.shard.virtual_workspaces import views
+from atoll.tenancy.lookups import Facts, Identities
+from atoll.tenancy.placement import Placement
 
 log = structlog.get_logger()
 
@@ -102,12 +103,12 @@ class ShardApp:
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
         self.live_checks: dict[str, Check] = {"ping": ping, "store": store_check(store)}
         self.ready_checks: dict[str, Check] = {**self.live_checks, "shutdown": lambda: None}
-        origin = origin or joining.origin_of(config, store)
+        origin = origin or root_shard.origin_of(config, store)
         identities = origin.identities
         self.identities = Identities(
-            tenancy=exports.exported_type("workspaces.tenancy.kcp.io", identities).identity,
-            topology=exports.exported_type("partitions.topology.kcp.io", identities).identity,
-            shards=exports.exported_type("shards.core.kcp.io", identities).identity,
+            tenancy=root_exports.exported_type("workspaces.tenancy.kcp.io", identities).identity,
+            topology=root_exports.exported_type("partitions.topology.kcp.io", identities).identity,
+            shards=root_exports.exported_type("shards.core.kcp.io", identities).identity,
         )
         self._system = self._bootstrap_options(origin)
         self.paths = PathIndex(self.identities.workspaces)
@@ -136,7 +137,7 @@ class ShardApp:
 
     def _foreign(self) -> Foreign:
         """Issuers of tokens other than this shard."""
-        audiences, file = serviceaccounts.issuers(self.config).audiences, self.config.authentication_config
+        audiences, file = service_account_keys.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
         accounts = foreign_accounts(lambda: self.peers) if self._is_on("GlobalServiceAccount") else None
         if not self._is_on("WorkspaceAuthentication"):
@@ -262,7 +263,7 @@ class ShardApp:
 
     def _registry(self) -> Registry:
         if self.config.joins:
-            return RootsRegistry(joining.root_client(joining.root_target(self.config), ROOT, MANAGER))
+            return RootsRegistry(root_shard.root_client(root_shard.root_target(self.config), ROOT, MANAGER))
         return OwnRegistry(self.loopback, self.identities.shard_objects)
 
     async def close(self) -> None:

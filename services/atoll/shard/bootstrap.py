@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atoll.controllers.bindings.definitions import target_of
-from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
-from atoll.machinery.kcp import exports
-from atoll.machinery.kcp.apiexports import NoIdentity, SecretReference, identity_of
-from atoll.machinery.kcp.exports import Identity
+from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.kcp.apis import root_exports
+from atoll.machinery.kcp.apis.apiexports import NoIdentity, SecretReference, identity_of
+from atoll.machinery.kcp.apis.root_exports import Identity
+from atoll.machinery.kcp.bootstrap.reconcile import reconciled
+from atoll.machinery.kcp.manifest import Manifest
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
-from atoll.machinery.kcp.reconcile import reconciled
-from atoll.machinery.kcp.shapes import Manifest
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_EXPORTS, CRDS, SECRETS
 from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.tenancy.bound_definitions import target_of
 
 BATCH = 200
 
@@ -32,7 +32,7 @@ def identities(store: Store) -> dict[str, Identity]:
     Under them the objects of every workspace are stored, so that nothing done to a Secret may change them.
     """
     with store.snapshot() as snapshot:
-        return {name: _identity(snapshot, name) for name in exports.root_exports()}
+        return {name: _identity(snapshot, name) for name in root_exports.root_exports()}
 
 
 def _identity(snapshot: Snapshot, name: str) -> Identity:
@@ -44,7 +44,7 @@ def _identity(snapshot: Snapshot, name: str) -> Identity:
     try:
         return Identity(identity_of(decode(secret.value) if secret is not None else None, reference))
     except NoIdentity:
-        return exports.new_identity()
+        return root_exports.new_identity()
 
 
 async def apply(loopback: Loopback, manifests: Iterable[Manifest]) -> int:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
-from atoll.machinery.apiserver.egress.addresses import policy
+from atoll.machinery.egress.addresses import policy
 from atoll.machinery.meta.labels import label_key_errors, label_value_errors
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates as gates

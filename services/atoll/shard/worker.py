@@ -25,9 +25,9 @@ from atoll.machinery.storage.workers.remote_store import connect_store
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
-from atoll.shard.authorities import renew
+from atoll.shard.authentication import load
+from atoll.shard.client_ca_reload import renew
 from atoll.shard.config import ShardConfig
-from atoll.shard.identity import load
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from atoll.machinery.apiserver.pipeline import Pipeline
+from atoll.machinery.apiserver.serving.pipeline import Pipeline
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Details, ServiceUnavailable
 from atoll.machinery.storage.lmdb_store import LmdbStore
@@ -19,9 +19,9 @@ from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
-from atoll.shard.authorities import renew
+from atoll.shard.authentication import Credentials
+from atoll.shard.client_ca_reload import renew
 from atoll.shard.config import ShardConfig
-from atoll.shard.identity import Credentials
 from atoll.shard.worker import Brief
 from atoll.standalone.workers import Workers, reserve_patiently
 

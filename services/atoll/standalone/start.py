@@ -26,9 +26,9 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
+from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
-from atoll.shard.identity import Credentials, load
-from atoll.shard.joining import Origin, wait_for_origin
+from atoll.shard.membership.root_shard import Origin, wait_for_origin
 from atoll.standalone.front import Front
 from atoll.standalone.stream import CREDENTIALS_FILE, Streaming
 

@@ -16,14 +16,14 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
@@ -31,9 +31,9 @@ from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
-from atoll.virtualworkspaces.consents import Consents
-from atoll.virtualworkspaces.exportoffers import ExportKey, Offers
-from atoll.virtualworkspaces.exportpassage import Passage, Sources
+from atoll.virtualworkspaces.accepted_claims import Consents
+from atoll.virtualworkspaces.export_catalog import ExportKey, Offers
+from atoll.virtualworkspaces.export_request import Passage, Sources
 from atoll.virtualworkspaces.framework import Own, is_listed, shown
 
 SERVICE = "apiexport"

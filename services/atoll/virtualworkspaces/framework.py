@@ -15,12 +15,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import attributes_of
 from atoll.machinery.apiserver.authorization.refusal import forbidden
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, parse
 from atoll.machinery.apiserver.request import Request
-from atoll.machinery.apiserver.requestinfo import RequestInfo, inside, parse
 from atoll.machinery.kinds.kind import Kind, Subresource
 from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.user import User

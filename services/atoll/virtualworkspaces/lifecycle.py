@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective_users, global_name_of
@@ -24,13 +23,14 @@ from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_objects
 from atoll.machinery.apiserver.authorization.refusal import forbidden
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.request import Judge, Request
-from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.lifecycle import INITIALIZATION, Lifecycle
-from atoll.machinery.kcp.types import WorkspaceType
+from atoll.machinery.kcp.workspaces.lifecycle import INITIALIZATION, Lifecycle
+from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.kinds.kind import Kind, Subresource
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ServiceUnavailable, invalid
@@ -66,7 +66,7 @@ class LifecycleView:
             user=user,
             verb=self._lifecycle.verb,
             cluster=cluster,
-            group=shapes.TENANCY_GROUP,
+            group=wellknown.TENANCY_GROUP,
             version="v1alpha1",
             resource="workspacetypes",
             name=type,
@@ -77,7 +77,7 @@ class LifecycleView:
         """The LogicalClusters that wait, or the content of one. Raises Forbidden, NotFound; ServiceUnavailable where
         the type is gone."""
         info = request.info
-        if info.is_wildcard or (info.group, info.resource) == (shapes.CORE_GROUP, self._kind.plural):
+        if info.is_wildcard or (info.group, info.resource) == (wellknown.CORE_GROUP, self._kind.plural):
             self._show(request, snapshot, own[0])
         else:
             self._work(request, snapshot, own[0])
@@ -91,20 +91,20 @@ class LifecycleView:
         if not request.info.name:
             request.info = selected(request.info, self._lifecycle.selector(name))
         elif self._waiting(snapshot, request.cluster, name) is None:
-            raise errors.not_found(self._kind, shapes.SINGLETON)
+            raise errors.not_found(self._kind, wellknown.SINGLETON)
         request.check = lambda new, old: self._check(new, old, name)
 
     def _waiting(self, view: View, cluster: str, name: str) -> Object | None:
         """The LogicalCluster, if it waits for this initializer."""
-        record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
+        record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
         found = decode(record.value) if record is not None else None
         return found if found is not None and self._lifecycle.waits(found, name) else None
 
     def _check(self, new: Object | None, old: Object | None, name: str) -> None:
         if new is None or old is None or not self._lifecycle.waits(old, name):
-            raise errors.not_found(self._kind, shapes.SINGLETON)
+            raise errors.not_found(self._kind, wellknown.SINGLETON)
         if found := self._lifecycle.refused(new, old, name):
-            raise invalid(self._kind.group_kind, shapes.SINGLETON, found)
+            raise invalid(self._kind.group_kind, wellknown.SINGLETON, found)
 
     # --- their content ---
 

@@ -17,20 +17,19 @@ from typing import Protocol
 
 import msgspec
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.catalogs import Catalogs
-from atoll.machinery.apiserver.gate import check_gate
-from atoll.machinery.apiserver.lens import Choice, Lens, Rows
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.gate import check_gate
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.filtered_rows import Choice, Lens, Rows
 from atoll.machinery.apiserver.request import Judge, Onward, Request
-from atoll.machinery.apiserver.wide import wide
-from atoll.machinery.kcp import cachedresources, endpointslices
-from atoll.machinery.kcp.apiexports import export_of
-from atoll.machinery.kcp.locks import read_locks
-from atoll.machinery.kcp.shapes import SINGLETON
+from atoll.machinery.kcp.apis import cachedresources, endpointslices
+from atoll.machinery.kcp.apis.apiexports import export_of
+from atoll.machinery.kcp.apis.locks import read_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import CORE, ObjectKey, is_cluster_name
 from atoll.machinery.meta.objects import Object, decode
@@ -43,6 +42,7 @@ from atoll.machinery.meta.types import (
     LOGICAL_CLUSTERS,
 )
 from atoll.machinery.meta.user import User
+from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
 

@@ -7,7 +7,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from atoll.machinery.apiserver.ownership import type_schema_of
+from atoll.machinery.apiserver.catalog.merge_types import type_schema_of
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.patch.errors import ApplyConflict, PatchError
 from atoll.machinery.patch.managedfields.apply import apply_patch

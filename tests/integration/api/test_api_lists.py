@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from atoll.machinery.apiserver import continuation
+from atoll.machinery.apiserver.call import continuation
 from harness.api import PARTIAL, PARTIAL_LIST, TABLE, Api, configmap, crd, define, workspace_under
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from atoll.machinery.kcp.exports import root_exports
+from atoll.machinery.kcp.apis.root_exports import root_exports
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.stream.permissions import shard_permissions, shard_user

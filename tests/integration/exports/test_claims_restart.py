@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta.status import Conflict
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS
 from harness.api import TIMEOUT_S, configmap

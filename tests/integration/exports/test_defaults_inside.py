@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, SERVICE_ACCOUNTS

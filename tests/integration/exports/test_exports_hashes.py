@@ -44,9 +44,9 @@ STATUSES: dict[str, Object] = {
     "apibindings": {"phase": "Binding", "apiExportClusterName": "root", "boundResources": []},
 }
 UNGUARDED = """
-import atoll.machinery.apiserver.pipeline as pipeline
-import atoll.shard.admission.endpoints as endpoints
-import atoll.shard.admission.identities as identities
+import atoll.machinery.apiserver.serving.pipeline as pipeline
+import atoll.shard.admission.endpointslices as endpoints
+import atoll.shard.admission.export_identities as identities
 pipeline.Pipeline.check_identity = lambda self, request: None
 identities.ExportIdentities.validate = lambda self, review: None
 endpoints.EndpointSlices.validate = lambda self, review: None

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from atoll.controllers.replicated.reach import NOTED, Reach
-from atoll.machinery.apiserver.options import DeleteOptions
-from atoll.machinery.kcp import levels, replicated, shapes
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Forbidden
@@ -23,6 +23,7 @@ from atoll.machinery.meta.types import (
     LOGICAL_CLUSTERS,
 )
 from atoll.machinery.storage.contract import Operation, Scope
+from atoll.tenancy.replication_scope import NOTED, Reach
 from harness import exports
 from harness.inprocess import InsideShard, shard_inside
 from harness.rbac_snapshot import RBAC, rule, urls
@@ -52,9 +53,9 @@ async def change(shard: InsideShard, type: ResourceType, cluster: str, name: str
 
 async def level(shard: InsideShard, cluster: str, name: str, value: str | None) -> None:
     metadata = found(shard, API_EXPORTS, cluster, name)["metadata"]
-    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != levels.LEVEL}
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != replication_level.LEVEL}
     if value is not None:
-        annotations[levels.LEVEL] = value
+        annotations[replication_level.LEVEL] = value
     await change(shard, API_EXPORTS, cluster, name, metadata={**metadata, "annotations": annotations})
 
 
@@ -65,12 +66,12 @@ def found(shard: InsideShard, type: ResourceType, cluster: str, name: str) -> Ob
 
 
 def words(shard: InsideShard, type: ResourceType, cluster: str, name: str) -> tuple[str, ...]:
-    return tuple(sorted(replicated.words_of(found(shard, type, cluster, name))))
+    return tuple(sorted(replicate_annotation.words_of(found(shard, type, cluster, name))))
 
 
 def noted(shard: InsideShard, type: ResourceType, cluster: str, name: str) -> str:
     annotations = found(shard, type, cluster, name)["metadata"].get("annotations") or {}
-    return str(annotations.get(levels.DERIVED, ""))
+    return str(annotations.get(replication_level.DERIVED, ""))
 
 
 def role(name: str, *rules: Object) -> Object:
@@ -99,7 +100,7 @@ async def test_a_workspace_that_offers_nothing_carries_no_word_and_is_written_on
     body = {
         "apiVersion": "tenancy.kcp.io/v1alpha1",
         "kind": "Workspace",
-        "metadata": {"name": "plain", "annotations": {shapes.OWNER: '{"username":"alice"}'}},
+        "metadata": {"name": "plain", "annotations": {wellknown.OWNER: '{"username":"alice"}'}},
         "spec": {"type": {"name": "universal", "path": "root"}},
     }
     workspaces = shard.app.identities.workspaces
@@ -137,9 +138,9 @@ async def test_rules_on_exports_and_types_give_a_role_its_words_as_it_comes(shar
         ("enter", urls("access", "/"), ()),
     ):
         made = await make(shard, CLUSTER_ROLES, cluster, role(name, given))
-        assert tuple(sorted(replicated.words_of(made))) == wanted, name
+        assert tuple(sorted(replicate_annotation.words_of(made))) == wanted, name
         given_to = await make(shard, CLUSTER_ROLE_BINDINGS, cluster, binding(name, name, "some"))
-        assert tuple(sorted(replicated.words_of(given_to))) == wanted, name
+        assert tuple(sorted(replicate_annotation.words_of(given_to))) == wanted, name
 
 
 async def test_words_follow_a_role_that_changes_and_are_nobodys_to_write(shard: InsideShard) -> None:
@@ -192,12 +193,12 @@ async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: Inside
         (CLUSTER_ROLES, "bind"),
         (CLUSTER_ROLE_BINDINGS, "bind"),
     )
-    for value in (levels.REGION, levels.ORGANIZATION, None):
+    for value in (replication_level.REGION, replication_level.ORGANIZATION, None):
         await level(shard, cluster, "things", value)
         assert [noted(shard, type, cluster, name) for type, name in belonging] == [value or ""] * 4
         # Another export gives it away.
         assert noted(shard, API_RESOURCE_SCHEMAS, cluster, f"today.squares.{GROUP}") == ""
-    await level(shard, cluster, "things", levels.REGION)
+    await level(shard, cluster, "things", replication_level.REGION)
     late = exports.schema("circles", GROUP, "late")
     await change(
         shard,
@@ -207,14 +208,14 @@ async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: Inside
         spec={**found(shard, API_EXPORTS, cluster, "things")["spec"], "resources": [exports.resource_of(late)]},
     )
     made = await make(shard, API_RESOURCE_SCHEMAS, cluster, late)
-    assert made["metadata"]["annotations"][levels.DERIVED] == levels.REGION
+    assert made["metadata"]["annotations"][replication_level.DERIVED] == replication_level.REGION
 
 
 @pytest.mark.parametrize("value", ["planet", "Region", "", "organization,region"])
 async def test_a_level_that_means_nothing_is_refused(shard: InsideShard, value: str) -> None:
     cluster = await shard.workspace("refused")
     made = exports.export("things")
-    made["metadata"]["annotations"] = {levels.LEVEL: value}
+    made["metadata"]["annotations"] = {replication_level.LEVEL: value}
     with pytest.raises(Forbidden, match="supported values"):
         await make(shard, API_EXPORTS, cluster, made)
     with shard.app.store.snapshot() as snapshot:

@@ -120,14 +120,14 @@ GUARDS: dict[str, tuple[Trial, str]] = {
     "the end with the right to the content": (
         a_watch_goes_on_without_the_right_to_the_content,
         """
-import atoll.machinery.apiserver.openwatches as openwatches
+import atoll.machinery.apiserver.serving.open_watches as openwatches
 openwatches.OpenWatches._judge_relying = lambda self, cluster: None
 """,
     ),
     "the end with the claim": (
         a_watch_goes_on_without_the_claim,
         """
-import atoll.machinery.apiserver.openwatches as openwatches
+import atoll.machinery.apiserver.serving.open_watches as openwatches
 openwatches.OpenWatches._end = lambda self, snapshot, watches: None
 """,
     ),
@@ -150,7 +150,7 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "04-
         a_kind_of_another_identity_is_reached,
         """
 import atoll.virtualworkspaces.apiexport as apiexport
-from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 plain = apiexport.ExportView._kind_there
 def there(self, view, cluster, offered):
     if offered is None:
@@ -170,14 +170,14 @@ apiexport.ExportView.opens = lambda self, view, user, own: True
     "the gate": (
         an_inactive_workspace_is_reached,
         """
-import atoll.machinery.apiserver.pipeline as pipeline
+import atoll.machinery.apiserver.serving.pipeline as pipeline
 pipeline.check_gate = lambda *arguments: None
 """,
     ),
     "what an offer is made of": (
         an_export_that_is_gone_is_served,
         """
-import atoll.virtualworkspaces.exportoffers as offers
+import atoll.virtualworkspaces.export_catalog as offers
 plain = offers.Offers.of
 def of(self, view, key):
     kept = self._kept.get(key)

@@ -23,14 +23,14 @@ GUARDS: dict[str, tuple[Trial, str]] = {
     "who opens the schemas of a consumer": (
         schemas.test_who_may_not_get_the_bindings_gets_nothing,
         """
-import atoll.virtualworkspaces.boundschemas as boundschemas
+import atoll.virtualworkspaces.bound_schemas as boundschemas
 boundschemas.BoundSchemas.opens = lambda self, view, user, own: True
 """,
     ),
     "which schemas are shown": (
         schemas.test_it_shows_what_is_bound_and_nothing_else_of_the_provider,
         """
-import atoll.virtualworkspaces.boundschemas as boundschemas
+import atoll.virtualworkspaces.bound_schemas as boundschemas
 from msgspec.structs import replace
 plain = boundschemas.bound_by
 boundschemas.bound_by = lambda bindings: replace(plain(bindings), matches=lambda cluster, value: True)
@@ -39,7 +39,7 @@ boundschemas.bound_by = lambda bindings: replace(plain(bindings), matches=lambda
     "schemas are not written through the view": (
         schemas.test_it_is_read_only_and_says_so,
         """
-import atoll.virtualworkspaces.boundschemas as boundschemas
+import atoll.virtualworkspaces.bound_schemas as boundschemas
 boundschemas.shown = lambda kind: kind
 boundschemas.READ_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 """,
@@ -47,7 +47,7 @@ boundschemas.READ_VERBS = ("get", "list", "watch", "create", "update", "patch", 
     "another cluster's schemas": (
         schemas.test_another_cluster_is_not_reached_through_it,
         """
-import atoll.virtualworkspaces.boundschemas as boundschemas
+import atoll.virtualworkspaces.bound_schemas as boundschemas
 plain = boundschemas.BoundSchemas.show
 def show(self, request, snapshot, own):
     request.cluster = own[0]
@@ -80,14 +80,14 @@ replication.shown = lambda kind: kind
     "the end of watches": (
         replication.test_an_open_watch_ends_with_the_binding,
         """
-import atoll.machinery.apiserver.openwatches as openwatches
+import atoll.machinery.apiserver.serving.open_watches as openwatches
 openwatches.OpenWatches._judge = openwatches.OpenWatches._judge_relying = lambda self, cluster: None
 """,
     ),
     "circles of forwards": (
         replication.test_a_circle_of_forwards_ends,
         """
-import atoll.shard.virtualresources as virtualresources
+import atoll.shard.forwarding.virtual_resources as virtualresources
 virtualresources.MAX_HOPS = 9
 """,
     ),
@@ -103,7 +103,7 @@ cachedresources.CachedResourceReferences.__init__ = (
     "offers of one workspace": (
         replication.test_nobody_gives_away_what_another_workspace_caches,
         """
-import atoll.machinery.kcp.cachedresources as cachedresources
+import atoll.machinery.kcp.apis.cachedresources as cachedresources
 from atoll.machinery.meta.conditions import TRUE, Condition
 cachedresources._slice_condition = lambda reference, there: Condition(cachedresources.RESOURCE_VALID, TRUE)
 """,
@@ -136,7 +136,7 @@ THIRD_PARTYS: dict[str, tuple[Callable[[OfThirdParty], None], str]] = {
     "who may read": (
         thirdparty.test_who_may_not_read_it_in_the_workspace_does_not_even_from_the_shard,
         """
-import atoll.virtual.reviews as reviews
+import atoll.virtualworkspace_sdk.reviews as reviews
 from atoll.machinery.apiserver.authorization.attributes import Decision
 reviews.Reviews.decide = lambda self, asked: Decision(True)
 """,

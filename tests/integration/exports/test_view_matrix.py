@@ -45,43 +45,43 @@ GUARDS = {
     "the consent of a workspace": (
         "unbound",
         """
-import atoll.virtualworkspaces.exportpassage as passage
-from atoll.virtualworkspaces.consents import Consent
+import atoll.virtualworkspaces.export_request as passage
+from atoll.virtualworkspaces.accepted_claims import Consent
 passage.Passage._consent = lambda self, view, offer, verb: Consent(frozenset(), {}, ())
 """,
     ),
     "what a workspace binds and grants": (
         "rejected",
         """
-import atoll.virtualworkspaces.consents as consents
+import atoll.virtualworkspaces.accepted_claims as consents
 consents.Consent.allows = lambda self, verb, name, claimed, subresource="": True
 """,
     ),
     "the content of the export": (
         "accepted",
         """
-import atoll.virtualworkspaces.exportpassage as passage
+import atoll.virtualworkspaces.export_request as passage
 passage.Sources.may_reach_content = lambda self, view, user, export, verb: True
 """,
     ),
     "the answer to a claim": (
         "rejected",
         """
-import atoll.machinery.kcp.claims as claims
+import atoll.machinery.kcp.apis.permission_claims as claims
 claims.effective = lambda export, binding: claims.granted(claims.exported(export), claims._requested(binding))
 """,
     ),
     "the verbs of a claim": (
         "reading",
         """
-import atoll.machinery.kcp.claims as claims
+import atoll.machinery.kcp.apis.permission_claims as claims
 claims.Claim.allows = lambda self, verb: True
 """,
     ),
     "labels, for one object": (
         "accepted",
         """
-import atoll.machinery.apiserver.call as call
+import atoll.machinery.apiserver.call.call as call
 import atoll.machinery.apiserver.rest.get as get
 import atoll.machinery.apiserver.rest.write as write
 get.look_up = write.look_up = lambda call, view, name: view.get(call.key(name))
@@ -106,14 +106,14 @@ watch.selection = lambda kind, options, shown=None: plain(kind, options)
     "the selector of what is written": (
         "accepted",
         """
-import atoll.virtualworkspaces.exportpassage as passage
+import atoll.virtualworkspaces.export_request as passage
 passage.Passage._keep_selected = lambda self, claim, obj, *, is_new: None
 """,
     ),
     "the bindings of others": (
         "bound",
         """
-import atoll.virtualworkspaces.exportpassage as passage
+import atoll.virtualworkspaces.export_request as passage
 plain = passage.Passage.labels
 passage.Passage.labels = lambda self, view, offer: None if self._name == passage.BINDINGS else plain(self, view, offer)
 """,
@@ -121,7 +121,7 @@ passage.Passage.labels = lambda self, view, offer: None if self._name == passage
     "subresources": (
         "bound",
         """
-import atoll.virtualworkspaces.exportoffers as offers
+import atoll.virtualworkspaces.export_catalog as offers
 offers._served = lambda kind: kind
 """,
     ),

@@ -51,7 +51,7 @@ def roster(api: Api, name: str) -> Object:
 def test_the_program_imports_nothing_but_the_public_package() -> None:
     code = program()
     imported = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert [node.module for node in imported if isinstance(node, ast.ImportFrom)] == ["atoll.virtual"]
+    assert [node.module for node in imported if isinstance(node, ast.ImportFrom)] == ["atoll.virtualworkspace_sdk"]
     assert len(imported) == 1
     assert len(code.splitlines()) < 120
 

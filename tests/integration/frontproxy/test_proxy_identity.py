@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from atoll.frontproxy import identity
-from atoll.machinery.apiserver import speaking
+from atoll.machinery.apiserver import forwarded_identity
 from atoll.machinery.process import pki
 from harness.frontproxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted
 from harness.proxyrows import WORKSPACES
@@ -203,7 +203,7 @@ async def test_two_users_on_their_way_at_once_are_never_taken_for_each_other(pro
 
 async def test_the_trial_tells(tmp_path: Path, shard: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard is `speaking.passed_on`, which looks at every header that goes out."""
-    monkeypatch.setattr(speaking, "belongs", lambda name, dropped: False)
+    monkeypatch.setattr(forwarded_identity, "belongs", lambda name, dropped: False)
     async with fronted(tmp_path, shard) as unguarded:
         for attempt in ("X-Remote-Group: a", "Atoll-Assertion: a.b.c", "x_sso_user: a"):
             with pytest.raises(AssertionError):

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.shapes import CLUSTER, TYPE
 from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.wellknown import CLUSTER, TYPE
 from harness.frontproxy import Front, Line, Scripted, claims, front, scripted
 from harness.issuer import Issuer
 from harness.proxyrows import WORKSPACES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.kcp import shapes
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
 from harness.followers import TYPES, Archipelago, cluster_key, shard_key, workspace_key
@@ -45,7 +45,7 @@ async def test_rows_that_came_before_their_owner_was_known_count_from_then_on(se
     await reader.until(lambda view: view.replicas.row_of("east", cluster_key(shop)))
     assert reader.replica(cluster_key(shop)) is None
     assert reader.replica(cluster_key(inner)) is None
-    metadata = {"uid": "u", "annotations": {shapes.SHARD: "east"}}
+    metadata = {"uid": "u", "annotations": {wellknown.SHARD: "east"}}
     await root.put(workspace_key(ROOT, "shop"), metadata=metadata, spec={"cluster": shop})
     await reader.until(lambda view: view.replicas.get(cluster_key(inner)))
     assert (reader.shard_of(shop), reader.shard_of(inner)) == ("east", "west")

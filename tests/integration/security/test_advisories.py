@@ -413,7 +413,7 @@ authenticator.Authenticator.identify = identify
     "the numbers of the shard": (
         test_inside_a_workspace_nobody_reads_the_numbers_of_the_shard,
         """
-import atoll.machinery.apiserver.documents as documents
+import atoll.machinery.apiserver.serving.documents as documents
 plain = documents.Documents._metrics
 def _metrics(self, request, *more):
     request.info = documents.msgspec.structs.replace(request.info, workspace="")
@@ -424,8 +424,8 @@ documents.Documents._metrics = _metrics
     "names of clusters": (
         test_no_text_in_a_url_becomes_a_cluster_that_is_none,
         """
-import atoll.machinery.apiserver.requestinfo as requestinfo
-import atoll.machinery.apiserver.pathindex as paths
+import atoll.machinery.apiserver.call.requestinfo as requestinfo
+import atoll.machinery.apiserver.federation.pathindex as paths
 requestinfo.is_workspace_path = paths.is_cluster_name = lambda text: True
 """,
     ),

@@ -197,14 +197,14 @@ tokens.without_lifecycle = lambda groups: groups
     "the end of open watches": (
         test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen,
         """
-import atoll.machinery.apiserver.openwatches as openwatches
+import atoll.machinery.apiserver.serving.open_watches as openwatches
 openwatches.OpenWatches._judge = lambda self, cluster: None
 """,
     ),
     "the end of wildcard watches": (
         test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen,
         """
-import atoll.machinery.apiserver.openwatches as openwatches
+import atoll.machinery.apiserver.serving.open_watches as openwatches
 plain = openwatches.OpenWatches.add
 openwatches.OpenWatches.add = lambda self, cluster, *more: plain(self, cluster, *more) if cluster else None
 """,
@@ -212,7 +212,7 @@ openwatches.OpenWatches.add = lambda self, cluster, *more: plain(self, cluster, 
     "the gate": (
         test_an_inactive_workspace_is_closed_to_views_and_masters_too,
         """
-import atoll.machinery.apiserver.pipeline as pipeline
+import atoll.machinery.apiserver.serving.pipeline as pipeline
 pipeline.check_gate = lambda *arguments: None
 """,
     ),
@@ -227,7 +227,7 @@ Poison.validate = lambda self, review: review.call.warnings.append(f"admitted {n
         poisoned,
         POISON
         + """
-from atoll.machinery.apiserver.call import no_check
+from atoll.machinery.apiserver.call.call import no_check
 whole = Admission.validate
 def validate(self, review):
     if review.call.check is no_check:

@@ -123,11 +123,11 @@ import atoll.virtualworkspaces.lifecycle as lifecycle
 lifecycle.LifecycleView.opens = lambda self, view, user, own: True
 """,
     "the content of exports": """
-import atoll.virtualworkspaces.exportpassage as passage
+import atoll.virtualworkspaces.export_request as passage
 passage.Sources.may_reach_content = lambda self, view, user, export, verb: True
 """,
     "wildcards": """
-import atoll.machinery.apiserver.pipeline as pipeline
+import atoll.machinery.apiserver.serving.pipeline as pipeline
 from atoll.machinery.apiserver.authorization.attributes import Decision
 plain = pipeline.Pipeline._enter
 def enter(self, request, snapshot):

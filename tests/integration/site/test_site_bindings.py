@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp import levels
+from atoll.machinery.kcp.sharding import replication_level
 from harness.api import MERGE, Api, Object, configmap, eventually
 from harness.exports import BINDINGS, EXPORTS, an_object, binding, condition, make_export, objects_path, phase, schema
 from harness.site import ServingProcess, Site
@@ -166,7 +166,9 @@ def test_without_its_export_a_binding_stays_bound(provider: Api, consumer: Api) 
 
 def test_an_export_that_is_to_stay_in_its_region_does(provider: Api, consumer: Api, own: Api, user: str) -> None:
     """No shard of this site is in a region, so that none is in that of another."""
-    narrow, wide = ({"metadata": {"annotations": {levels.LEVEL: value}}} for value in (levels.REGION, None))
+    narrow, wide = (
+        {"metadata": {"annotations": {replication_level.LEVEL: value}}} for value in (replication_level.REGION, None)
+    )
     make_export(provider, "shapes", CIRCLES)
     may_bind(provider, user)
     trial = binding(provider.cluster, "shapes", called="trial")
@@ -181,7 +183,7 @@ def test_an_export_that_is_to_stay_in_its_region_does(provider: Api, consumer: A
         provider.patch(f"{EXPORTS}/shapes", wide, kind=MERGE)
         tried(201)
     refused = provider.send(
-        "PATCH", f"{EXPORTS}/shapes", {"metadata": {"annotations": {levels.LEVEL: "planet"}}}, kind=MERGE
+        "PATCH", f"{EXPORTS}/shapes", {"metadata": {"annotations": {replication_level.LEVEL: "planet"}}}, kind=MERGE
     )
     assert refused.code == 403
 

@@ -120,7 +120,7 @@ SHORT = ["/metrics", "/api/v1/secrets", "/apis/rbac.authorization.k8s.io/v1/clus
 def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> None:
     shard = site.shards["shard-1"]
     trial(shard, others, SHORT)
-    open_door = "import atoll.machinery.apiserver.pipeline as p; p.Pipeline.authorize = lambda *given: None"
+    open_door = "import atoll.machinery.apiserver.serving.pipeline as p; p.Pipeline.authorize = lambda *given: None"
     with altered(shard, tmp_path, open_door), pytest.raises(AssertionError):
         trial(shard, others, SHORT)
     eventually(lambda: site.proxy.api(others, "").send("GET", "/api").code == 403, "the proxy reaches it again")

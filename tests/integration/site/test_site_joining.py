@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.shards import HEARTBEAT, Load, load_of
+from atoll.machinery.kcp.sharding.shards import HEARTBEAT, Load, load_of
 from atoll.machinery.meta.conditions import find
 from harness.api import Api, configmap, eventually
 from harness.site import ServingProcess, Site

@@ -131,7 +131,7 @@ def test_no_header_makes_anybody_of_a_client(site: Site, made: str) -> None:
 
 
 def test_the_trial_of_headers_tells(site: Site, made: str, tmp_path: Path) -> None:
-    code = "import atoll.machinery.apiserver.speaking as s; s.belongs = lambda name, dropped: False"
+    code = "import atoll.machinery.apiserver.forwarded_identity as s; s.belongs = lambda name, dropped: False"
     with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
         trial_of_headers(site, made)
 

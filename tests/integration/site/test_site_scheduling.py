@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.scheduling import NO_SHARDS, RESERVED_FOR
-from atoll.machinery.kcp.shards import UNSCHEDULABLE
+from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, RESERVED_FOR
+from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE
 from atoll.machinery.meta import hashes
 from harness.api import Api, configmap, eventually
 from harness.kubectl import Kubectl

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import main
+from atoll.cli.atoll import main
 from atoll.machinery.process.pki import make_ca, make_serving, write_pair
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.credential_file import read_access

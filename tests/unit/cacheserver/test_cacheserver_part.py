@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from atoll.cacheserver.part import MAX_ROUNDS, SHARD, Part
+from atoll.cacheserver.shard_filter import MAX_ROUNDS, SHARD, Part
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.storage.contract import Change, Put, Scope

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import complete
+from atoll.cli.kubectl import complete
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden
 from harness.cannedapi import CannedApi, serving

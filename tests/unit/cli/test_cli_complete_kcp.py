@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import complete_kcp
+from atoll.cli.kubectl import complete_kcp
 from atoll.machinery.meta.objects import Object
 from harness.cannedapi import CannedApi, serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import atoll
+from atoll.cli.kubectl import atoll
 from atoll.machinery.meta.hashes import export_hash
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, InternalError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import claims, kcp, waiting
-from atoll.cli.bind import reference
-from atoll.cli.plugin import Failure
+from atoll.cli.kubectl import claims, kcp, wait
+from atoll.cli.kubectl.bind import reference
+from atoll.cli.kubectl.plugin import Failure
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden
 from harness.cannedapi import CannedApi, event, serving, watching
@@ -96,7 +96,7 @@ async def test_another_name_and_another_workspace(terminal: Terminal) -> None:
 async def test_who_may_not_watch_bindings_is_served_by_asking_again(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr(wait, "ASK_AGAIN_S", 0.001)
     terminal.bound("Binding")
     terminal.api.on(f"GET {HERE}{APIS}/apibindings", Forbidden("no watch"))
     terminal.api.on(f"GET {HERE}{APIS}/apibindings/boats", binding("Binding"), binding())

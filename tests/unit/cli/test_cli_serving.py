@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import main
+from atoll.cli.atoll import main
 from harness import processes
 from harness.kubectl import Result
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import kcp, snapshot
-from atoll.machinery.kcp.snapshot import resource_schema
+from atoll.cli.kubectl import crd_snapshot, kcp
+from atoll.cli.kubectl.resource_schema import resource_schema
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 from harness.api import crd
@@ -82,5 +82,5 @@ def test_only_snapshot_is_known_of_crd(capsys: pytest.CaptureFixture[str]) -> No
     assert kcp.dispatch(["crd"]) == 2
     assert "snapshot" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
-        snapshot.dispatch(["--prefix", "v1"])
+        crd_snapshot.dispatch(["--prefix", "v1"])
     assert ended.value.code == 2

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from atoll.cli import main
+from atoll.cli.atoll import main
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.sealing import ensure_key_file, key_id

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atoll.cli import create_workspace, workspaces
-from atoll.cli.plugin import Failure
-from atoll.cli.tree import Node, drawn
+from atoll.cli.kubectl import create_workspace, workspaces
+from atoll.cli.kubectl.plugin import Failure
+from atoll.cli.kubectl.tree import Node, drawn
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.meta.objects import Object
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli import create_workspace, waiting, ws
+from atoll.cli.kubectl import create_workspace, wait, ws
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Forbidden, Unauthorized
@@ -217,7 +217,7 @@ async def test_creating_waits_by_a_watch_on_the_one_object(terminal: Terminal) -
 
 
 async def test_who_may_not_watch_is_served_by_asking_again(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr(wait, "ASK_AGAIN_S", 0.001)
     terminal.api.on(f"POST /clusters/root{WORKSPACES}", workspace("w", ""))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}", Forbidden("no watch"))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}/w", workspace("w", "Initializing"), workspace("w"))
@@ -228,7 +228,7 @@ async def test_who_may_not_watch_is_served_by_asking_again(terminal: Terminal, m
 async def test_a_watch_that_ends_early_is_followed_by_a_look(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr(wait, "ASK_AGAIN_S", 0.001)
     terminal.api.on(f"POST /clusters/root{WORKSPACES}", workspace("w", ""))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}", watching(then=then))
     terminal.api.on(f"GET /clusters/root{WORKSPACES}/w", workspace("w"))
@@ -291,9 +291,9 @@ def test_help_is_for_everybody(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_the_plug_ins_load_no_part_of_a_server() -> None:
-    plug_ins = ("ws", "create_workspace", "kcp", "bind", "claims", "snapshot", "atoll", "export", "complete_kcp")
-    program = f"import {', '.join(f'atoll.cli.{name}' for name in plug_ins)}, sys; print(*sys.modules)"
-    services = Path(ws.__file__).parents[2]
+    plug_ins = ("ws", "create_workspace", "kcp", "bind", "claims", "crd_snapshot", "atoll", "export", "complete_kcp")
+    program = f"import {', '.join(f'atoll.cli.kubectl.{name}' for name in plug_ins)}, sys; print(*sys.modules)"
+    services = Path(ws.__file__).parents[3]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, cwd=services, stdout=asyncio.subprocess.PIPE
     )

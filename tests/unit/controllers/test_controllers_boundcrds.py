@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from atoll.controllers.bindings.apibindings import BindingKey
-from atoll.controllers.bindings.boundcrds import MIN_AGE_S, BoundCrdCollector, ClusterKey, CrdKey
-from atoll.machinery.kcp import boundcrds
+from atoll.controllers.bindings.bound_crd_gc import MIN_AGE_S, BoundCrdCollector, ClusterKey, CrdKey
+from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.times import parse_time
@@ -74,7 +74,7 @@ async def test_one_that_nobody_binds_goes_once_it_is_old_enough(scene: Scene) ->
     assert await scene.look() == MIN_AGE_S - 60
     scene.now_s += MIN_AGE_S - 60
     assert await scene.look() is None
-    assert boundcrds.COLLECTED in scene.here.found(CRDS, SYSTEM_BOUND_CRDS, scene.uid)["metadata"]["annotations"]
+    assert bound_crds.COLLECTED in scene.here.found(CRDS, SYSTEM_BOUND_CRDS, scene.uid)["metadata"]["annotations"]
     assert await scene.look() is None
     assert scene.uids() == []
 
@@ -85,7 +85,7 @@ async def test_whoever_binds_one_that_is_to_go_takes_the_mark_away(scene: Scene)
     await scene.look()
     await scene.here.bind("consumer", "provider", "shapes")
     await scene.here.settle()
-    assert boundcrds.COLLECTED not in scene.here.found(CRDS, SYSTEM_BOUND_CRDS, scene.uid)["metadata"]["annotations"]
+    assert bound_crds.COLLECTED not in scene.here.found(CRDS, SYSTEM_BOUND_CRDS, scene.uid)["metadata"]["annotations"]
     await scene.look()
     await scene.look()
     assert scene.uids() == [scene.uid]

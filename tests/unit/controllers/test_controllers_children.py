@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from atoll.controllers.calls import Calls, ShardUnavailable
-from atoll.controllers.tenancy import children
-from atoll.machinery.apiserver.options import DeleteOptions
+from atoll.controllers.shard_calls import Calls, ShardUnavailable
+from atoll.controllers.workspaces import remote_workspaces
+from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.client.client import Client
-from atoll.machinery.kcp import shapes
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Forbidden, InsufficientStorage
@@ -108,7 +107,7 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
     await asked_for(shard, "w", EITHER)
     # Chance may have chosen this shard, which has nothing to lose.
     found = await until(shard, "w", phase="Ready")
-    while found["metadata"]["annotations"][shapes.SHARD] != "far":
+    while found["metadata"]["annotations"][wellknown.SHARD] != "far":
         await asked_for(shard, name := f"w{len(far.asked)}-{found['metadata']['uid'][:8]}", EITHER)
         found = await until(shard, name, phase="Ready")
     assert len({each.cluster for each in far.asked}) == 1
@@ -121,7 +120,7 @@ async def test_what_a_shard_refuses_another_makes(shard: InsideShard, far: FarSh
     for number in range(50):
         await asked_for(shard, f"w{number}", EITHER)
         found = await until(shard, f"w{number}", phase="Ready")
-        assert found["metadata"]["annotations"][shapes.SHARD] == "root"
+        assert found["metadata"]["annotations"][wellknown.SHARD] == "root"
         if far.asked:
             return
     pytest.fail("the far shard was never asked")
@@ -135,7 +134,7 @@ async def test_a_name_that_is_somebody_elses_is_given_up(shard: InsideShard, far
 
     def given_up() -> bool:
         found = workspace(shard, "w")
-        chosen = shapes.SCHEDULED_CLUSTER in found["metadata"]["annotations"] or found["metadata"].get("finalizers")
+        chosen = wellknown.SCHEDULED_CLUSTER in found["metadata"]["annotations"] or found["metadata"].get("finalizers")
         return "is another's" in scheduled(found).get("message", "") and not chosen and "cluster" not in found["spec"]
 
     await comes(given_up)
@@ -147,7 +146,7 @@ async def test_a_choice_that_may_have_made_something_is_not_given_up(shard: Insi
     await comes(lambda: len(far.asked) >= 2)
     await far.stop()
     found = workspace(shard, "w")
-    assert found["metadata"]["annotations"][shapes.SHARD] == "far"
+    assert found["metadata"]["annotations"][wellknown.SHARD] == "far"
     assert scheduled(found)["reason"] == "ShardUnavailable"
     far.answers["POST"] = lambda asked: (201, made(asked))
     await far.start()
@@ -160,7 +159,7 @@ async def test_a_refusal_behind_a_lost_answer_gives_nothing_up(shard: InsideShar
     await asked_for(shard, "w", FAR)
     await comes(lambda: "refuses" in scheduled(workspace(shard, "w")).get("message", ""))
     found = workspace(shard, "w")
-    assert found["metadata"]["annotations"][shapes.SHARD] == "far"
+    assert found["metadata"]["annotations"][wellknown.SHARD] == "far"
     assert scheduled(found)["reason"] == "ShardUnavailable"
 
 
@@ -191,7 +190,7 @@ async def test_what_the_stream_brings_is_shown_without_a_call(shard: InsideShard
     found, cluster = await initializing(shard, far)
     await arrives(shard, published(key(found["spec"]["cluster"]), in_phase(cluster, "Ready"), 9))
     found = workspace(shard, "w")
-    assert found["status"]["phase"] == found["metadata"]["labels"][shapes.PHASE] == "Ready"
+    assert found["status"]["phase"] == found["metadata"]["labels"][wellknown.PHASE] == "Ready"
     assert far.asked == []
 
 
@@ -220,7 +219,7 @@ async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_
 async def told(shard: InsideShard, revision: str) -> None:
     """The far shard says that there is something newer."""
     obj = workspace(shard, "w")
-    annotations = {**obj["metadata"]["annotations"], shapes.CLUSTER_REVISION: revision}
+    annotations = {**obj["metadata"]["annotations"], wellknown.CLUSTER_REVISION: revision}
     changed = {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
     await shard.loopback.update(shard.target(shard.app.identities.workspaces, ROOT, "", "w"), changed, whole=True)
 
@@ -242,7 +241,7 @@ async def test_a_replica_that_is_not_there_says_nothing(shard: InsideShard, far:
 async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_unavailable_and_no_more(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "DISAPPEARED_S", 0.0)
+    monkeypatch.setattr(remote_workspaces, "DISAPPEARED_S", 0.0)
     found, cluster = await initializing(shard, far)
     row = key(found["spec"]["cluster"])
     await arrives(shard, published(row, in_phase(cluster, "Ready"), 9))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from atoll.controllers.bindings.definitions import BoundCrds
-from atoll.controllers.replicated.labels import ReplicationLabels
-from atoll.machinery.kcp import boundcrds, endpointslices, levels, shapes
-from atoll.machinery.meta import hashes
+from atoll.controllers.exports.replication_labels import ReplicationLabels
+from atoll.machinery.kcp.apis import bound_crds, endpointslices
+from atoll.machinery.kcp.sharding import replication_level
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import find
 from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ObjectKey
 from atoll.machinery.meta.objects import Object, encode
@@ -24,6 +24,7 @@ from atoll.machinery.meta.types import (
     LOGICAL_CLUSTERS,
 )
 from atoll.machinery.storage.contract import Put, Scope
+from atoll.tenancy.bound_definitions import BoundCrds
 from harness.api import crd
 from harness.cell import Cell
 from harness.exports import schema_of
@@ -79,7 +80,7 @@ async def annotate(cell: Cell, type: Any, cluster: str, name: str, **annotations
 
 
 async def pathed(cell: Cell, cluster: str, path: str) -> None:
-    await annotate(cell, LOGICAL_CLUSTERS, cluster, "cluster", **{shapes.PATH: path})
+    await annotate(cell, LOGICAL_CLUSTERS, cluster, "cluster", **{wellknown.PATH: path})
 
 
 async def test_a_binding_that_waits_is_bound_when_the_export_arrives(both: tuple[Cell, Neighbour]) -> None:
@@ -224,7 +225,7 @@ async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_n
         await here.settle()
         assert policed() == (["one"] if local is not None else [])
     crds = here.found(CRDS, SYSTEM_BOUND_CRDS, uid)
-    assert boundcrds.exports_of(crds) == ["one"]
+    assert bound_crds.exports_of(crds) == ["one"]
 
 
 @pytest.fixture
@@ -236,15 +237,15 @@ async def narrow(both: tuple[Cell, Neighbour]) -> tuple[Cell, Neighbour]:
     await here.cluster(OTHER)
     await pathed(here, OTHER, "root:other:web")
     await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{shapes.PATH: "root:acme:provider"})
+    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{wellknown.PATH: "root:acme:provider"})
     return both
 
 
 async def level(there: Neighbour, level: str | None) -> None:
     """Narrow the export and its schema as admission and the labelling controller leave them, and let that arrive."""
-    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{levels.LEVEL: level})
+    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{replication_level.LEVEL: level})
     (name,) = [each["schema"] for each in there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]["resources"]]
-    await annotate(there.cell, API_RESOURCE_SCHEMAS, PROVIDER, name, **{levels.DERIVED: level})
+    await annotate(there.cell, API_RESOURCE_SCHEMAS, PROVIDER, name, **{replication_level.DERIVED: level})
     await there.flow()
 
 
@@ -262,7 +263,7 @@ def stored(here: Cell) -> int:
 
 async def test_an_export_of_an_organization_is_not_there_for_another(narrow: tuple[Cell, Neighbour]) -> None:
     here, there = narrow
-    await level(there, levels.ORGANIZATION)
+    await level(there, replication_level.ORGANIZATION)
     assert is_found(here, CONSUMER) and not is_found(here, OTHER)
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.bind(OTHER, PROVIDER, "one")
@@ -279,7 +280,7 @@ async def test_an_export_of_a_region_is_stored_by_no_shard_of_another(narrow: tu
     here, there = narrow
     there.region, there.region_here = "eu", "us"
     for _ in range(2):
-        await level(there, levels.REGION)
+        await level(there, replication_level.REGION)
         assert not stored(here) and not is_found(here, CONSUMER)
         await level(there, None)
         assert stored(here) == 2 and is_found(here, CONSUMER)
@@ -288,7 +289,7 @@ async def test_an_export_of_a_region_is_stored_by_no_shard_of_another(narrow: tu
 async def test_an_export_of_a_region_is_found_in_that_region(narrow: tuple[Cell, Neighbour]) -> None:
     here, there = narrow
     there.region = there.region_here = "eu"
-    await level(there, levels.REGION)
+    await level(there, replication_level.REGION)
     assert stored(here) == 2 and is_found(here, CONSUMER)
 
 
@@ -308,8 +309,8 @@ async def test_a_slice_for_an_export_elsewhere_goes_no_further_than_it(narrow: t
             "spec": {"export": {"path": PROVIDER, "name": "one"}},
         },
     )
-    for value in (levels.REGION, None):
+    for value in (replication_level.REGION, None):
         await level(there, value)
         await here.settle()
         found = here.found(API_EXPORT_ENDPOINT_SLICES, CONSUMER, "mine")
-        assert (found["metadata"].get("annotations") or {}).get(levels.DERIVED) == value
+        assert (found["metadata"].get("annotations") or {}).get(replication_level.DERIVED) == value

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atoll.controllers.tenancy.logicalclusters import BATCH, LogicalClusterDeletion
+from atoll.controllers.workspaces.logicalcluster_deletion import BATCH, LogicalClusterDeletion
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import CONFIG_MAPS, LOGICAL_CLUSTERS, SECRETS, SERVICE_ACCOUNTS

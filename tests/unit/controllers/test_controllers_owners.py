@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from atoll.controllers.tenancy import owners
-from atoll.machinery.apiserver.options import DeleteOptions
-from atoll.machinery.kcp import shapes
+from atoll.controllers.workspaces import owner_notifications
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
@@ -40,11 +40,11 @@ async def shard(tmp_path: Path, far: FarShard) -> AsyncIterator[InsideShard]:
 
 async def cluster(shard: InsideShard, phase: str = "Ready", **status: Any) -> None:
     """A logical cluster here, whose Workspace is far away."""
-    annotations = {shapes.PATH: "root:far:w", shapes.SHARD: "root", shapes.LOCKS: "{}"}
+    annotations = {wellknown.PATH: "root:far:w", wellknown.SHARD: "root", wellknown.LOCKS: "{}"}
     body: Object = {
         "apiVersion": "core.kcp.io/v1alpha1",
         "kind": "LogicalCluster",
-        "metadata": {"name": "cluster", "annotations": annotations, "finalizers": [shapes.DELETION_FINALIZER]},
+        "metadata": {"name": "cluster", "annotations": annotations, "finalizers": [wellknown.DELETION_FINALIZER]},
         "spec": {"owner": OWNER},
         "status": {"phase": phase, **status},
     }
@@ -56,7 +56,7 @@ def found(shard: InsideShard) -> Object | None:
 
 
 def workspace(uid: str = UID, phase: str = "Ready", revision: str = "7", **metadata: Any) -> Object:
-    meta = {"name": "w", "uid": uid, "resourceVersion": revision, "finalizers": [shapes.OWNER_FINALIZER], **metadata}
+    meta = {"name": "w", "uid": uid, "resourceVersion": revision, "finalizers": [wellknown.OWNER_FINALIZER], **metadata}
     return {
         "apiVersion": "tenancy.kcp.io/v1alpha1",
         "kind": "Workspace",
@@ -79,7 +79,7 @@ async def test_news_of_a_cluster_are_told_with_their_revision(shard: InsideShard
     changed = {**obj, "status": {"phase": "Initializing"}}
     await shard.loopback.update(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), changed, whole=True)
     await comes(lambda: (found(shard) or {})["status"]["phase"] == "Ready" and far.asked)
-    await comes(lambda: far.asked[-1].body["metadata"]["annotations"][shapes.CLUSTER_REVISION] == revision(shard))
+    await comes(lambda: far.asked[-1].body["metadata"]["annotations"][wellknown.CLUSTER_REVISION] == revision(shard))
     said = far.asked[-1]
     assert (said.method, said.cluster, said.path, said.body["metadata"]["uid"]) == ("PATCH", PARENT, PATH, UID)
 
@@ -106,7 +106,7 @@ async def test_who_shows_it_already_is_not_called(shard: InsideShard, far: FarSh
 async def test_a_new_cluster_that_nobody_waits_for_goes_again(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
-    monkeypatch.setattr(owners, "SETTLING_S", 0.01)
+    monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     far.answers["GET"] = lambda asked: answer
     await cluster(shard)
     await comes(lambda: found(shard) is None)
@@ -117,7 +117,7 @@ async def test_a_new_cluster_that_nobody_waits_for_goes_again(
 async def test_a_new_cluster_goes_again_though_an_older_state_of_its_workspace_was_published(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch, has: str
 ) -> None:
-    monkeypatch.setattr(owners, "SETTLING_S", 0.01)
+    monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     await shard.app.store.submit([published(key(shard), {**workspace(), "spec": {"cluster": has}}, 3)])
     far.answers["GET"] = lambda asked: refusal(NotFound("no"))
     await cluster(shard)
@@ -128,7 +128,7 @@ async def test_a_new_cluster_goes_again_though_an_older_state_of_its_workspace_w
 async def test_a_new_cluster_goes_again_if_its_workspace_has_another(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owners, "SETTLING_S", 0.01)
+    monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     far.answers["GET"] = lambda asked: (200, {**workspace(), "spec": {"cluster": "childelsewhere"}})
     await cluster(shard)
     await comes(lambda: "GET" in far.methods())
@@ -138,7 +138,7 @@ async def test_a_new_cluster_goes_again_if_its_workspace_has_another(
 async def test_a_new_cluster_stays_while_its_workspace_is_being_scheduled(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owners, "SETTLING_S", 0.01)
+    monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     looked: list[str] = []
 
     def get(asked: Asked) -> tuple[int, Object]:
@@ -157,7 +157,7 @@ async def test_a_new_cluster_stays_while_its_workspace_is_being_scheduled(
 async def test_a_new_cluster_whose_workspace_is_there_stays(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owners, "SETTLING_S", 0.01)
+    monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     broken = [True, True]
 
     def get(asked: Asked) -> tuple[int, Object] | None:
@@ -193,7 +193,7 @@ async def test_a_cluster_goes_after_its_workspace_was_let_go(shard: InsideShard,
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
     await shard.settled()
-    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a", shapes.OWNER_FINALIZER]}
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a", wellknown.OWNER_FINALIZER]}
     states = [workspace(), workspace(**going)]
     there: list[bool] = []
 

@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from atoll.controllers.bindings.apibindings import ApiBindings, BindingKey, ExportKey
-from atoll.controllers.bindings.permissionclaims import Binding, PermissionClaimsController
-from atoll.machinery.kcp import shapes
-from atoll.machinery.meta import hashes
+from atoll.controllers.bindings.permission_claims import Binding, PermissionClaimsController
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import find
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
@@ -78,7 +77,7 @@ async def workspace(here: Cell, name: str, cluster: str) -> None:
     await here.store.submit([Put(key, value, hole, 0)])
     await here.cluster(cluster)
     home = here.found(LOGICAL_CLUSTERS, cluster, "cluster")
-    annotations = {**home["metadata"]["annotations"], shapes.PATH: f"root:{name}"}
+    annotations = {**home["metadata"]["annotations"], wellknown.PATH: f"root:{name}"}
     # As one that was made with its path: its entry is that of a creation.
     await here.delete_row(LOGICAL_CLUSTERS, cluster, "cluster")
     fresh = {**home, "metadata": {"name": "cluster", "annotations": annotations}}
@@ -132,7 +131,7 @@ async def test_locks_that_cannot_be_read_are_written_anew(here: Cell) -> None:
     await here.bind(HERE, THERE, "one")
     await here.settle()
     home = here.found(LOGICAL_CLUSTERS, HERE, "cluster")
-    annotations = {**home["metadata"]["annotations"], shapes.LOCKS: "{not json"}
+    annotations = {**home["metadata"]["annotations"], wellknown.LOCKS: "{not json"}
     await here.change(LOGICAL_CLUSTERS, HERE, "cluster", metadata={**home["metadata"], "annotations": annotations})
     await here.settle()
     assert set(locks_of(here.found(LOGICAL_CLUSTERS, HERE, "cluster"))) == {f"circles.{GROUP}"}

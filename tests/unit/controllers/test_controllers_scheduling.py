@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.bindings.definitions import target_of
-from atoll.machinery.apiserver.loopback import Batch
-from atoll.machinery.kcp import boundcrds
+from atoll.machinery.apiserver.writing.loopback import Batch
+from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.storage.contract import Scope
+from atoll.tenancy.bound_definitions import target_of
 from harness.api import TIMEOUT_S
 from harness.cell import bound
 from harness.exports import export, resource_of, schema
@@ -74,7 +74,7 @@ async def test_a_bound_definition_that_changed_keeps_no_workspace_from_being_mad
     async def through_another() -> None:
         crd = shard.loopback.get(CRDS, SYSTEM_BOUND_CRDS, "", uid)
         assert crd is not None
-        await shard.loopback.update(target_of(uid), boundcrds.kept_for(crd, "another"), whole=True)
+        await shard.loopback.update(target_of(uid), bound_crds.kept_for(crd, "another"), whole=True)
 
     binding = await made_during(shard, monkeypatch, through_another)
     assert binding["status"]["phase"] == "Bound"

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from atoll.controllers.exports.endpointslice_urls import EndpointUrlController
 from atoll.controllers.exports.endpointslices import EndpointSliceController
-from atoll.controllers.exports.endpointurls import EndpointUrlController
-from atoll.machinery.apiserver.loopback import Target
-from atoll.machinery.kcp import endpointslices
+from atoll.machinery.apiserver.writing.loopback import Target
+from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS

@@ -21,9 +21,9 @@ from atoll.machinery.apiserver.authentication import assertion, jwt
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
-from atoll.machinery.apiserver.egress import Egress
-from atoll.machinery.apiserver.egress.addresses import policy
-from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.egress import Egress
+from atoll.machinery.egress.addresses import policy
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process import pki

@@ -11,11 +11,11 @@ import pytest
 from atoll.frontproxy import misses
 from atoll.frontproxy.misses import ASKER, MAX_ASKING, MAX_WAITING, Misses
 from atoll.frontproxy.routing import Found, Routes, Unknown
-from atoll.machinery.apiserver.pathindex import Mounted, Unavailable
-from atoll.machinery.kcp.shapes import SHARD
+from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import User
+from atoll.machinery.meta.wellknown import SHARD
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.client import ClientResponse, Unreachable
 from atoll.machinery.wire.exchange import Headers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from atoll.frontproxy.routing import Found, Place, Routes, Unknown
-from atoll.machinery.apiserver.pathindex import MAX_DEPTH, Mounted, Unavailable
+from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import ClusterRoute

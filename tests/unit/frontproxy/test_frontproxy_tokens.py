@@ -13,7 +13,7 @@ from atoll.frontproxy.tokens import MAX_FETCHING, AccountTokens, Tokens
 from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User

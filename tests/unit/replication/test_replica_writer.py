@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.kcp import shapes
-from atoll.machinery.meta import hashes
+from atoll.controllers.workspaces.remote_routes import Claims
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode, encode_json
 from atoll.machinery.meta.types import API_EXPORTS
@@ -28,7 +28,6 @@ from atoll.machinery.storage.contract import (
     Scope,
 )
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.replication.claims import Claims
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.notifications import ReplicaChange
 from atoll.replication.ownership_rows import readable
@@ -55,7 +54,7 @@ def workspace(parent: str, name: str, shard: str) -> tuple[dict[str, Any], str]:
     """A Workspace, and the cluster that it names."""
     uid = f"uid-{name}"
     cluster = hashes.cluster_name_of(parent, uid, shard)
-    metadata = {"name": name, "uid": uid, "annotations": {shapes.SHARD: shard}}
+    metadata = {"name": name, "uid": uid, "annotations": {wellknown.SHARD: shard}}
     return {"metadata": metadata, "spec": {"cluster": cluster}}, cluster
 
 

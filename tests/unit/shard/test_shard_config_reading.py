@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.controllers.tenancy.logicalclusters import LogicalClusterDeletion
-from atoll.controllers.tenancy.workspaces import WorkspaceController
+from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterDeletion
+from atoll.controllers.workspaces.workspaces import WorkspaceController
 from atoll.machinery.process.config import comma_separated
 from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.loopback import Target
-from atoll.machinery.kcp.bootstrap import INSTALLATION
-from atoll.machinery.kcp.exports import root_exports
+from atoll.machinery.apiserver.writing.loopback import Target
+from atoll.machinery.kcp.apis.root_exports import root_exports
+from atoll.machinery.kcp.bootstrap.objects import INSTALLATION
 from atoll.machinery.meta.names import SYSTEM_SHARD, ObjectKey
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.shard.app import ShardApp
+from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
-from atoll.shard.identity import load
-from atoll.shard.joining import NotYet, Origin, OtherRoot, origin_of, wait_for_origin
+from atoll.shard.membership.root_shard import NotYet, Origin, OtherRoot, origin_of, wait_for_origin
 from atoll.standalone.start import prepare
 from harness.cannedapi import CannedApi, serving
 

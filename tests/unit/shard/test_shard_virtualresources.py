@@ -7,16 +7,16 @@ from typing import cast
 import pytest
 
 from atoll.machinery.apiserver.authorization.effective_users import WARRANT
-from atoll.machinery.apiserver.catalogs import Catalogs
-from atoll.machinery.apiserver.pipeline import Route
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.request import Observer, Request
-from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.apiserver.serving.pipeline import Route
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.wire.exchange import Exchange, HttpRequest, Peer
-from atoll.shard.virtualresources import ShardObject, VirtualResources
+from atoll.shard.forwarding.virtual_resources import ShardObject, VirtualResources
 from atoll.virtualworkspaces.apiexport import acting
 
 CALLER = User("ann", ("team",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.machinery.meta.user import AUTHENTICATED, User
-from atoll.virtual.reviews import at_home
+from atoll.virtualworkspace_sdk.reviews import at_home
 
 ACCOUNT = "system:kcp:serviceaccount:home:team:robot"
 

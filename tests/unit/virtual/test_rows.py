@@ -11,8 +11,8 @@ from atoll.machinery.kinds.custom import kinds_of_resource_schema
 from atoll.machinery.meta.names import LOCAL, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.storage.lmdb_store import LmdbStore
-from atoll.virtual.rows import RowRefused, Rows, open_rows
-from atoll.virtual.view import Key
+from atoll.virtualworkspace_sdk.rows import RowRefused, Rows, open_rows
+from atoll.virtualworkspace_sdk.view import Key
 from harness.exports import schema
 
 KEY = Key("home", "default", "north")

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
-from atoll.machinery.apiserver.call import Call, Plan
+from atoll.machinery.apiserver.call.call import Call, Plan
+from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.apiserver.request import Observer, Request
-from atoll.machinery.apiserver.requestinfo import parse
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.status import Forbidden
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CONFIG_MAPS

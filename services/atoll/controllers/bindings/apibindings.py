@@ -14,18 +14,16 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from atoll.controllers.bindings.definitions import BoundCrds
-from atoll.controllers.bindings.heldnames import HeldNames
-from atoll.controllers.facts import Facts
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
-from atoll.machinery.apiserver.wide import wide
-from atoll.machinery.kcp import bindings, boundcrds, shapes
-from atoll.machinery.kcp.apiexports import export_of
-from atoll.machinery.kcp.bindings import Around, Export
-from atoll.machinery.kcp.locks import read_locks, with_locks
+from atoll.controllers.bindings.naming import HeldNames
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.kcp.apis import apibindings, bound_crds
+from atoll.machinery.kcp.apis.apibindings import Around, Export
+from atoll.machinery.kcp.apis.apiexports import export_of
+from atoll.machinery.kcp.apis.locks import read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import hashes, times
+from atoll.machinery.meta import hashes, times, wellknown
 from atoll.machinery.meta.conditions import Condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
@@ -43,6 +41,8 @@ from atoll.machinery.storage.contract import (
     Scope,
 )
 from atoll.machinery.storage.pages import each_record
+from atoll.tenancy.bound_definitions import BoundCrds
+from atoll.tenancy.lookups import Facts
 
 #: How often a binding is planned at once, when another came first, before it waits for its next turn.
 ATTEMPTS = 4
@@ -193,7 +193,7 @@ class ApiBindings:
         """Bindings that refer to a path which leads somewhere now."""
         annotations = decode(entry.value)["metadata"].get("annotations") or {}
         with self._loopback.store.snapshot() as snapshot:
-            found = snapshot.labelled(*hashes.awaited_path_label(annotations.get(shapes.PATH, "")), API_BINDINGS)
+            found = snapshot.labelled(*hashes.awaited_path_label(annotations.get(wellknown.PATH, "")), API_BINDINGS)
         yield from (BindingKey(key.cluster, key.name) for key in found)
 
     def all_keys(self) -> Iterable[Hashable]:
@@ -296,10 +296,10 @@ class ApiBindings:
 
     def _settled(self, batch: Batch, cluster: str, binding: Object) -> Object:
         """The binding as it should be. Adds the locks that come with it, and what must still hold, to the batch."""
-        now, home = times.now(), ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON)
+        now, home = times.now(), ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
         record = batch.get(home)
         if record is None:
-            return {**binding, "status": bindings.without_cluster(binding, now)}
+            return {**binding, "status": apibindings.without_cluster(binding, now)}
         if batch.gate(cluster).state is GateState.DELETING:
             return binding
         logical = decode(record.value)
@@ -314,9 +314,9 @@ class ApiBindings:
             stands=lambda uid: self._bound.get(batch, uid) is not None,
         )
         export, labels = self._export(batch, cluster, binding)
-        settled = bindings.settle(binding, export, around, now)
+        settled = apibindings.settle(binding, export, around, now)
         if settled.locks != locks:
-            target = Target(self._clusters, cluster, "", shapes.SINGLETON)
+            target = Target(self._clusters, cluster, "", wellknown.SINGLETON)
             batch.update(target, with_locks(logical, settled.locks), whole=True)
         else:
             batch.guard(RevisionUnchanged(home, record.revision))
@@ -328,12 +328,12 @@ class ApiBindings:
         labels = {key: each for key, each in (binding["metadata"].get("labels") or {}).items() if key not in _AWAITED}
         home = self._facts.cluster_of(view, path)
         if home is None:
-            return bindings.not_found(path, name), {**labels, **self._awaited(view, path)}
+            return apibindings.not_found(path, name), {**labels, **self._awaited(view, path)}
         labels[hashes.EXPORT_LABEL] = hashes.export_hash(home, name)
         found = self._facts.export(view, home, name, seen_from=cluster)
         if found is None:
             # The path may lead to another cluster when it comes: a workspace that goes loses its content first.
-            return bindings.not_found(path, name), {**labels, **self._awaited(view, path)}
+            return apibindings.not_found(path, name), {**labels, **self._awaited(view, path)}
         return found, labels
 
     def _awaited(self, view: View, path: str) -> dict[str, str]:
@@ -351,6 +351,6 @@ def _losers(entry: LogEntry) -> Iterator[Hashable]:
     """Who is bound to a bound CRD that is gone."""
     if entry.key.type == CRDS and entry.operation is Operation.DELETED:
         crd = decode(entry.value)
-        cluster = (crd["metadata"].get("annotations") or {}).get(boundcrds.SCHEMA_CLUSTER)
+        cluster = (crd["metadata"].get("annotations") or {}).get(bound_crds.SCHEMA_CLUSTER)
         if cluster:
-            yield LostKey(cluster, tuple(boundcrds.exports_of(crd)))
+            yield LostKey(cluster, tuple(bound_crds.exports_of(crd)))

@@ -11,14 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterable, Iterator
 
-from atoll.controllers.bindings.heldnames import MAX_KNOWN, accepted
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.loopback import Loopback, Target
-from atoll.machinery.apiserver.remembered import Remembered
-from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.locks import expiries, in_step, read_locks, with_locks
+from atoll.controllers.bindings.naming import MAX_KNOWN, accepted
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kcp.apis.locks import expiries, in_step, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times
+from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
@@ -26,7 +25,7 @@ from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
-_ANNOTATION = shapes.LOCKS.encode()
+_ANNOTATION = wellknown.LOCKS.encode()
 #: How a lock that runs out looks in the annotation, whose JSON is a string in the object's.
 _EXPIRES = b'\\"e\\":'
 
@@ -63,7 +62,7 @@ class Locks:
     async def reconcile(self, cluster: str) -> float | None:
         now = times.now()
         with self._loopback.store.snapshot() as snapshot:
-            record = snapshot.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", shapes.SINGLETON))
+            record = snapshot.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
             if record is None or snapshot.gate(cluster).state is GateState.DELETING:
                 return None
             obj = decode(record.value)
@@ -72,7 +71,7 @@ class Locks:
             definitions = list(self._defined(snapshot, cluster))
         wanted = in_step(locks or {}, bound, definitions, now)
         if wanted != locks:
-            target = Target(self._kind, cluster, "", shapes.SINGLETON)
+            target = Target(self._kind, cluster, "", wellknown.SINGLETON)
             try:
                 await self._loopback.update(target, with_locks(obj, wanted), whole=True)
             except (Conflict, NotFound):

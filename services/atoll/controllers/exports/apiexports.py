@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.shardnews import ShardNews
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.gate import NOTHING_NEW
-from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
-from atoll.machinery.apiserver.wide import wide
-from atoll.machinery.kcp import apiexports
-from atoll.machinery.kcp.apiexports import SecretReference
-from atoll.machinery.kcp.endpointslices import endpoint_url
+from atoll.controllers.shard_predicate import ShardNews
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.gate import NOTHING_NEW
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.kcp.apis import apiexports
+from atoll.machinery.kcp.apis.apiexports import SecretReference
+from atoll.machinery.kcp.apis.endpointslices import endpoint_url
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
-from atoll.machinery.kcp.shards import virtual_workspace_url
+from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType

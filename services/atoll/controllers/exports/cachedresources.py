@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterable
 
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.gate import NOTHING_NEW
-from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
-from atoll.machinery.kcp import apiexports, cachedresources
-from atoll.machinery.kcp.apiexports import SecretReference
-from atoll.machinery.kcp.cachedresources import Found
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.gate import NOTHING_NEW
+from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.kcp.apis import apiexports, cachedresources
+from atoll.machinery.kcp.apis.apiexports import SecretReference
+from atoll.machinery.kcp.apis.cachedresources import Found
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache

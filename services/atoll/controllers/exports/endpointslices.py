@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.exports.slicestatus import Shards, SliceStatus
-from atoll.controllers.facts import Facts
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.loopback import Loopback, Target
-from atoll.machinery.kcp import endpointslices
-from atoll.machinery.kcp.shapes import CLUSTER, PATH
+from atoll.controllers.exports.endpointslice_status import Shards, SliceStatus
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
+from atoll.machinery.meta.wellknown import CLUSTER, PATH
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+from atoll.tenancy.lookups import Facts
 
 
 class EndpointSliceController:

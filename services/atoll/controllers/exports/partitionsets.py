@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.facts import Facts
-from atoll.controllers.shardnews import ShardNews
-from atoll.machinery.apiserver.gate import NOTHING_NEW
-from atoll.machinery.apiserver.loopback import LOST, Batch, Loopback, Target
-from atoll.machinery.apiserver.options import DeleteOptions
-from atoll.machinery.apiserver.wide import wide
-from atoll.machinery.kcp import partitions
+from atoll.controllers.shard_predicate import ShardNews
+from atoll.machinery.apiserver.call.gate import NOTHING_NEW
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.kcp.sharding import partitions
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -24,6 +23,7 @@ from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
+from atoll.tenancy.lookups import Facts
 
 #: Partitions made and removed in one submit.
 AT_ONCE = 200

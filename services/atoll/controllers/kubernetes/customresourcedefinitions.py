@@ -13,14 +13,13 @@ from collections.abc import Hashable, Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from atoll.controllers.content import Remaining, clear
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.loopback import Batch, Loopback, Target
-from atoll.machinery.apiserver.remembered import Remembered
-from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.locks import Lock, read_locks, with_locks
+from atoll.controllers.content_deleter import Remaining, clear
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.kcp.apis.locks import Lock, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times
+from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.conditions import Condition, find, is_true, set_status_condition
 from atoll.machinery.meta.names import LOCAL, SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -148,13 +147,13 @@ class CustomResourceDefinitionController:
 
         Bindings do the same, so that of two who want one name at a time only one is written.
         """
-        home = ObjectKey(LOGICAL_CLUSTERS, key.cluster, "", shapes.SINGLETON)
+        home = ObjectKey(LOGICAL_CLUSTERS, key.cluster, "", wellknown.SINGLETON)
         record = batch.get(home)
         cluster = decode(record.value) if record is not None else None
         locks = read_locks(cluster) if cluster is not None else None
         name = f"{plural}.{group}" if group else plural
         if cluster is not None and locks is not None and plural and locks.get(name) != _LOCK:
-            target = Target(self._clusters, key.cluster, "", shapes.SINGLETON)
+            target = Target(self._clusters, key.cluster, "", wellknown.SINGLETON)
             batch.update(target, with_locks(cluster, {**locks, name: _LOCK}), whole=True)
         else:
             batch.guard(RevisionUnchanged(home, record.revision if record is not None else 0))

@@ -16,11 +16,11 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authorization.attributes import Decision
-from atoll.machinery.apiserver.call import Check, Door, Reply, View, front_door, no_check
-from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.lens.choice import Shown
-from atoll.machinery.apiserver.negotiation import JSON
-from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.apiserver.call.call import Check, Door, Reply, View, front_door, no_check
+from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.filtered_rows.row_filter import Shown
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.status import ApiError, InternalError

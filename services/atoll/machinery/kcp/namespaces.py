@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from atoll.machinery.kcp.shapes import Manifest, Stamp
+from atoll.machinery.kcp.manifest import Manifest, Stamp
 from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 
 DEFAULT, KUBE_SYSTEM, KCP_SYSTEM = "default", "kube-system", "kcp-system"

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.controllers.facts import Facts
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.versions import latest
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.kcp.apis.versions import latest
 from atoll.machinery.kinds.checks import items, mapping, text
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid, required
 from atoll.shard.admission.workspaces import May, may_bind
+from atoll.tenancy.lookups import Facts
 
 _OWN = ("apis.kcp.io", "apibindings")
 
@@ -36,7 +35,7 @@ class ApiBindings:
             return
         metadata = review.obj["metadata"]
         if review.operation == "create":
-            metadata["finalizers"] = list(dict.fromkeys([*items(metadata, "finalizers"), shapes.BINDING_FINALIZER]))
+            metadata["finalizers"] = list(dict.fromkeys([*items(metadata, "finalizers"), wellknown.BINDING_FINALIZER]))
         given = mapping(metadata, "labels")
         labels = {key: value for key, value in given.items() if key != hashes.EXPORT_LABEL}
         if label := self._label(review, review.obj):

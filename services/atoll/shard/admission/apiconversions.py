@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.apiserver.errors import forbidden
+from atoll.machinery.apiserver.call.errors import forbidden
 from atoll.machinery.kinds.apiconversion import Rules
 from atoll.machinery.kinds.checks import mapping, text
 from atoll.machinery.kinds.kind import Judge, Verdict

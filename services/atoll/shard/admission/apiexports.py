@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
-from atoll.machinery.kcp.claims import needs_identity
-from atoll.machinery.kcp.versions import latest
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.kcp.apis.permission_claims import needs_identity
+from atoll.machinery.kcp.apis.versions import latest
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid

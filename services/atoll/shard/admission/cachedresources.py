@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.controllers.facts import Facts
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.catalogs import Catalogs
-from atoll.machinery.kcp import cachedresources, endpointslices
-from atoll.machinery.kcp.cachedresources import Resource
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.kcp.apis import cachedresources, endpointslices
+from atoll.machinery.kcp.apis.cachedresources import Resource
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.shard.admission.workspaces import May, may_bind
+from atoll.tenancy.lookups import Facts
 
 
 class CachedResourceReferences(Validator):

@@ -6,8 +6,8 @@ was admitted is not stored after the gate moved. The door for people (phase, `ac
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.call import errors
 from atoll.machinery.storage.contract import GateState
 
 _OWN = ("core.kcp.io", "logicalclusters")

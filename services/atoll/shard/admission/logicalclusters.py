@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.groups import (
@@ -18,13 +17,23 @@ from atoll.machinery.apiserver.authorization.groups import (
     LOGICAL_CLUSTER_ADMIN,
     WORKSPACE_BOOTSTRAPPER,
 )
-from atoll.machinery.apiserver.call import no_check
-from atoll.machinery.kcp.shapes import LOCKS, OWNER, PATH, REPLICATE, REQUIRED_GROUPS, SHARD, TERMINATOR_FINALIZER, TYPE
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import no_check
 from atoll.machinery.meta.hashes import ROOT_PATH_LABEL, root_path_label
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.status import FieldError, invalid
 from atoll.machinery.meta.user import MASTERS, User
+from atoll.machinery.meta.wellknown import (
+    LOCKS,
+    OWNER,
+    PATH,
+    REPLICATE,
+    REQUIRED_GROUPS,
+    SHARD,
+    TERMINATOR_FINALIZER,
+    TYPE,
+)
 
 GROUP, PLURAL = "core.kcp.io", "logicalclusters"
 DELETION_FINALIZER = "core.kcp.io/logicalcluster-deletion"

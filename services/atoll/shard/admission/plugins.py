@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from atoll.controllers.facts import Facts
-from atoll.controllers.tenancy.placement import Placement
 from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
 from atoll.machinery.apiserver.admission.certificates import Certificates
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.admission.definitions import DefinitionLifecycle
 from atoll.machinery.apiserver.admission.namespaces import NamespaceLifecycle
 from atoll.machinery.apiserver.admission.rbac import EscalationCheck, RoleEscalation
-from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.shard.admission.apibindings import ApiBindings
 from atoll.shard.admission.apiconversions import ApiConversions
 from atoll.shard.admission.apiexports import ApiExports
-from atoll.shard.admission.apischemas import ApiResourceSchemas
+from atoll.shard.admission.apiresourceschemas import ApiResourceSchemas
 from atoll.shard.admission.cachedresources import CachedEndpointSlices, CachedResourceReferences
-from atoll.shard.admission.claims import PermissionClaims
-from atoll.shard.admission.endpoints import EndpointSlices
+from atoll.shard.admission.endpointslices import EndpointSlices
+from atoll.shard.admission.export_identities import ExportIdentities
 from atoll.shard.admission.gate import Gate
-from atoll.shard.admission.identities import ExportIdentities
 from atoll.shard.admission.logicalclusters import LogicalClusters
+from atoll.shard.admission.permission_claims import PermissionClaims
 from atoll.shard.admission.replication import Replication
-from atoll.shard.admission.reserved import PathAnnotation, ReservedDefinitions, ReservedNames
+from atoll.shard.admission.reserved_names import PathAnnotation, ReservedDefinitions, ReservedNames
 from atoll.shard.admission.shards import Shards
 from atoll.shard.admission.topology import Partitions
 from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
+from atoll.tenancy.lookups import Facts
+from atoll.tenancy.placement import Placement
 
 
 def plugins(

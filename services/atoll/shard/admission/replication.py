@@ -7,14 +7,14 @@ an export or a schema is its author's to say, in words that are understood.
 
 from __future__ import annotations
 
-from atoll.controllers.facts import Facts
-from atoll.controllers.replicated.reach import NOTED, Reach
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.kcp import levels, replicated
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.schema.fielderrors import not_supported
+from atoll.tenancy.lookups import Facts
+from atoll.tenancy.replication_scope import NOTED, Reach
 
 _NOTED = {(type.group, type.resource): type for type in NOTED}
 _LEVELLED = frozenset({*_NOTED, (API_EXPORTS.group, API_EXPORTS.resource)})
@@ -33,7 +33,9 @@ class Replication:
         wanted = self._reach.noted(review.view, review.call.key(str(obj["metadata"].get("name", ""))), obj)
         if review.call.whole:
             # Bootstrap knows of bindings that it writes next, and the labelling controller has judged already.
-            wanted = replicated.with_words(wanted, replicated.words_of(wanted) | replicated.words_of(obj))
+            wanted = replicate_annotation.with_words(
+                wanted, replicate_annotation.words_of(wanted) | replicate_annotation.words_of(obj)
+            )
         if wanted is not obj:
             obj["metadata"] = wanted["metadata"]
 
@@ -41,11 +43,17 @@ class Replication:
         if review.group_resource not in _LEVELLED or review.obj is None:
             return
         level = _said(review.obj)
-        if level is not None and level not in levels.LEVELS and level != (_said(review.old) if review.old else None):
-            text = str(not_supported(f"metadata.annotations[{levels.LEVEL}]", level, levels.LEVELS))
+        if (
+            level is not None
+            and level not in replication_level.LEVELS
+            and level != (_said(review.old) if review.old else None)
+        ):
+            text = str(
+                not_supported(f"metadata.annotations[{replication_level.LEVEL}]", level, replication_level.LEVELS)
+            )
             raise errors.forbidden(review.call.kind, review.obj["metadata"]["name"], text)
 
 
 def _said(obj: Object) -> str | None:
-    found: str | None = (obj["metadata"].get("annotations") or {}).get(levels.LEVEL)
+    found: str | None = (obj["metadata"].get("annotations") or {}).get(replication_level.LEVEL)
     return found

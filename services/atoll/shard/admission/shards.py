@@ -5,8 +5,8 @@ Stands for kcp's plug-in core.kcp.io/Shard.
 
 from __future__ import annotations
 
-from atoll.controllers.facts import Facts
 from atoll.machinery.apiserver.admission.chain import Review
+from atoll.tenancy.lookups import Facts
 
 _URLS = ("externalURL", "virtualWorkspaceURL")
 

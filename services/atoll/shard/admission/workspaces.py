@@ -9,28 +9,29 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from atoll.controllers.facts import Facts
-from atoll.controllers.tenancy.building import path_below
-from atoll.controllers.tenancy.placement import Placement
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN, without_lifecycle
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.kcp import shapes, types
-from atoll.machinery.kcp.types import Resolution, TypeReference, TypeRefused, WorkspaceType
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.kcp.workspaces import workspacetypes
+from atoll.machinery.kcp.workspaces.workspacetypes import Resolution, TypeReference, TypeRefused, WorkspaceType
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
+from atoll.tenancy.cluster_builder import path_below
+from atoll.tenancy.lookups import Facts
+from atoll.tenancy.placement import Placement
 
 GROUP = "tenancy.kcp.io"
 #: Where a workspace goes is the scheduler's to say: nobody comes with a choice of his own.
-_CHOICE = (shapes.SCHEDULED_CLUSTER, shapes.SHARD, shapes.SHARD_HASH)
-_KEPT = (shapes.OWNER, shapes.REQUIRED_GROUPS, *_CHOICE)
+_CHOICE = (wellknown.SCHEDULED_CLUSTER, wellknown.SHARD, wellknown.SHARD_HASH)
+_KEPT = (wellknown.OWNER, wellknown.REQUIRED_GROUPS, *_CHOICE)
 #: Asks the authorizer; the deep form skips the door of the foreign workspace.
 May = Callable[[View, Attributes], bool]
 
@@ -58,49 +59,49 @@ class Workspaces:
             return
         if review.operation == "update" and review.old is not None and not review.call.user.is_master:
             tells = _tells(review.call.user, review.call.cluster)
-            _keep_annotations(review.obj, review.old, _KEPT if tells else (*_KEPT, shapes.CLUSTER_REVISION))
+            _keep_annotations(review.obj, review.old, _KEPT if tells else (*_KEPT, wellknown.CLUSTER_REVISION))
         if review.operation != "create":
             return
         metadata, user = review.obj["metadata"], review.call.user
         parent = self._parent(review)
         annotations = dict(metadata.get("annotations") or {})
         if not user.is_master:
-            for key in (*_CHOICE, shapes.CLUSTER_REVISION):
+            for key in (*_CHOICE, wellknown.CLUSTER_REVISION):
                 annotations.pop(key, None)
-            annotations[shapes.OWNER] = owner_annotation(user)
-        required = (parent["metadata"].get("annotations") or {}).get(shapes.REQUIRED_GROUPS)
+            annotations[wellknown.OWNER] = owner_annotation(user)
+        required = (parent["metadata"].get("annotations") or {}).get(wellknown.REQUIRED_GROUPS)
         if required:
-            annotations[shapes.REQUIRED_GROUPS] = required
+            annotations[wellknown.REQUIRED_GROUPS] = required
         if annotations:
             metadata["annotations"] = annotations
         if not (review.obj.get("spec") or {}).get("mount"):
             self._resolve_type(review, parent)
         labels = review.obj["metadata"].get("labels") or {}
-        review.obj["metadata"]["labels"] = {**labels, shapes.PHASE: "Scheduling"}
+        review.obj["metadata"]["labels"] = {**labels, wellknown.PHASE: "Scheduling"}
 
     def _resolve_type(self, review: Review, parent: Object) -> None:
         assert review.obj is not None
         try:
             resolution = self._resolution(review, parent)
         except TypeRefused as error:
-            raise types.forbidden(review.obj["metadata"]["name"], error) from error
-        review.obj.update(types.with_type(review.obj, resolution))
+            raise workspacetypes.forbidden(review.obj["metadata"]["name"], error) from error
+        review.obj.update(workspacetypes.with_type(review.obj, resolution))
 
     def _parent(self, review: Review) -> Object:
-        record = review.view.get(ObjectKey(LOGICAL_CLUSTERS, review.call.cluster, "", shapes.SINGLETON))
+        record = review.view.get(ObjectKey(LOGICAL_CLUSTERS, review.call.cluster, "", wellknown.SINGLETON))
         if record is None:
             name = review.obj["metadata"].get("name", "") if review.obj else ""
             raise errors.forbidden(review.call.kind, name, "the logical cluster has no LogicalCluster object")
         return decode(record.value)
 
-    def _lookup(self, view: View) -> types.Lookup:
+    def _lookup(self, view: View) -> workspacetypes.Lookup:
         return lambda path, name: self._facts.workspace_type(view, path, name)
 
     def _resolution(self, review: Review, parent: Object) -> Resolution:
         assert review.obj is not None
         given = (review.obj.get("spec") or {}).get("type") or {}
         requested = TypeReference(given["name"], given.get("path") or "") if given.get("name") else None
-        return types.resolve(requested, parent, self._lookup(review.view))
+        return workspacetypes.resolve(requested, parent, self._lookup(review.view))
 
     def validate(self, review: Review) -> None:
         if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
@@ -126,9 +127,9 @@ class Workspaces:
         self._check_location(review, obj, parent)
         try:
             resolution = self._resolution(review, parent)
-            types.check(resolution, parent, self._lookup(review.view), self._may_use(review))
+            workspacetypes.check(resolution, parent, self._lookup(review.view), self._may_use(review))
         except TypeRefused as error:
-            raise types.forbidden(name, error) from error
+            raise workspacetypes.forbidden(name, error) from error
 
     def _check_location(self, review: Review, obj: Object, parent: Object) -> None:
         """Refuse a location selector that nothing can ever come of, while its author is listening."""
@@ -141,7 +142,7 @@ class Workspaces:
         if text := self._placement.refusal(review.view, obj, path_below(parent, name)):
             raise errors.forbidden(kind, name, text)
 
-    def _may_use(self, review: Review) -> types.MayUse:
+    def _may_use(self, review: Review) -> workspacetypes.MayUse:
         def may_use(found: WorkspaceType) -> bool:
             asked = Attributes(
                 user=review.call.user,

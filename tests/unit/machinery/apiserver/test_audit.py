@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from atoll.machinery.apiserver import audit
-from atoll.machinery.apiserver.audit import COMPLETE, STARTED, Audited, AuditLog, event_of, is_mutating, line_of
 from atoll.machinery.apiserver.authorization.attributes import Decision, Outcome, Step
-from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.apiserver.serving import audit
+from atoll.machinery.apiserver.serving.audit import COMPLETE, STARTED, Audited, AuditLog, event_of, is_mutating, line_of
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.exchange import HttpRequest, Peer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.catalogs import Catalogs
-from atoll.machinery.kcp import boundcrds
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kinds.apiconversion import Converter
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import NATIVE
@@ -65,8 +65,8 @@ async def put(store: LmdbStore, key: ObjectKey, obj: Object, expected: int = 0) 
 async def bound(store: LmdbStore, made: Object, cluster: str = "consumer") -> None:
     """A binding of a schema of the cluster `provider`, with its bound CRD."""
     uid, name = made["metadata"]["uid"], made["metadata"]["name"]
-    crd = boundcrds.bound_crd(made, "provider", "shapes", "2026-01-01T00:00:00Z")
-    await put(store, boundcrds.key_of(uid), crd)
+    crd = bound_crds.bound_crd(made, "provider", "shapes", "2026-01-01T00:00:00Z")
+    await put(store, bound_crds.key_of(uid), crd)
     entry = {
         "group": GROUP,
         "resource": "circles",

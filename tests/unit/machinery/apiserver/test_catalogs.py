@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver import catalogs, discovery
-from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.catalogs import CRDS, Catalogs
+from atoll.machinery.apiserver.catalog import catalogs, discovery
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalogs import CRDS, Catalogs
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, encode

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from atoll.controllers.bindings.apibindings import BindingKey
-from atoll.controllers.bindings.definitions import target_of
-from atoll.machinery.apiserver import boundapis, catalogs, remembered
-from atoll.machinery.apiserver.options import DeleteOptions
-from atoll.machinery.kcp import boundcrds
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.catalog import catalogs, export_index, revision_cache
+from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kinds.kind import Kind, Virtual
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS
+from atoll.tenancy.bound_definitions import target_of
 from harness.api import crd
 from harness.cell import Cell, cell
 
@@ -68,7 +68,7 @@ async def test_a_batch_serves_what_it_is_about_to_bind(here: Cell) -> None:
 
 async def test_a_bound_crd_that_is_not_there_makes_its_resource_unavailable_until_it_is(here: Cell) -> None:
     await bind(here, "one")
-    (needed,) = boundcrds.needed(here.found(API_BINDINGS, "one", "shapes"))
+    (needed,) = bound_crds.needed(here.found(API_BINDINGS, "one", "shapes"))
     crd_ = here.loopback.get(needed.key.type, needed.key.cluster, "", needed.uid)
     assert crd_ is not None
     await here.loopback.delete(target_of(needed.uid), DeleteOptions())
@@ -101,7 +101,7 @@ async def test_a_wildcard_kind_is_found_once_and_then_by_revisions(here: Cell, m
     def never(data: bytes) -> Object:
         raise AssertionError("decoded")
 
-    for module in (boundapis, catalogs, remembered):
+    for module in (export_index, catalogs, revision_cache):
         monkeypatch.setattr(module, "decode", never)
     assert by_identity(here) is found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.cells import cell
+from atoll.machinery.apiserver.catalog.printer_columns import cell
 from atoll.machinery.kinds.kind import Column
 
 NOW_S = 1_700_000_000.0  # 2023-11-14T22:13:20Z

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.apiserver.health import Check, all_of, one, ping
+from atoll.machinery.apiserver.serving.health import Check, all_of, one, ping
 from atoll.machinery.meta.status import NotFound
 
 

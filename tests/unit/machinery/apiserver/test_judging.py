@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from atoll.machinery.apiserver.call import Plan, View
-from atoll.machinery.apiserver.judging import INLINE_S, Slow, finished, judged
+from atoll.machinery.apiserver.call.call import Plan, View
+from atoll.machinery.apiserver.call.deferred_validation import INLINE_S, Slow, finished, judged
 from atoll.machinery.kinds.kind import Verdict
 
 VIEW, LATER = cast(View, object()), cast(View, object())

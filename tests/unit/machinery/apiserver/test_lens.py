@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.lens import Choice, Lens
-from atoll.machinery.apiserver.lens.cursor import LensCursor
+from atoll.machinery.apiserver.filtered_rows import Choice, Lens
+from atoll.machinery.apiserver.filtered_rows.cursor import LensCursor
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode, encode
 from atoll.machinery.storage.contract import Delete, Operation, Position, Put, RevisionCompacted, Scope

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.catalogs import Catalogs
-from atoll.machinery.apiserver.openwatches import OpenWatches, Still
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, Still
+from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES, CONFIG_MAPS
 from atoll.machinery.storage.contract import ClusterRoute, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.shard.kinds import system_kinds
 from harness.nats import eventually
 from harness.stores import store_options
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.pathindex import PathIndex, Way
-from atoll.machinery.kcp.logicalcluster import Facts as ClusterFacts
-from atoll.machinery.kcp.logicalcluster import logical_cluster
-from atoll.machinery.kcp.shapes import Stamp
+from atoll.machinery.apiserver.federation.pathindex import PathIndex, Way
+from atoll.machinery.kcp.manifest import Stamp
+from atoll.machinery.kcp.workspaces.logicalcluster import Facts as ClusterFacts
+from atoll.machinery.kcp.workspaces.logicalcluster import logical_cluster
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS

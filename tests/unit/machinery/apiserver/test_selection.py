@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.apiserver.options import ListOptions
-from atoll.machinery.apiserver.selection import selection
+from atoll.machinery.apiserver.call.options import ListOptions
+from atoll.machinery.apiserver.catalog.selection import selection
 from atoll.machinery.kinds.conversion import Conversion, Webhook
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.storage.contract import EVERYTHING, Interest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
-from atoll.machinery.apiserver.speaking import bare, spoken_for
+from atoll.machinery.apiserver.forwarded_identity import bare, spoken_for
 from atoll.machinery.meta.user import AUTHENTICATED, User
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.loopback import Batch, Target
-from atoll.machinery.apiserver.wide import Latest, WideView, wide
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import Latest, WideView, wide
+from atoll.machinery.apiserver.writing.loopback import Batch, Target
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Scope

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp import cachedresources
-from atoll.machinery.kcp.cachedresources import Found, Resource, There
+from atoll.machinery.kcp.apis import cachedresources
+from atoll.machinery.kcp.apis.cachedresources import Found, Resource, There
 from atoll.machinery.meta.conditions import TRUE, Condition, find, is_true, set_condition
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.kcp import commission, workspace
-from atoll.machinery.kcp.shapes import OWNER, REQUIRED_GROUPS, Manifest
-from atoll.machinery.kcp.types import Resolution, WorkspaceType, read_type
+from atoll.machinery.kcp.manifest import Manifest
+from atoll.machinery.kcp.workspaces import remote_logicalcluster, workspace
+from atoll.machinery.kcp.workspaces.workspacetypes import Resolution, WorkspaceType, read_type
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS, CLUSTER_ROLE_BINDINGS, LOGICAL_CLUSTERS, NAMESPACES
 from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.meta.wellknown import OWNER, REQUIRED_GROUPS
 
 HERE = workspace.Shard("here", "https://front", "PEM")
 UID = "6a2c"
@@ -46,12 +47,12 @@ def plan() -> workspace.Plan:
 def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
     """What the target makes of an order, by type."""
     types = {(each.path, each.name): each for each in known}
-    ground = commission.Ground(
+    ground = remote_logicalcluster.Ground(
         HERE, lambda path, name: types.get((path, name)), lambda path, name: None, "2026-01-02T00:00:00Z", new_uid
     )
-    assert commission.problems(obj, CLUSTER, "here") == []
+    assert remote_logicalcluster.problems(obj, CLUSTER, "here") == []
     found: dict[object, list[Manifest]] = {}
-    for manifest in workspace.build(commission.plan_of(obj, CLUSTER, ground)):
+    for manifest in workspace.build(remote_logicalcluster.plan_of(obj, CLUSTER, ground)):
         assert manifest.cluster == CLUSTER
         found.setdefault(manifest.type, []).append(manifest)
     return found
@@ -59,7 +60,7 @@ def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
 
 @pytest.mark.parametrize("known", [(), (MINE,), (UNIVERSAL, MINE)], ids=["nothing", "no base", "all"])
 def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(known: tuple[WorkspaceType, ...]) -> None:
-    found = built(commission.order(plan()), *known)
+    found = built(remote_logicalcluster.order(plan()), *known)
     cluster = found[LOGICAL_CLUSTERS][0].object
     assert cluster["spec"]["owner"] == {
         "apiVersion": "tenancy.kcp.io/v1alpha1",
@@ -83,15 +84,15 @@ def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(kno
 
 
 def test_what_the_parents_shard_says_of_initializers_counts() -> None:
-    obj = commission.order(plan())
+    obj = remote_logicalcluster.order(plan())
     obj["spec"]["initializers"] = ["root:universal"]
     cluster = built(obj, UNIVERSAL, MINE)[LOGICAL_CLUSTERS][0].object
     assert cluster["status"]["phase"] == "Ready"
 
 
 def test_an_order_of_somebody_elses_name_or_shard_has_problems() -> None:
-    obj = commission.order(plan())
-    assert [each.field for each in commission.problems(obj, CLUSTER, "there")] != []
-    assert [each.field for each in commission.problems(obj, "0therc1uster", "here")] == ["spec.owner.uid"]
+    obj = remote_logicalcluster.order(plan())
+    assert [each.field for each in remote_logicalcluster.problems(obj, CLUSTER, "there")] != []
+    assert [each.field for each in remote_logicalcluster.problems(obj, "0therc1uster", "here")] == ["spec.owner.uid"]
     del obj["spec"]["owner"]["uid"]
-    assert [each.field for each in commission.problems(obj, CLUSTER, "here")] == ["spec.owner"]
+    assert [each.field for each in remote_logicalcluster.problems(obj, CLUSTER, "here")] == ["spec.owner"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.endpointslices import abandoned, endpoint_url
+from atoll.machinery.kcp.apis.endpointslices import abandoned, endpoint_url
 from atoll.machinery.meta.objects import encode_json
 
 PATH = endpoint_url("", "prov", "shapes")

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from atoll.machinery.kcp import apiexports
-from atoll.machinery.kcp.apiexports import NoIdentity, SecretReference
+from atoll.machinery.kcp.apis import apiexports
+from atoll.machinery.kcp.apis.apiexports import NoIdentity, SecretReference
 from atoll.machinery.meta.objects import Object
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from atoll.machinery.kcp import bindings
-from atoll.machinery.kcp.bindings import Around, BoundResource, Export, Settled, read_export, settle
-from atoll.machinery.kcp.conflicts import Holder, Names
-from atoll.machinery.kcp.locks import Lock
+from atoll.machinery.kcp.apis import apibindings
+from atoll.machinery.kcp.apis.apibindings import Around, BoundResource, Export, Settled, read_export, settle
+from atoll.machinery.kcp.apis.locks import Lock
+from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names
 from atoll.machinery.meta.objects import Object
 from harness.api import crd
 from harness.exports import binding, export, resource_of, schema_of
@@ -140,7 +140,7 @@ def test_another_schema_of_the_same_name_is_no_news_unless_the_bound_one_is_lost
 def test_what_is_bound_stays_without_export_without_schema_and_without_identity() -> None:
     first = settle(bound(), EXPORT, around(), NOW)
     for gone, reason in (
-        (bindings.not_found("root:provider", "shapes"), "APIExportNotFound"),
+        (apibindings.not_found("root:provider", "shapes"), "APIExportNotFound"),
         (replace(EXPORT, missing=("s3.rings",)), "InternalError"),
         (replace(EXPORT, identity=""), "MissingIdentityHash"),
     ):

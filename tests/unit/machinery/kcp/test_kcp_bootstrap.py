@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from atoll.machinery.kcp import boundcrds, exports
-from atoll.machinery.kcp.bootstrap import bootstrap
-from atoll.machinery.kcp.reconcile import reconciled
-from atoll.machinery.kcp.shapes import Manifest
+from atoll.machinery.kcp.apis import bound_crds, root_exports
+from atoll.machinery.kcp.bootstrap.objects import bootstrap
+from atoll.machinery.kcp.bootstrap.reconcile import reconciled
+from atoll.machinery.kcp.manifest import Manifest
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_EXPORTS, CRDS
@@ -159,7 +159,7 @@ def test_a_shard_that_joins_knows_of_roots_policies_before_it_hears_of_root() ->
     def policed(manifests: Iterable[Manifest]) -> set[str]:
         crds = [m.object for m in manifests if m.cluster == "system:bound-crds" and m.type == CRDS]
         assert len(crds) > 4
-        return {name for crd in crds for name in boundcrds.policed_of(crd)}
+        return {name for crd in crds for name in bound_crds.policed_of(crd)}
 
     joining = msgspec.structs.replace(options(), root_installation=str(uuid.uuid4()))
     limited = {m.key.name for m in MANIFESTS if m.type == API_EXPORTS and "maximalPermissionPolicy" in m.object["spec"]}
@@ -285,10 +285,10 @@ def test_reconciling_restores_a_spec_and_keeps_the_times_of_conditions() -> None
 
 
 def test_a_fresh_identity_is_nobodys_and_its_key_is_written_once() -> None:
-    first, second = exports.new_identity(), exports.new_identity()
+    first, second = root_exports.new_identity(), root_exports.new_identity()
     assert first.hash != second.hash
     assert first.hash == hashes.identity_hash(first.key.encode())
-    known = msgspec.structs.replace(options(), identities={name: exports.Identity("f" * 64) for name in EXPORTS})
+    known = msgspec.structs.replace(options(), identities={name: root_exports.Identity("f" * 64) for name in EXPORTS})
     later = list(bootstrap(known))
     assert not [each for each in later if each.type.resource == "secrets"]
     found = find(later, "root", "apiexports", "tenancy.kcp.io")

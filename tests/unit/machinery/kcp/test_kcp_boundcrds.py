@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from atoll.machinery.kcp import boundcrds
-from atoll.machinery.kcp.boundcrds import Needed, bound_crd, exports_of, kept_for, needed, to_collect
-from atoll.machinery.kcp.conflicts import Holder, Names, conflict, names_of
+from atoll.machinery.kcp.apis import bound_crds
+from atoll.machinery.kcp.apis.bound_crds import Needed, bound_crd, exports_of, kept_for, needed, to_collect
+from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, names_of
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.meta.objects import Object
 from harness.api import crd
@@ -34,8 +34,8 @@ def test_it_serves_what_the_schema_says() -> None:
 def test_names_that_fit_in_a_url_are_told_by_an_annotation() -> None:
     rules = "DNS1123Subdomain", "PathSegmentName"
     plain, open_ = (bound_crd(schema(nameValidation=each), "p", "e", NOW) for each in rules)
-    assert boundcrds.VALIDATE_NAME not in plain["metadata"]["annotations"]
-    assert open_["metadata"]["annotations"][boundcrds.VALIDATE_NAME] == "path-segment"
+    assert bound_crds.VALIDATE_NAME not in plain["metadata"]["annotations"]
+    assert open_["metadata"]["annotations"][bound_crds.VALIDATE_NAME] == "path-segment"
     assert [kinds_of_crd(each, "i")[0].name_rule for each in (plain, open_)] == ["subdomain", "path-segment"]
 
 
@@ -43,15 +43,15 @@ def test_approval_and_conversion_are_copied() -> None:
     client = {"clientConfig": {"url": "https://x"}, "conversionReviewVersions": ["v1"]}
     webhook = {"strategy": "Webhook", "webhook": client}
     made = schema(conversion=webhook)
-    made["metadata"]["annotations"] = {boundcrds.API_APPROVED: "https://example.com", "other": "no"}
+    made["metadata"]["annotations"] = {bound_crds.API_APPROVED: "https://example.com", "other": "no"}
     found = bound_crd(made, "provider", "shapes", NOW)
     assert found["spec"]["conversion"] == webhook
     assert found["metadata"]["annotations"] == {
         "apis.kcp.io/bound-crd": "",
         "apis.kcp.io/schema-cluster": "provider",
         "apis.kcp.io/schema-name": made["metadata"]["name"],
-        boundcrds.EXPORTS: "shapes",
-        boundcrds.API_APPROVED: "https://example.com",
+        bound_crds.EXPORTS: "shapes",
+        bound_crds.API_APPROVED: "https://example.com",
     }
     assert bound_crd(schema(), "p", "e", NOW)["spec"]["conversion"] == {"strategy": "None"}
 
@@ -69,11 +69,11 @@ def test_versions_are_served_unless_they_say_no() -> None:
 def test_exports_are_remembered_once_and_a_mark_goes_with_the_next_binding() -> None:
     made = bound_crd(schema(), "p", "one", NOW)
     marked = to_collect(kept_for(made, "two"))
-    assert boundcrds.COLLECTED in marked["metadata"]["annotations"]
+    assert bound_crds.COLLECTED in marked["metadata"]["annotations"]
     assert exports_of(marked) == ["one", "two"]
     kept = kept_for(marked, "one")
     assert exports_of(kept) == ["one", "two"]
-    assert boundcrds.COLLECTED not in kept["metadata"]["annotations"]
+    assert bound_crds.COLLECTED not in kept["metadata"]["annotations"]
 
 
 def test_a_binding_needs_what_its_status_names() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp import claims, claimstatus
-from atoll.machinery.kcp.claimlabels import NO_CLAIMS, labelling
-from atoll.machinery.kcp.claims import ClaimKey
+from atoll.machinery.kcp.apis import claim_status, permission_claims
+from atoll.machinery.kcp.apis.claim_labels import NO_CLAIMS, labelling
+from atoll.machinery.kcp.apis.permission_claims import ClaimKey
 from atoll.machinery.meta.hashes import EXPORT_LABEL, export_hash
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import API_BINDINGS, CONFIG_MAPS, EVENTS, SECRETS
@@ -51,12 +51,12 @@ def scoped(made: Object) -> Object:
 
 def test_a_claim_counts_where_the_export_makes_it_and_the_binding_accepts_it() -> None:
     asked = claim("configmaps")
-    assert claims.effective(export(asked), binding(accepted(asked))).keys() == {MAPS}
-    assert claims.effective(export(asked), binding()) == {}
-    assert claims.effective(export(asked), binding(accepted(asked, "Rejected"))) == {}
-    assert claims.effective(export(), binding(accepted(asked))) == {}
+    assert permission_claims.effective(export(asked), binding(accepted(asked))).keys() == {MAPS}
+    assert permission_claims.effective(export(asked), binding()) == {}
+    assert permission_claims.effective(export(asked), binding(accepted(asked, "Rejected"))) == {}
+    assert permission_claims.effective(export(), binding(accepted(asked))) == {}
     of_others = claim("configmaps", identityHash=IDENTITY)
-    assert claims.effective(export(asked), binding(accepted(of_others))) == {}
+    assert permission_claims.effective(export(asked), binding(accepted(of_others))) == {}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_claim_counts_where_the_export_makes_it_and_the_binding_accepts_it() -
 def test_verbs_are_those_that_both_name(
     asked: tuple[str, ...], granted: tuple[str, ...], allowed: tuple[str, ...], refused: tuple[str, ...]
 ) -> None:
-    found = claims.effective(
+    found = permission_claims.effective(
         export(claim("configmaps", verbs=asked)), binding(accepted(claim("configmaps", verbs=granted)))
     )
     assert [verb for verb in allowed if not found[MAPS].allows(verb)] == []
@@ -83,16 +83,18 @@ def test_verbs_are_those_that_both_name(
 def test_what_the_export_offers_itself_shadows_a_claim_on_it() -> None:
     asked = claim("widgets", "example.io", identityHash=IDENTITY)
     offered = {"group": "example.io", "name": "widgets", "schema": "v1.widgets.example.io"}
-    assert claims.effective(export(asked, resources=(offered,)), binding(accepted(asked))) == {}
-    assert len(claims.effective(export(asked), binding(accepted(asked)))) == 1
+    assert permission_claims.effective(export(asked, resources=(offered,)), binding(accepted(asked))) == {}
+    assert len(permission_claims.effective(export(asked), binding(accepted(asked)))) == 1
 
 
 def test_events_are_one_kind_in_two_groups() -> None:
     new, core = claim("events", "events.k8s.io", ("get",)), claim("events", verbs=("list",))
-    found = claims.effective(export(new), binding(accepted(new)))
+    found = permission_claims.effective(export(new), binding(accepted(new)))
     assert found.keys() == {ClaimKey("", "events")}
     assert ClaimKey("events.k8s.io", "events").covered in found and ClaimKey("", "events").type == EVENTS
-    both = claims.effective(export(new, core), binding(accepted(new, matchLabels={"a": "b"}), accepted(core)))
+    both = permission_claims.effective(
+        export(new, core), binding(accepted(new, matchLabels={"a": "b"}), accepted(core))
+    )
     one = both[ClaimKey("", "events")]
     assert one.allows("get") and one.allows("list") and one.selects({})
 
@@ -100,7 +102,7 @@ def test_events_are_one_kind_in_two_groups() -> None:
 def test_what_one_group_of_events_selects_is_not_for_the_verbs_of_the_other() -> None:
     new, core = claim("events", "events.k8s.io", ("delete",)), claim("events", verbs=("get", "delete"))
     given = accepted(new, matchLabels={"a": "b"}), accepted({**core, "verbs": ["get"]})
-    found = claims.effective(export(new, core), binding(*given))[ClaimKey("", "events")]
+    found = permission_claims.effective(export(new, core), binding(*given))[ClaimKey("", "events")]
     assert found.under("get").selects({}) and found.under("delete").selects({"a": "b"})
     assert not found.under("delete").selects({})
     assert not found.under("create").allows("create")
@@ -111,14 +113,14 @@ def test_what_one_group_of_events_selects_is_not_for_the_verbs_of_the_other() ->
 )
 def test_what_is_not_granted_to_be_listed_is_marked(verbs: tuple[str, ...], is_withheld: bool) -> None:
     applied = labelling([binding(applied=(scoped(accepted(claim("configmaps", verbs=verbs))),))])
-    label, _ = claims.withheld_label(export_hash("c", "e"))
+    label, _ = permission_claims.withheld_label(export_hash("c", "e"))
     found = applied.wanted(CONFIG_MAPS, {})
     assert (label in found, len(found)) == (is_withheld, 1 + is_withheld)
 
 
 def test_a_binding_is_seen_by_its_provider_whatever_it_withholds() -> None:
     applied = labelling([binding(applied=(scoped(accepted(claim("apibindings", "apis.kcp.io", verbs=("get",)))),))])
-    label, _ = claims.withheld_label(export_hash("c", "e"))
+    label, _ = permission_claims.withheld_label(export_hash("c", "e"))
     assert label not in applied.wanted(API_BINDINGS, {EXPORT_LABEL: export_hash("c", "e")})
     assert label in applied.wanted(API_BINDINGS, {})
 
@@ -126,10 +128,12 @@ def test_a_binding_is_seen_by_its_provider_whatever_it_withholds() -> None:
 def test_kinds_are_claimed_by_whose_they_are() -> None:
     assert MAPS.type == CONFIG_MAPS
     assert ClaimKey("example.io", "widgets", IDENTITY).type == ResourceType("example.io", "widgets", IDENTITY)
-    assert not claims.needs_identity("", "secrets") and not claims.needs_identity("apis.kcp.io", "apibindings")
-    assert not claims.needs_identity("authorization.k8s.io", "subjectaccessreviews")
-    assert claims.needs_identity("", "pods") and claims.needs_identity("example.io", "widgets")
-    assert claims.needs_identity("tenancy.kcp.io", "workspaces")
+    assert not permission_claims.needs_identity("", "secrets") and not permission_claims.needs_identity(
+        "apis.kcp.io", "apibindings"
+    )
+    assert not permission_claims.needs_identity("authorization.k8s.io", "subjectaccessreviews")
+    assert permission_claims.needs_identity("", "pods") and permission_claims.needs_identity("example.io", "widgets")
+    assert permission_claims.needs_identity("tenancy.kcp.io", "workspaces")
 
 
 # --- selectors ---------------------------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def test_kinds_are_claimed_by_whose_they_are() -> None:
     ],
 )
 def test_selectors_select(selector: Object, selected: Object | None, not_selected: Object | None) -> None:
-    found = claims.selector_of({"selector": selector})
+    found = permission_claims.selector_of({"selector": selector})
     assert selected is None or found.matches(selected)
     assert not_selected is None or not found.matches(not_selected)
 
@@ -161,34 +165,36 @@ def test_selectors_select(selector: Object, selected: Object | None, not_selecte
 def test_what_is_created_under_a_claim_gets_what_its_selector_requires() -> None:
     asked = claim("configmaps")
     selector = {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
-    found = claims.effective(export(asked), binding(accepted(asked, **selector)))[MAPS]
-    assert claims.labelled_for(found, {"mine": "1"}) == {"mine": "1", "team": "a"}
-    assert claims.unselected(found, {"team": "a"}) is None
+    found = permission_claims.effective(export(asked), binding(accepted(asked, **selector)))[MAPS]
+    assert permission_claims.labelled_for(found, {"mine": "1"}) == {"mine": "1", "team": "a"}
+    assert permission_claims.unselected(found, {"team": "a"}) is None
     # What the writer says is never turned round: it is refused.
-    assert claims.labelled_for(found, {"team": "b"}) == {"team": "b"}
-    assert "configmaps" in str(claims.unselected(found, {"team": "b"}))
-    assert claims.unselected(found, claims.labelled_for(found, {"old": "1"})) is not None
-    everything = claims.effective(export(asked), binding(accepted(asked)))[MAPS]
-    assert claims.labelled_for(everything, {}) == {} and claims.unselected(everything, {}) is None
+    assert permission_claims.labelled_for(found, {"team": "b"}) == {"team": "b"}
+    assert "configmaps" in str(permission_claims.unselected(found, {"team": "b"}))
+    assert permission_claims.unselected(found, permission_claims.labelled_for(found, {"old": "1"})) is not None
+    everything = permission_claims.effective(export(asked), binding(accepted(asked)))[MAPS]
+    assert permission_claims.labelled_for(everything, {}) == {} and permission_claims.unselected(everything, {}) is None
 
 
 def test_default_bindings_accept_on_what_the_export_selects() -> None:
     proposed = {"matchLabels": {"a": "b"}}
     asked = claim("secrets", defaultSelector=proposed)
-    assert claims.accept(asked) == {**asked, "selector": proposed, "state": "Accepted"}
-    assert claims.accept(claim("secrets")) == accepted(claim("secrets"))
+    assert permission_claims.accept(asked) == {**asked, "selector": proposed, "state": "Accepted"}
+    assert permission_claims.accept(claim("secrets")) == accepted(claim("secrets"))
 
 
 # --- labels ------------------------------------------------------------------------------------------------------
 
 
 def test_labels_are_kcps_own() -> None:
-    assert claims.label(export_hash("c", "e"), MAPS) == claim_pair("c", "e", "", "configmaps")
+    assert permission_claims.label(export_hash("c", "e"), MAPS) == claim_pair("c", "e", "", "configmaps")
     widgets = ClaimKey("example.io", "widgets", IDENTITY)
-    assert claims.label(export_hash("c", "e"), widgets) == claim_pair("c", "e", "example.io", "widgets", IDENTITY)
+    assert permission_claims.label(export_hash("c", "e"), widgets) == claim_pair(
+        "c", "e", "example.io", "widgets", IDENTITY
+    )
     events = ClaimKey("events.k8s.io", "events")
-    assert claims.label(export_hash("c", "e"), events) == claim_pair("c", "e", "", "events")
-    assert claims.reflexive_label(export_hash("c", "e")) == reflexive_pair("c", "e")
+    assert permission_claims.label(export_hash("c", "e"), events) == claim_pair("c", "e", "", "events")
+    assert permission_claims.reflexive_label(export_hash("c", "e")) == reflexive_pair("c", "e")
 
 
 def test_a_cluster_whose_bindings_grant_nothing_labels_bindings_alone() -> None:
@@ -230,8 +236,8 @@ def test_a_claim_on_bindings_takes_the_place_of_the_reflexive_label() -> None:
 
 def test_reviews_are_claimed_and_never_labelled() -> None:
     asked = claim("subjectaccessreviews", "authorization.k8s.io")
-    assert len(claims.effective(export(asked), binding(accepted(asked)))) == 1
-    assert claimstatus.unlabelled(binding(accepted(asked)), [asked]) == set()
+    assert len(permission_claims.effective(export(asked), binding(accepted(asked)))) == 1
+    assert claim_status.unlabelled(binding(accepted(asked)), [asked]) == set()
     assert labelling([binding(applied=(scoped(accepted(asked)),))]) is NO_CLAIMS
 
 
@@ -241,24 +247,24 @@ def test_reviews_are_claimed_and_never_labelled() -> None:
 def test_status_names_what_is_claimed_then_what_is_applied() -> None:
     asked = claim("configmaps")
     granting = {**binding(accepted(asked)), "status": {"phase": "Bound"}}
-    first = claimstatus.announced(granting, [asked], NOW)
+    first = claim_status.announced(granting, [asked], NOW)
     assert first["status"]["exportPermissionClaims"] == [asked] and "appliedPermissionClaims" not in first["status"]
-    assert claimstatus.unlabelled(first, [asked]) == {CONFIG_MAPS} and not claimstatus.is_complete(first)
-    begun = claimstatus.begun(first, [asked], NOW)
+    assert claim_status.unlabelled(first, [asked]) == {CONFIG_MAPS} and not claim_status.is_complete(first)
+    begun = claim_status.begun(first, [asked], NOW)
     assert begun["status"]["appliedPermissionClaims"] == [scoped(accepted(asked))]
-    assert claimstatus.is_changing(begun) and claimstatus.labelled(begun) is None
-    assert condition(begun, "PermissionClaimsApplied")["severity"] == "Info" and not claimstatus.is_complete(begun)
-    last = claimstatus.settled(begun, [asked], {}, NOW)
-    assert not claimstatus.is_changing(last) and claimstatus.labelled(last) == {CONFIG_MAPS}
+    assert claim_status.is_changing(begun) and claim_status.labelled(begun) is None
+    assert condition(begun, "PermissionClaimsApplied")["severity"] == "Info" and not claim_status.is_complete(begun)
+    last = claim_status.settled(begun, [asked], {}, NOW)
+    assert not claim_status.is_changing(last) and claim_status.labelled(last) == {CONFIG_MAPS}
     assert last["status"]["appliedPermissionClaims"] == [scoped(accepted(asked))]
-    assert last["status"]["phase"] == "Bound" and claimstatus.is_complete(last)
-    assert claimstatus.unlabelled(last, [asked]) == set()
-    assert claimstatus.settled(last, [asked], {}, "2027-01-01T00:00:00Z") == last
+    assert last["status"]["phase"] == "Bound" and claim_status.is_complete(last)
+    assert claim_status.unlabelled(last, [asked]) == set()
+    assert claim_status.settled(last, [asked], {}, "2027-01-01T00:00:00Z") == last
     # The condition of before does not speak for a claim that was accepted since.
     more = claim("secrets")
     edited = {**last, "spec": {"permissionClaims": [accepted(asked), accepted(more)]}}
-    assert not claimstatus.is_complete(claimstatus.announced(edited, [asked, more], NOW))
-    gone = claimstatus.settled(last, [], {}, NOW)["status"]
+    assert not claim_status.is_complete(claim_status.announced(edited, [asked, more], NOW))
+    gone = claim_status.settled(last, [], {}, NOW)["status"]
     assert "appliedPermissionClaims" not in gone and "exportPermissionClaims" not in gone
 
 
@@ -266,21 +272,21 @@ def test_only_what_labels_go_by_asks_for_labelling() -> None:
     asked = claim("configmaps")
     before = scoped(accepted(asked))
     other_verbs, withheld = claim("configmaps", verbs=("get", "list")), claim("configmaps", verbs=("get",))
-    assert claimstatus.unlabelled(binding(accepted(other_verbs), applied=(before,)), [asked]) == set()
-    assert claimstatus.unlabelled(binding(accepted(withheld), applied=(before,)), [asked]) == {CONFIG_MAPS}
+    assert claim_status.unlabelled(binding(accepted(other_verbs), applied=(before,)), [asked]) == set()
+    assert claim_status.unlabelled(binding(accepted(withheld), applied=(before,)), [asked]) == {CONFIG_MAPS}
     other_selector = accepted(asked, matchLabels={"a": "b"})
-    assert claimstatus.unlabelled(binding(other_selector, applied=(before,)), [asked]) == {CONFIG_MAPS}
-    assert claimstatus.unlabelled(binding(applied=(before,)), [asked]) == {CONFIG_MAPS}
-    assert claimstatus.unlabelled(binding(accepted(asked), applied=(before,)), []) == {CONFIG_MAPS}
+    assert claim_status.unlabelled(binding(other_selector, applied=(before,)), [asked]) == {CONFIG_MAPS}
+    assert claim_status.unlabelled(binding(applied=(before,)), [asked]) == {CONFIG_MAPS}
+    assert claim_status.unlabelled(binding(accepted(asked), applied=(before,)), []) == {CONFIG_MAPS}
 
 
 def test_what_could_not_be_labelled_is_told() -> None:
     maps, secrets = claim("configmaps"), claim("secrets")
     granting = binding(accepted(maps), accepted(secrets))
-    found = claimstatus.settled(granting, [maps, secrets], {SECRETS: '"s": refused'}, NOW)
+    found = claim_status.settled(granting, [maps, secrets], {SECRETS: '"s": refused'}, NOW)
     said = condition(found, "PermissionClaimsApplied")
     assert (said["status"], said["reason"], said["severity"]) == ("False", "InternalError", "Error")
-    assert "secrets" in said["message"] and not claimstatus.is_complete(found) and claimstatus.is_changing(found)
+    assert "secrets" in said["message"] and not claim_status.is_complete(found) and claim_status.is_changing(found)
     # The rest of it is labelled, and so is what comes.
     assert len(found["status"]["appliedPermissionClaims"]) == 2
 
@@ -316,7 +322,7 @@ def test_what_could_not_be_labelled_is_told() -> None:
 def test_claims_are_valid_as_far_as_both_sides_agree(
     granted: Object, claimed: Object, reason: str, severity: str
 ) -> None:
-    found = condition(claimstatus.announced(binding(granted), [claimed], NOW), "PermissionClaimsValid")
+    found = condition(claim_status.announced(binding(granted), [claimed], NOW), "PermissionClaimsValid")
     assert (found["status"], found.get("reason", ""), found.get("severity", "")) == (
         "False" if reason else "True",
         reason,
@@ -326,5 +332,5 @@ def test_claims_are_valid_as_far_as_both_sides_agree(
 
 def test_a_status_names_no_more_than_can_be_read() -> None:
     many = [accepted(claim(f"kind{number}", "example.io", identityHash=IDENTITY)) for number in range(15)]
-    found = condition(claimstatus.announced(binding(*many), [], NOW), "PermissionClaimsValid")
+    found = condition(claim_status.announced(binding(*many), [], NOW), "PermissionClaimsValid")
     assert found["message"].count("example.io") == 10 and "5 more" in found["message"]

@@ -6,9 +6,16 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp import defaultbindings
-from atoll.machinery.kcp.defaultbindings import INITIALIZED, RECONCILED, Required
-from atoll.machinery.kcp.types import DefaultBinding, TypeRefused, WorkspaceType, read_type, resolve_present, with_bases
+from atoll.machinery.kcp.workspaces import default_bindings
+from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, Required
+from atoll.machinery.kcp.workspaces.workspacetypes import (
+    DefaultBinding,
+    TypeRefused,
+    WorkspaceType,
+    read_type,
+    resolve_present,
+    with_bases,
+)
 from atoll.machinery.meta import hashes
 from harness.kcpobjects import type_lookup
 
@@ -27,18 +34,18 @@ def type_(name: str, *, annotation: str = "", **spec: Any) -> WorkspaceType:
 
 def bound(wanted: Required, conditions: tuple[str, ...], **spec: Any) -> Object:
     body = {
-        **defaultbindings.binding_of(wanted, ()),
+        **default_bindings.binding_of(wanted, ()),
         "status": {"conditions": [{"type": each, "status": "True"} for each in conditions]},
     }
     return {**body, "spec": {**body["spec"], **spec}}
 
 
-WANTED = defaultbindings.required("c9", [DefaultBinding("shapes", "root:a")])[0]
+WANTED = default_bindings.required("c9", [DefaultBinding("shapes", "root:a")])[0]
 
 
 def test_names_are_kcps_and_each_binding_is_required_once() -> None:
     twice = [DefaultBinding("shapes", "root:a"), DefaultBinding("shapes", "root:a"), DefaultBinding("shapes", "root:b")]
-    found = defaultbindings.required("c9", twice)
+    found = default_bindings.required("c9", twice)
     assert [each.path for each in found] == ["root:a", "root:b"]
     assert WANTED.name == hashes.default_binding_name("c9", "root:a", "shapes")
 
@@ -81,44 +88,46 @@ def test_bases_are_asked_each_for_its_own_lifecycle() -> None:
 def test_a_binding_of_another_name_stands_for_a_default_one() -> None:
     own = {"metadata": {"name": "mine"}, "spec": {"reference": {"export": WANTED.reference}}}
     other = {"metadata": {"name": "x"}, "spec": {"reference": {"export": {"path": "root:b", "name": "shapes"}}}}
-    named = defaultbindings.binding_of(WANTED, ())
-    assert defaultbindings.found_in([other, own], WANTED) is own
-    assert defaultbindings.found_in([own, named], WANTED) is named
-    assert defaultbindings.found_in([other], WANTED) is None
+    named = default_bindings.binding_of(WANTED, ())
+    assert default_bindings.found_in([other, own], WANTED) is own
+    assert default_bindings.found_in([own, named], WANTED) is named
+    assert default_bindings.found_in([other], WANTED) is None
     # What its workspace made itself is not brought up to date.
-    assert not defaultbindings.is_outdated(own, WANTED, [CLAIM])
-    assert defaultbindings.is_outdated(named, WANTED, [CLAIM])
-    assert not defaultbindings.is_outdated(defaultbindings.binding_of(WANTED, [CLAIM]), WANTED, [CLAIM])
+    assert not default_bindings.is_outdated(own, WANTED, [CLAIM])
+    assert default_bindings.is_outdated(named, WANTED, [CLAIM])
+    assert not default_bindings.is_outdated(default_bindings.binding_of(WANTED, [CLAIM]), WANTED, [CLAIM])
 
 
 def test_a_binding_is_done_when_bound_once_and_its_claims_are_applied() -> None:
     bound_once, applied = "InitialBindingCompleted", "PermissionClaimsApplied"
     granted = [{**CLAIM, "selector": {"matchAll": True}, "state": "Accepted"}]
-    assert not defaultbindings.is_done(bound(WANTED, ()))
-    assert defaultbindings.is_done(bound(WANTED, (bound_once,)))
-    assert not defaultbindings.is_done(bound(WANTED, (bound_once,), permissionClaims=granted))
-    assert defaultbindings.is_done(bound(WANTED, (bound_once, applied), permissionClaims=granted))
+    assert not default_bindings.is_done(bound(WANTED, ()))
+    assert default_bindings.is_done(bound(WANTED, (bound_once,)))
+    assert not default_bindings.is_done(bound(WANTED, (bound_once,), permissionClaims=granted))
+    assert default_bindings.is_done(bound(WANTED, (bound_once, applied), permissionClaims=granted))
     rejected = [{**granted[0], "state": "Rejected"}]
-    assert defaultbindings.is_done(bound(WANTED, (bound_once,), permissionClaims=rejected))
+    assert default_bindings.is_done(bound(WANTED, (bound_once,), permissionClaims=rejected))
 
 
 def test_the_initializer_goes_with_the_last_binding_and_no_other_does() -> None:
     cluster = {"metadata": {}, "status": {"initializers": ["c1:mine", "system:apibindings"]}}
-    waiting = defaultbindings.told(cluster, defaultbindings.verdict(INITIALIZED, ["a", "b"], []), NOW)["status"]
+    waiting = default_bindings.told(cluster, default_bindings.verdict(INITIALIZED, ["a", "b"], []), NOW)["status"]
     assert waiting["initializers"] == ["c1:mine", "system:apibindings"]
     (said,) = waiting["conditions"]
     assert (said["status"], said["reason"], said["severity"]) == ("False", "WaitingOnAPIBindings", "Info")
     assert said["message"].endswith("a, b")
-    done = defaultbindings.told(cluster, defaultbindings.verdict(INITIALIZED, [], []), NOW)["status"]
+    done = default_bindings.told(cluster, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
     assert done["initializers"] == ["c1:mine"] and done["conditions"][0]["status"] == "True"
-    kept = defaultbindings.told(cluster, defaultbindings.verdict(RECONCILED, [], []), NOW)["status"]
+    kept = default_bindings.told(cluster, default_bindings.verdict(RECONCILED, [], []), NOW)["status"]
     assert kept["initializers"] == ["c1:mine", "system:apibindings"]
     last = {"metadata": {}, "status": {"initializers": ["system:apibindings"]}}
-    assert "initializers" not in defaultbindings.told(last, defaultbindings.verdict(INITIALIZED, [], []), NOW)["status"]
+    assert (
+        "initializers" not in default_bindings.told(last, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
+    )
 
 
 def test_what_went_wrong_comes_before_what_is_waited_for() -> None:
-    found = defaultbindings.verdict(RECONCILED, ["a"], [defaultbindings.no_export(WANTED)])
+    found = default_bindings.verdict(RECONCILED, ["a"], [default_bindings.no_export(WANTED)])
     assert (found.type, found.reason, found.severity) == (RECONCILED, "APIBindingErrors", "Error")
     assert "root:a|shapes not found" in found.message
-    assert defaultbindings.types_invalid(INITIALIZED, "no").reason == "WorkspaceTypesInvalid"
+    assert default_bindings.types_invalid(INITIALIZED, "no").reason == "WorkspaceTypesInvalid"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp import endpointslices
+from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta.objects import Object
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

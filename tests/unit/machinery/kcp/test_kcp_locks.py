@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.kcp.locks import Lock, expiries, in_step, lock_annotation, read_locks, with_locks, without_binding
-from atoll.machinery.kcp.shapes import LOCKS
+from atoll.machinery.kcp.apis.locks import (
+    Lock,
+    expiries,
+    in_step,
+    lock_annotation,
+    read_locks,
+    with_locks,
+    without_binding,
+)
+from atoll.machinery.meta.wellknown import LOCKS
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 

@@ -10,9 +10,9 @@ import pytest
 import re2
 import yaml
 
-from atoll.machinery.kcp.files import definition
-from atoll.machinery.kcp.types import TypeReference, resolve
-from atoll.machinery.kcp.workspace import Plan, build, settle
+from atoll.machinery.kcp.schema_files import definition
+from atoll.machinery.kcp.workspaces.workspace import Plan, build, settle
+from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, resolve
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
 from harness.kcpobjects import ALPHA, NOW, bootstrapped, parent, root_exports, root_types, uids, workspace

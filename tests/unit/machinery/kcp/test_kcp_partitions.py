@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.kcp import partitions
+from atoll.machinery.kcp.sharding import partitions
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import SelectorError
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from atoll.machinery.kcp.scheduling import (
+from atoll.machinery.kcp.sharding.scheduling import (
     FRESH_S,
     NO_SHARDS,
     Candidate,
@@ -17,7 +17,7 @@ from atoll.machinery.kcp.scheduling import (
     read_candidate,
     selector_of,
 )
-from atoll.machinery.kcp.shards import Load
+from atoll.machinery.kcp.sharding.shards import Load
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.shards import (
+from atoll.machinery.kcp.sharding.shards import (
     HEARTBEAT,
     REGISTERED,
     Load,

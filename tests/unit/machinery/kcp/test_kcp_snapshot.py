@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.kcp.snapshot import NotExportable, resource_schema
+from atoll.cli.kubectl.resource_schema import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.crd import validate_resource_schema
 from harness.api import crd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.kcp.types import (
+from atoll.machinery.kcp.workspaces.workspacetypes import (
     MAX_ALIASES,
     DefaultBinding,
     Lookup,

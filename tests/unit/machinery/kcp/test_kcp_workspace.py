@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from atoll.machinery.kcp.bindings import BoundResource, Export
-from atoll.machinery.kcp.shapes import Manifest
-from atoll.machinery.kcp.types import TypeReference, WorkspaceType, read_type, resolve
-from atoll.machinery.kcp.workspace import Plan, build, settle
+from atoll.machinery.kcp.apis.apibindings import BoundResource, Export
+from atoll.machinery.kcp.manifest import Manifest
+from atoll.machinery.kcp.workspaces.workspace import Plan, build, settle
+from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, WorkspaceType, read_type, resolve
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
 from harness.kcpobjects import ALPHA, NOW, find, parent, root_exports, root_types, uids, workspace

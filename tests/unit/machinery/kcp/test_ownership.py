@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp import shapes
-from atoll.machinery.kcp.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of, standing_of
-from atoll.machinery.meta import hashes
+from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of, standing_of
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
 from harness.ownership import CLUSTER, LIAR, WORKSPACE, Follower, Place, Said
 
@@ -28,7 +27,7 @@ class Hearing:
         list(self.follower.hear(shard, Said(place, self._revision, data), 1))
 
     def claims(self, shard: str, parent: str, name: str, cluster: str, to: str, uid: str = "") -> None:
-        metadata = {"uid": uid, "annotations": {shapes.SHARD: to}}
+        metadata = {"uid": uid, "annotations": {wellknown.SHARD: to}}
         self.says(shard, Place(WORKSPACE, parent, name), {"metadata": metadata, "spec": {"cluster": cluster}})
 
     def names(self, shard: str, parent: str, name: str, to: str) -> str:
@@ -85,7 +84,7 @@ def test_what_root_names_needs_no_proof() -> None:
 
 def test_the_cluster_of_a_workspace_that_moved_is_named_after_where_it_was_born() -> None:
     uid, cluster = "u", hashes.cluster_name_of("parent", "u", "a")
-    metadata: dict[str, Any] = {"uid": uid, "annotations": {shapes.SHARD: "b"}}
+    metadata: dict[str, Any] = {"uid": uid, "annotations": {wellknown.SHARD: "b"}}
     value = {"metadata": metadata, "spec": {"cluster": cluster}}
     claim = claim_of("parent", json.dumps(value).encode())
     assert claim is not None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp import virtual
-from atoll.machinery.kcp.virtual import Here, Reference
+from atoll.machinery.kcp.apis import virtual_storage
+from atoll.machinery.kcp.apis.virtual_storage import Here, Reference
 
 SHARD = Here({"region": "north"}, "https://shard:6443")
 OWN = "https://shard:6443/services/replication/c/s"
@@ -36,7 +36,7 @@ def slice_of(*endpoints: Any) -> dict[str, Any]:
     ],
 )
 def test_an_endpoint_is_for_the_shards_it_names(endpoints: list[Any], expected: str) -> None:
-    assert virtual.endpoint(slice_of(*endpoints), SHARD) == expected
+    assert virtual_storage.endpoint(slice_of(*endpoints), SHARD) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_an_endpoint_is_for_the_shards_it_names(endpoints: list[Any], expected: 
     ],
 )
 def test_what_makes_no_sense_leads_nowhere(status: Any) -> None:
-    assert virtual.endpoint({"status": status}, SHARD) == ""
+    assert virtual_storage.endpoint({"status": status}, SHARD) == ""
 
 
 def test_a_shard_without_a_url_has_no_endpoints_of_its_own() -> None:
-    assert virtual.endpoint(slice_of({"url": OWN}), Here({}, "")) == ""
-    assert virtual.here({"metadata": {}}) == Here({}, "")
+    assert virtual_storage.endpoint(slice_of({"url": OWN}), Here({}, "")) == ""
+    assert virtual_storage.here({"metadata": {}}) == Here({}, "")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_shard_without_a_url_has_no_endpoints_of_its_own() -> None:
     ],
 )
 def test_our_own_urls_are_known_by_their_beginning(url: str, path: str | None) -> None:
-    assert virtual.own_path(url, SHARD) == path
+    assert virtual_storage.own_path(url, SHARD) == path
 
 
 def test_an_export_names_what_serves_a_resource() -> None:
@@ -87,6 +87,6 @@ def test_an_export_names_what_serves_a_resource() -> None:
             ]
         }
     }
-    assert virtual.reference(export, "a", "shown") == Reference("g", "K", "n")
+    assert virtual_storage.reference(export, "a", "shown") == Reference("g", "K", "n")
     for group, plural in (("a", "stored"), ("a", "plain"), ("b", "shown"), ("a", "none")):
-        assert virtual.reference(export, group, plural) is None
+        assert virtual_storage.reference(export, group, plural) is None

@@ -10,7 +10,7 @@ from atoll.machinery.process import config as settings
 from atoll.machinery.process.config import ProcessConfig
 from atoll.shard.config import ShardConfig
 from atoll.standalone.site.members import StartConfig
-from atoll.virtual.config import ViewConfig
+from atoll.virtualworkspace_sdk.config import ViewConfig
 
 CONFIGS = [StartConfig, ShardConfig, FrontProxyConfig, CacheServerConfig, ViewConfig]
 

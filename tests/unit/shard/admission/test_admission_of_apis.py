@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.apiserver.call import Call
-from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import Forbidden
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
 from atoll.shard.admission.apiexports import ApiExports
-from atoll.shard.kinds import system_kinds
 from harness.rbac_snapshot import FakeStore
 
 Object = dict[str, Any]

@@ -7,12 +7,12 @@ that no object slips in behind the emptying and is left where nobody is served i
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
-from atoll.machinery.apiserver.catalogs import Catalogs
-from atoll.machinery.kcp.shapes import SINGLETON
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import RevisionUnchanged
 
 

@@ -10,10 +10,10 @@ import base64
 import binascii
 from collections.abc import Callable
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process.certificaterequests import requested_organizations

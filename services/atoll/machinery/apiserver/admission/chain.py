@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from atoll.machinery.apiserver.call import Call, View
+from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.kinds.kind import Judge
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Guard

@@ -6,8 +6,8 @@ emptying of a definition and its end.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta.names import LOCAL, ObjectKey
 from atoll.machinery.meta.types import CRDS
 from atoll.machinery.storage.contract import Flag, RevisionUnchanged

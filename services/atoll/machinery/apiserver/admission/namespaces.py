@@ -5,8 +5,8 @@ The check before the write gives the right message; the guard in the write's tra
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import Details, NotFound

@@ -22,7 +22,7 @@ from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed
 from atoll.machinery.apiserver.authentication.routing import bearer_token
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, authenticated, token_digest
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.wire.exchange import HttpRequest

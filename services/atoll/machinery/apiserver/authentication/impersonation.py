@@ -26,7 +26,7 @@ from atoll.machinery.apiserver.authorization.groups import (
     is_privileged,
 )
 from atoll.machinery.apiserver.authorization.refusal import forbidden, quoted
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.status import BadRequest, Forbidden
 from atoll.machinery.meta.user import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 

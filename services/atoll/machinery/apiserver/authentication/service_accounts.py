@@ -23,7 +23,7 @@ from atoll.machinery.apiserver.authentication.service_account_claims import Subj
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNTS
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode

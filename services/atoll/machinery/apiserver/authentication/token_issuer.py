@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.apiserver.authorization.refusal import quoted
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import BadRequest, Conflict, Details, FieldError, NotFound, invalid

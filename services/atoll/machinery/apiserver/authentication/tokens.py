@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from atoll.machinery.apiserver.authorization.groups import without_lifecycle
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.user import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 
 

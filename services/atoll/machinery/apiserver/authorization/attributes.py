@@ -11,7 +11,7 @@ import enum
 
 import msgspec
 
-from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.meta.user import User
 
 _PINNED = "metadata.name="

@@ -28,8 +28,8 @@ from atoll.machinery.apiserver.authorization.effective_users import (
 from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, ExportRef, PolicyCache
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED
 from atoll.machinery.apiserver.authorization.state_versions import StateVersion, StateVersions, is_local, is_remote
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.kcp import boundcrds
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, is_system_cluster
 from atoll.machinery.meta.objects import decode
@@ -113,8 +113,8 @@ class Evaluation:
         if export.name in state.bound.exports or is_local(state.version):
             return False
         self.passing = True
-        bound = self._snapshot.get(boundcrds.key_of(export.schema)) if export.schema else None
-        if bound is None or export.name not in boundcrds.policed_of(decode(bound.value)):
+        bound = self._snapshot.get(bound_crds.key_of(export.schema)) if export.schema else None
+        if bound is None or export.name not in bound_crds.policed_of(decode(bound.value)):
             return False
         return None
 

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.authorization.rbac import ALL, CLUSTER_ROLE, Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import Role, rules_from
 from atoll.machinery.apiserver.authorization.refusal import quoted, quoted_list
 from atoll.machinery.apiserver.authorization.state_versions import RBAC_GROUP
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Details, Forbidden, NotFound

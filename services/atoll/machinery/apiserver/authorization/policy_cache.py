@@ -17,7 +17,7 @@ import msgspec
 from atoll.machinery.apiserver.authorization import rbac_objects as objects
 from atoll.machinery.apiserver.authorization.rbac import Policy
 from atoll.machinery.apiserver.authorization.state_versions import StateVersion, is_remote
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import (

@@ -10,7 +10,7 @@ stands here is never stamped, nor read, by what another shard says of it.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, is_system_cluster
 from atoll.machinery.meta.types import (

@@ -17,11 +17,11 @@ import msgspec
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from atoll.machinery.apiserver.call import Pending, Plan
+from atoll.machinery.apiserver.call.call import Pending, Plan
 from atoll.machinery.apiserver.conversion import review
 from atoll.machinery.apiserver.conversion.review import CALL, ReviewError
 from atoll.machinery.apiserver.conversion.ruled import OBJECT_TIMEOUT_S, Ruled
-from atoll.machinery.apiserver.egress.guard import Egress, EgressError, Outbound
+from atoll.machinery.egress.guard import Egress, EgressError, Outbound
 from atoll.machinery.kinds.apiconversion import ConversionError, Converter
 from atoll.machinery.kinds.conversion import Conversion, Webhook
 from atoll.machinery.kinds.kind import Kind

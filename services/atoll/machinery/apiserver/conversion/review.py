@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from atoll.machinery.apiserver.call import MAX_BODY
+from atoll.machinery.apiserver.call.call import MAX_BODY
 from atoll.machinery.kinds.conversion import Conversion
 from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object, decode, encode_json

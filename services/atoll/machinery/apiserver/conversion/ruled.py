@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from atoll.machinery.apiserver.call import MAX_BODY
+from atoll.machinery.apiserver.call.call import MAX_BODY
 from atoll.machinery.kinds.apiconversion import ConversionError, Converter
 from atoll.machinery.kinds.conversion import Conversion
 from atoll.machinery.meta.objects import decode, encode_json

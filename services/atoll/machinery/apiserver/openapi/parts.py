@@ -12,7 +12,7 @@ from functools import cache
 
 import msgspec
 
-from atoll.machinery.apiserver.catalog import KindMark, kind_mark
+from atoll.machinery.apiserver.catalog.catalog import KindMark, kind_mark
 from atoll.machinery.apiserver.openapi import routes, v3
 from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.routes import META, SCALE, TOKEN_REQUEST, Route

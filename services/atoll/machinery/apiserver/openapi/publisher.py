@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, parts, routes
 from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.parts import Part, Parts

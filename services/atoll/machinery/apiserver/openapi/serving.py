@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Coroutine
 from email.utils import formatdate, parsedate_to_datetime
 
-from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Reply
-from atoll.machinery.apiserver.catalog import Catalog
-from atoll.machinery.apiserver.negotiation import clauses
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Reply
+from atoll.machinery.apiserver.call.negotiation import clauses
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, publisher
 from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.publisher import Published, Publisher

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from atoll.machinery.apiserver.call import Call
-from atoll.machinery.apiserver.negotiation import JSON, PROTOBUF, YAML
+from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.negotiation import JSON, PROTOBUF, YAML
 from atoll.machinery.kinds import protobuf
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Plan
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.metadata import stamp_new, wipe_system_fields
 from atoll.machinery.apiserver.rest.write import Writing, finish_create

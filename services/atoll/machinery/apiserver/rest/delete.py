@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from atoll.machinery.apiserver import errors
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.apiserver.call import Call, Pending, Plan, Reply
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Call, Pending, Plan, Reply
+from atoll.machinery.apiserver.call.negotiation import Form
+from atoll.machinery.apiserver.call.options import DeleteOptions, delete_options
 from atoll.machinery.apiserver.conversion import bare
-from atoll.machinery.apiserver.negotiation import Form
-from atoll.machinery.apiserver.options import DeleteOptions, delete_options
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_document
 from atoll.machinery.apiserver.rest.write import Encoded, Stored, Writing, encoded_with, stored

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from atoll.machinery.apiserver.call import Call
+from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.rest import list as listing
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.storage.contract import RevisionCompacted, Store

@@ -12,8 +12,8 @@ from itertools import count
 
 import msgspec
 
-from atoll.machinery.apiserver import tables
-from atoll.machinery.apiserver.negotiation import Form
+from atoll.machinery.apiserver.call.negotiation import Form
+from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.rest.present import as_object, in_version
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, encode_json

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Call, Reply, look_up
-from atoll.machinery.apiserver.options import resource_version
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Call, Reply, look_up
+from atoll.machinery.apiserver.call.options import resource_version
 from atoll.machinery.apiserver.rest.present import single
 from atoll.machinery.storage.contract import Snapshot
 

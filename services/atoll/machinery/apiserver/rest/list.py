@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import msgspec
 import yaml
 
-from atoll.machinery.apiserver import continuation, errors, tables
-from atoll.machinery.apiserver.call import Call, Reply
-from atoll.machinery.apiserver.lens.choice import Rows
-from atoll.machinery.apiserver.negotiation import JSON
-from atoll.machinery.apiserver.options import ListOptions, list_options
+from atoll.machinery.apiserver.call import continuation, errors
+from atoll.machinery.apiserver.call.call import Call, Reply
+from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.options import ListOptions, list_options
+from atoll.machinery.apiserver.catalog import tables
+from atoll.machinery.apiserver.catalog.selection import Selection, selection
+from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
 from atoll.machinery.apiserver.rest.present import as_object, in_version
-from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import Expired, NotAcceptable
 from atoll.machinery.storage.contract import Page, Position, RevisionCompacted, Scope

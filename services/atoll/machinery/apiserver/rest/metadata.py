@@ -6,7 +6,7 @@ sets (uid, creation time, generation, cluster, labels of claims) never comes fro
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.call import Call
+from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.hashes import CLAIM_LABEL_PREFIX
 from atoll.machinery.meta.objects import Object

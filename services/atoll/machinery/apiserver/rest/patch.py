@@ -6,10 +6,10 @@ that finds nothing goes the way of a create.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Plan
-from atoll.machinery.apiserver.options import boolean
-from atoll.machinery.apiserver.ownership import reset_of, schemas_of, type_schema_of
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Plan
+from atoll.machinery.apiserver.call.options import boolean
+from atoll.machinery.apiserver.catalog.merge_types import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.rest.body import check_kind, decode_text, field_problems, media_type, unsupported
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import strip_claims, strip_cluster

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import yaml
 
-from atoll.machinery.apiserver import tables
-from atoll.machinery.apiserver.call import Call, Reply
-from atoll.machinery.apiserver.negotiation import JSON, Form
+from atoll.machinery.apiserver.call.call import Call, Reply
+from atoll.machinery.apiserver.call.negotiation import JSON, Form
+from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import NotAcceptable

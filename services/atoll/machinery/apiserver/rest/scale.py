@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Call, Plan, Reply, look_up
-from atoll.machinery.apiserver.judging import Slow
-from atoll.machinery.apiserver.negotiation import Form
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Call, Plan, Reply, look_up
+from atoll.machinery.apiserver.call.deferred_validation import Slow
+from atoll.machinery.apiserver.call.negotiation import Form
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import cannot_be_handled, check_kind, decode_document, media_type, unsupported
 from atoll.machinery.apiserver.rest.patch import APPLY, JSON_PATCH, MERGE, applied, applied_document

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver import errors
-from atoll.machinery.apiserver.call import Plan
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import keep_system_fields

@@ -12,14 +12,15 @@ import random
 
 import msgspec
 
-from atoll.machinery.apiserver import errors, tables
-from atoll.machinery.apiserver.call import Call
-from atoll.machinery.apiserver.lens.choice import Rows
-from atoll.machinery.apiserver.negotiation import JSON
-from atoll.machinery.apiserver.options import ListOptions, list_options
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.options import ListOptions, list_options
+from atoll.machinery.apiserver.catalog import tables
+from atoll.machinery.apiserver.catalog.selection import Selection, selection
+from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
 from atoll.machinery.apiserver.rest import frames
 from atoll.machinery.apiserver.rest.list import Convert
-from atoll.machinery.apiserver.selection import Selection, selection
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, NotAcceptable
 from atoll.machinery.storage.contract import Change, Cursor, Interest, Operation, RevisionCompacted, Scope

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission, Review
-from atoll.machinery.apiserver.call import Call, Pending, Plan, Reply, View, look_up
+from atoll.machinery.apiserver.call.call import Call, Pending, Plan, Reply, View, look_up
+from atoll.machinery.apiserver.call.deferred_validation import Pause, Work, judged
+from atoll.machinery.apiserver.call.options import WriteOptions
+from atoll.machinery.apiserver.catalog.merge_types import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.conversion import bare
-from atoll.machinery.apiserver.judging import Pause, Work, judged
-from atoll.machinery.apiserver.options import WriteOptions
-from atoll.machinery.apiserver.ownership import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import cannot_be_handled
 from atoll.machinery.apiserver.rest.metadata import (

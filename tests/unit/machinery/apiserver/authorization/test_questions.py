@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.authorization.effective_users import (
     effective_users,
 )
 from atoll.machinery.apiserver.authorization.refusal import forbidden
-from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import AUTHENTICATED, User

@@ -7,7 +7,7 @@ import pytest
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.kcp import boundcrds
+from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.storage.contract import Record
@@ -124,8 +124,8 @@ class TestAPolicyElsewhere:
         return {"kind": "APIExport", "metadata": {"name": "things"}, "spec": spec}
 
     def definition(self, store: FakeStore, policed: str) -> None:
-        crd = {"metadata": {"name": UID, "annotations": {boundcrds.POLICED: policed}}}
-        key = boundcrds.key_of(UID)
+        crd = {"metadata": {"name": UID, "annotations": {bound_crds.POLICED: policed}}}
+        key = bound_crds.key_of(UID)
         store.revision += 1
         store.records[key] = Record(key, store.revision, msgspec.json.encode(crd))
 

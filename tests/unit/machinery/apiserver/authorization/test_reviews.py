@@ -8,9 +8,9 @@ from atoll.machinery.apiserver.authentication.authenticator import BearerTokens
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
-from atoll.machinery.apiserver.call import Call
-from atoll.machinery.apiserver.requestinfo import parse
-from atoll.machinery.apiserver.reviews import DEEP_HEADER, Reviews, is_deep
+from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.apiserver.serving.reviews import DEEP_HEADER, Reviews, is_deep
 from atoll.machinery.kinds import reviews as kinds
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.apiserver import core
 from atoll.machinery.apiserver.admission.chain import Admission
-from atoll.machinery.apiserver.call import Call, Plan, View
-from atoll.machinery.apiserver.catalogs import Catalogs
+from atoll.machinery.apiserver.call.call import Call, Plan, View
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions, Known, conversions
-from atoll.machinery.apiserver.egress import Egress, policy
-from atoll.machinery.apiserver.loopback import Target, make_call
+from atoll.machinery.apiserver.writing import commit
+from atoll.machinery.apiserver.writing.loopback import Target, make_call
+from atoll.machinery.egress import Egress, policy
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind
@@ -223,9 +223,9 @@ async def test_a_write_ends_when_its_conversions_take_too_long(
         raise AssertionError("it was converted")
 
     webhook.answer = slow
-    monkeypatch.setattr(core, "CONVERT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(commit, "CONVERT_TIMEOUT_S", 0.1)
     store = open_store(store_options(tmp_path))
-    whole = core.Core(store, Catalogs(()), Admission(()), asking)
+    whole = commit.Core(store, Catalogs(()), Admission(()), asking)
     call = make_call(Target(kinds(webhook)["v1"], "c", "", "a"), "update", None, "test")
     with pytest.raises(Timeout, match="context deadline exceeded"):
         await whole.commit(call, plan)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from atoll.machinery.apiserver.call import MAX_BODY
+from atoll.machinery.apiserver.call.call import MAX_BODY
 from atoll.machinery.apiserver.conversion import review
 from atoll.machinery.apiserver.conversion.review import ReviewError
 from atoll.machinery.kinds.conversion import Conversion, Webhook

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from atoll.machinery.apiserver.egress.addresses import Policy, policy
+from atoll.machinery.egress.addresses import Policy, policy
 
 CLOSED = policy()
 LISTENING = policy("127.0.0.0/8,::1/128", (("127.0.0.1", 6443),))

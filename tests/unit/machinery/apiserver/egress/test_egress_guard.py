@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.apiserver.egress import Egress, EgressError, Outbound, circuit, guard, policy, resolver
-from atoll.machinery.apiserver.egress.resolver import Resolver
+from atoll.machinery.egress import Egress, EgressError, Outbound, circuit, guard, policy, resolver
+from atoll.machinery.egress.resolver import Resolver
 from harness.webhook import HANG_UP, Odd, WebhookServer
 
 OPEN = policy("127.0.0.0/8")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from atoll.machinery.apiserver.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, parts, publisher
 from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.publisher import Publisher

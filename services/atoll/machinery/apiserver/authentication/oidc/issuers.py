@@ -13,15 +13,15 @@ from pathlib import Path
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.oidc.config import InvalidConfig
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.egress import Egress, EgressError, Outbound
-from atoll.machinery.apiserver.wide import wide
-from atoll.machinery.kcp.shapes import SINGLETON, TYPE
-from atoll.machinery.kcp.types import WorkspaceType
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.egress import Egress, EgressError, Outbound
+from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.meta import paths
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import SINGLETON, TYPE
 from atoll.machinery.storage.contract import Record
 
 #: A WorkspaceType by path (or cluster name) and name; None if there is none.

@@ -24,7 +24,7 @@ from atoll.machinery.apiserver.authentication.service_account_claims import issu
 from atoll.machinery.apiserver.authentication.tokens import authenticated
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
 from atoll.machinery.apiserver.authorization.groups import POLICY_PREFIX, RESERVED_EXTRA
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Unauthorized

@@ -1,0 +1,64 @@
+"""`atoll`: start a control plane, check a machine, look after a store.
+
+Each command is a function from its arguments to an exit code, in a module that is imported when the command is run, so
+that `atoll --help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+
+USAGE = """usage: atoll COMMAND [options]
+
+  start         run a shard with an embedded NATS server, or with --shards a whole site
+  shard         run one shard of a site
+  front-proxy   run a front proxy of a site: one address for all shards
+  cache-server  serve what all shards replicate, over HTTP
+  nats-config   write configuration and users of a NATS server for several machines
+  doctor        check disk, clock, versions and permissions
+  fsck          check a store against itself
+  rotate        add a sealing key and re-seal what is stored
+  version       print the version
+
+Each command explains itself: atoll COMMAND --help
+"""
+
+#: Module and function of each command.
+COMMANDS = {
+    "start": ("start", "start"),
+    "shard": ("start", "shard"),
+    "front-proxy": ("front_proxy", "run"),
+    "cache-server": ("cache_server", "run"),
+    "nats-config": ("nats_config", "run"),
+    "doctor": ("doctor", "run"),
+    "fsck": ("store", "fsck"),
+    "rotate": ("store", "rotate"),
+    "version": ("main", "version"),
+}
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command. Return its exit code."""
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        sys.stdout.write(USAGE)
+        return 0 if arguments else 2
+    command = COMMANDS.get(arguments[0])
+    if command is None:
+        sys.stderr.write(f"atoll: unknown command {arguments[0]!r}\n\n{USAGE}")
+        return 2
+    module, function = command
+    code: int = getattr(import_module(f"atoll.cli.atoll.{module}"), function)(arguments[1:])
+    return code
+
+
+def version(arguments: Sequence[str]) -> int:
+    """`atoll version`."""
+    sys.stdout.write(f"atoll {metadata.version('atoll')}\n")
+    return 0

@@ -1,0 +1,71 @@
+"""`atoll nats-config`: configuration and users of a NATS server for a site on several machines.
+
+Called by `main`. Writes `server.conf` for nats-server and one credential file a user, to be given to the processes by
+`--nats-credentials-file`. Called again with more names it keeps the passwords that were given out. Invariant: files are
+0600, and no password is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from atoll.cli.atoll.output import fail
+from atoll.machinery.meta.labels import dns_label_errors
+from atoll.machinery.process.pki import write_private
+from atoll.machinery.stream.server.config import ListenOptions, TlsFiles, server_config
+from atoll.standalone.site.credentials import nats_users
+from atoll.standalone.site.run import STREAMS_BYTES
+
+CONFIG, AUTHORITY = "server.conf", "nats-ca.crt"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Write the files; gives the exit code."""
+    found = _parser().parse_args(list(arguments))
+    shards, readers = _names(found.shards), _names(found.readers)
+    for name in (*shards, *readers):
+        if errors := dns_label_errors(name):
+            return fail(f"{name!r} is no name: {errors[0]}")
+    directory, files = Path(found.directory).absolute(), (found.tls_cert_file, found.tls_private_key_file)
+    if len({bool(file) for file in (*files, found.tls_ca_file)}) > 1:
+        return fail("tls-cert-file, tls-private-key-file and tls-ca-file go together")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tls = _tls(found, directory) if found.tls_cert_file else None
+        users = nats_users(directory, shards, readers, AUTHORITY if tls else "")
+        where = ListenOptions(directory, found.bind_address, found.port, max(len(shards), 1) * STREAMS_BYTES, tls)
+        write_private(directory / CONFIG, server_config(where, users))
+    except OSError as error:
+        return fail(str(error))
+    sys.stdout.write(f"nats-server -c {directory / CONFIG}\n")
+    for user in users:
+        sys.stdout.write(f"  {directory / f'nats-{user.name}.json'}\n")
+    return 0
+
+
+def _names(text: str) -> list[str]:
+    return [part for part in (piece.strip() for piece in text.split(",")) if part]
+
+
+def _tls(found: argparse.Namespace, directory: Path) -> TlsFiles:
+    """The files of the server; the authority lies beside the credentials too, which go to other machines with it."""
+    write_private(directory / AUTHORITY, Path(found.tls_ca_file).read_bytes())
+    certificate, key = (Path(file).absolute() for file in (found.tls_cert_file, found.tls_private_key_file))
+    return TlsFiles(certificate, key, directory / AUTHORITY)
+
+
+def _parser() -> argparse.ArgumentParser:
+    text = "Write the configuration of a NATS server for a site, and a credential file for each of its users."
+    parser = argparse.ArgumentParser(prog="atoll nats-config", description=text, allow_abbrev=False)
+    parser.add_argument("--directory", required=True, help="where server.conf, streams and credentials are kept")
+    parser.add_argument("--shards", required=True, help="comma separated names of shards, as root,eu-1,us-1")
+    parser.add_argument("--readers", default="", help="comma separated names of front proxies and cache servers")
+    parser.add_argument("--bind-address", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=4222, help="port to listen on")
+    parser.add_argument("--tls-cert-file", default="", help="PEM file with the server's certificate")
+    parser.add_argument("--tls-private-key-file", default="", help="PEM file with the key of that certificate")
+    parser.add_argument("--tls-ca-file", default="", help="PEM file with its authority; goes into the credentials")
+    return parser

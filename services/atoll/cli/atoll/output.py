@@ -1,0 +1,11 @@
+"""Failures of the program `atoll`, as people read them: one line on standard error."""
+
+from __future__ import annotations
+
+import sys
+
+
+def fail(text: str) -> int:
+    """Print why a command failed. Return exit code 1."""
+    sys.stderr.write(f"atoll: {text}\n")
+    return 1

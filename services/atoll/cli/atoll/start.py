@@ -1,0 +1,55 @@
+"""`atoll start` and `atoll shard`: settings read, refused in one sentence or served until told to leave.
+
+Called by `main`; the work is `standalone`'s and the shard's. Invariant: whatever keeps a process from serving ends it
+with one line on standard error and exit code 1, and changes nothing that exists.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from atoll.cli.atoll import runner
+from atoll.cli.atoll.output import fail
+from atoll.machinery.client.target import KubeconfigError
+from atoll.machinery.process import config as settings
+from atoll.machinery.storage.sealing import KeyFileRefused
+from atoll.machinery.stream.connection import TooOld
+from atoll.machinery.stream.server.embedded import ServerFailed
+from atoll.shard.config import ShardConfig
+from atoll.shard.membership.root_shard import OtherRoot
+from atoll.standalone import start as alone
+from atoll.standalone.site import run as site
+from atoll.standalone.site.layout import SiteRefused
+from atoll.standalone.site.members import StartConfig
+from atoll.standalone.site.supervisor import MemberFailed
+from atoll.standalone.workers import WorkerFailed
+
+_REFUSALS = (KeyFileRefused, WorkerFailed, KubeconfigError, OtherRoot, SiteRefused, MemberFailed, ServerFailed, TooOld)
+
+
+def start(arguments: Sequence[str]) -> int:
+    """One shard with its own NATS server; with `--shards` a site."""
+    try:
+        config, only_print = settings.load(StartConfig, arguments, os.environ, "atoll start")
+        site.check(config)
+    except (settings.ConfigError, SiteRefused) as error:
+        return fail(str(error))
+    if only_print:
+        return runner.print_settings(config)
+    return _serve(config, site.start(config) if config.shards else alone.start(config.shard))
+
+
+def shard(arguments: Sequence[str]) -> int:
+    """One shard of a site."""
+    try:
+        config, only_print = settings.load(ShardConfig, arguments, os.environ, "atoll shard")
+        config.check_in_site()
+    except (settings.ConfigError, ValueError) as error:
+        return fail(str(error))
+    return runner.print_settings(config) if only_print else _serve(config, alone.start(config))
+
+
+def _serve(config: ShardConfig, work: Coroutine[Any, Any, None]) -> int:
+    return runner.run(work, config, _REFUSALS)

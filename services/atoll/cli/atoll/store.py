@@ -1,0 +1,96 @@
+"""`atoll fsck` and `atoll rotate`: looking after the store of a root directory.
+
+Called by `main`; the work is `machinery.storage`'s. Invariant: a store that is not there is never made, and a running
+one is never changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from atoll.cli.atoll.output import fail
+from atoll.machinery.process import config, logging
+from atoll.machinery.storage import sealing
+from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, FileSystemRefused, StoreInUse
+from atoll.machinery.storage.lmdb_store import open_store
+from atoll.machinery.storage.maintenance import fsck as checking
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.sealing import KeyFileRefused
+from atoll.shard.config import ShardConfig
+from atoll.standalone.start import store_options
+
+_REFUSALS = (StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError)
+#: Problems printed one by one; of a store damaged throughout the number says enough.
+MAX_PRINTED = 100
+
+
+def fsck(arguments: Sequence[str]) -> int:
+    """Check every database of a store against the others, and every checksum. 0: sound; 1: not, or not readable.
+
+    A running shard is not disturbed; what is checked is its last commit.
+    """
+    options = _options("fsck", "Check a store against itself; changes nothing.", arguments)
+    if isinstance(options, int):
+        return options
+    try:
+        problems = checking.fsck(options)
+    except Exception as error:
+        # Damage deep in the file surfaces as whatever met it first; all of it means the same here.
+        return fail(f"the store cannot be read: {error}")
+    for problem in problems[:MAX_PRINTED]:
+        sys.stdout.write(f"{problem.where} {problem.key}: {problem.what}\n")
+    sys.stdout.write(f"{len(problems)} problems\n" if problems else "the store is sound\n")
+    return 1 if problems else 0
+
+
+def rotate(arguments: Sequence[str]) -> int:
+    """Add a sealing key, make it the primary one and re-seal every sealed object. The shard must be stopped."""
+    options = _options("rotate", "Add a sealing key and re-seal what is stored. Stop the shard before.", arguments)
+    if isinstance(options, int):
+        return options
+    logging.configure("warning")
+    try:
+        return asyncio.run(_rotate(options))
+    except StoreInUse as error:
+        return fail(f"{error}: stop it first; no key was added")
+    except _REFUSALS as error:
+        return fail(str(error))
+
+
+async def _rotate(options: StoreOptions) -> int:
+    store = open_store(options)
+    try:
+        number = sealing.add_key(Path(options.key_file))
+        changed = await store.reseal()
+    finally:
+        await store.close()
+    sys.stdout.write(f"key {number} seals from now on; {changed} objects were re-sealed\n")
+    sys.stdout.write("older keys stay in the key file: log and streams hold records under them\n")
+    return 0
+
+
+def _options(command: str, text: str, arguments: Sequence[str]) -> StoreOptions | int:
+    """The options of the store that the flags name, or the exit code if there is none."""
+    defaults = ShardConfig()
+    parser = argparse.ArgumentParser(prog=f"atoll {command}", description=text, allow_abbrev=False)
+    parser.add_argument("--root-directory", default=defaults.root_directory, metavar="DIRECTORY")
+    parser.add_argument("--shard-name", default=defaults.shard_name, metavar="NAME")
+    parser.add_argument(
+        "--allow-any-filesystem", action="store_true", help=config.description(ShardConfig, "allow_any_filesystem")
+    )
+    found = parser.parse_args(list(arguments))
+    options = store_options(
+        ShardConfig(
+            root_directory=found.root_directory,
+            shard_name=found.shard_name,
+            allow_any_filesystem=found.allow_any_filesystem,
+        )
+    )
+    if not (Path(options.directory) / DATA_FILE).exists():
+        return fail(f"there is no store in {found.root_directory}")
+    return options

@@ -1,0 +1,39 @@
+"""`kubectl atoll`: what Atoll tells beyond kcp's commands.
+
+Found by kubectl as a plug-in; each command is a module of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from atoll.cli.kubectl.plugin import refused, say
+
+USAGE = """usage: kubectl atoll COMMAND [options]
+
+  export [NAME]    what this workspace exports; of one export, who consumes it and how far its stream is behind
+
+Each command explains itself: kubectl atoll COMMAND --help
+"""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(dispatch(sys.argv[1:]))
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run a command; gives its exit code."""
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        say(USAGE.rstrip())
+        return 0 if arguments else 2
+    if arguments[0] not in {"export", "exports"}:
+        return refused(f"unknown command {arguments[0]!r}; see kubectl atoll --help", 2)
+    from atoll.cli.kubectl import export
+
+    return export.dispatch(arguments[1:])
+
+
+if __name__ == "__main__":
+    main()

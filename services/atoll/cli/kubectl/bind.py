@@ -1,0 +1,196 @@
+"""`kubectl kcp bind apiexport`: bind an API that another workspace exports, answer its claims, wait until it is bound.
+
+Called by `kcp`. Where the flags answer claims, the export is read first, so that the binding is right from its
+beginning; a consumer who may bind it and not read it gets the claims from the binding instead. Invariant: exit code 0
+means Bound, with every claim answered as the flags say.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from atoll.cli.kubectl import workspaces
+from atoll.cli.kubectl.claims import ACCEPTED, REJECTED, answer_claims, named, parsed, unclaimed
+from atoll.cli.kubectl.plugin import Failure, common_flags, duration_s, loaded, run, say
+from atoll.cli.kubectl.wait import TooLate, until
+from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, warn_of_claims
+from atoll.machinery.client.client import Client
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
+
+#: Times claims are written anew because the binding changed meanwhile.
+ATTEMPTS = 5
+
+Key = tuple[str, str, str]
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run the command; gives its exit code."""
+    options = _parser().parse_args(list(arguments))
+    return run(_bind(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kubectl kcp bind",
+        parents=[common_flags()],
+        allow_abbrev=False,
+        description="Bind an API that another workspace exports, and wait until it is served here.",
+    )
+    parser.add_argument("kind", choices=("apiexport",))
+    parser.add_argument("export", metavar="PATH:NAME", help="workspace and name of the APIExport")
+    parser.add_argument("--name", default="", help="name of the APIBinding; that of the export if left out")
+    parser.add_argument("--timeout", type=duration_s, default=30.0, metavar="30s", help="how long to wait")
+    for verb in ("accept", "reject"):
+        one_or_all = parser.add_mutually_exclusive_group()
+        one_or_all.add_argument(
+            f"--{verb}-permission-claim",
+            action="append",
+            default=[],
+            metavar="RESOURCE.GROUP",
+            help=f"{verb} this claim; several, or several with commas between",
+        )
+        one_or_all.add_argument(f"--{verb}-all-permission-claims", action="store_true", help=f"{verb} every claim")
+    return parser
+
+
+async def _bind(options: argparse.Namespace) -> None:
+    answers = Answers(options)
+    kubeconfig, context = loaded(options)
+    async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
+        path, name = reference(client.target.workspace, options.export)
+        binding = _manifest(options.name or name, path, name)
+        claims = await _claims_of(client, path, name) if answers else None
+        if claims is not None:
+            answer_claims(binding, *answers.to(claims))
+        binding = await _created(client, binding)
+        shown = binding["metadata"]["name"]
+        say(f'APIBinding "{shown}" created. Waiting for it to be bound...')
+        binding = await _bound(client, binding, options.timeout)
+        if answers and claims is None:
+            binding = await _answered(client, binding, answers)
+    say(f'APIBinding "{shown}" is bound.')
+    warn_of_claims(binding)
+
+
+class Answers:
+    """What the flags say of claims. True where they say anything. Raises Failure where they contradict themselves."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        accepted = _each(options.accept_permission_claim, ACCEPTED)
+        rejected = _each(options.reject_permission_claim, REJECTED)
+        if both := accepted.keys() & rejected.keys():
+            raise Failure(f"the claim on {named(min(both))} cannot be both accepted and rejected")
+        if options.accept_all_permission_claims and options.reject_all_permission_claims:
+            raise Failure("claims cannot all be both accepted and rejected")
+        self._one = {**accepted, **rejected}
+        self._all = ACCEPTED if options.accept_all_permission_claims else ""
+        self._all = REJECTED if options.reject_all_permission_claims else self._all
+
+    def __bool__(self) -> bool:
+        return bool(self._one or self._all)
+
+    def to(self, claims: list[Object]) -> tuple[dict[Key, str], list[Object]]:
+        """State by key, and the claims that are answered. Raises Failure if one was named that is not made."""
+        missing = sorted(set(self._one) - {claim_key(claim)[:2] for claim in claims})
+        if missing:
+            raise unclaimed(missing, claims)
+        states = {claim_key(claim): self._one.get(claim_key(claim)[:2], self._all) for claim in claims}
+        return states, [claim for claim in claims if states[claim_key(claim)]]
+
+
+def _each(flags: Sequence[str], state: str) -> dict[tuple[str, str], str]:
+    return {parsed(text): state for flag in flags for text in flag.split(",")}
+
+
+def reference(current: str, text: str) -> tuple[str, str]:
+    """Workspace path and name of an export as a person wrote them. Raises Failure.
+
+    A path is taken as it stands, since it may be the name of a logical cluster; one that begins with `.` or `:` is
+    resolved from the current workspace.
+    """
+    path, colon, name = workspaces.typed(text).rpartition(":")
+    if not name or not (path or colon):
+        raise Failure(f'"{text}" does not say in which workspace the export is; write it as in root:provider:{text}')
+    return workspaces.resolve(current, path or ":") if path[:1] in {"", ".", ":"} else path, name
+
+
+def _manifest(name: str, path: str, export: str) -> Object:
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIBinding",
+        "metadata": {"name": name},
+        "spec": {"reference": {"export": {"path": path, "name": export}}},
+    }
+
+
+async def _claims_of(client: Client, path: str, name: str) -> list[Object] | None:
+    """What an export claims; None if the caller may not read it."""
+    try:
+        export = await client.cluster(path).get(EXPORTS, name)
+    except (Forbidden, NotFound):
+        return None
+    return list((export.get("spec") or {}).get("permissionClaims") or ())
+
+
+async def _created(client: Client, wanted: Object) -> Object:
+    name, export = wanted["metadata"]["name"], wanted["spec"]["reference"]["export"]
+    try:
+        return await client.create(BINDINGS, wanted)
+    except AlreadyExists:
+        raise Failure(
+            f'APIBinding "{name}" exists already in workspace {client.target.workspace}; choose another with --name,'
+            f" or answer its claims by kubectl kcp claims accept {name}"
+        ) from None
+    except Forbidden as error:
+        # The server does not tell an export that is not there from one that may not be bound.
+        raise Failure(
+            f"{error}\nEither {export['path']} has no APIExport {export['name']}, or its owner has not allowed you the"
+            " verb bind on it."
+        ) from error
+
+
+async def _bound(client: Client, binding: Object, timeout_s: float) -> Object:
+    """The binding once it is Bound, with what its export claims, which another controller may tell a little later."""
+    try:
+        bound = await until(client, BINDINGS, binding, _is_bound, timeout_s)
+    except TooLate as late:
+        raise Failure(_unbound(late.latest, timeout_s)) from None
+    try:
+        return await until(client, BINDINGS, bound, _knows_claims, timeout_s)
+    except TooLate as late:
+        return late.latest
+
+
+def _is_bound(binding: Object) -> bool:
+    return bool((binding.get("status") or {}).get("phase") == "Bound")
+
+
+def _knows_claims(binding: Object) -> bool:
+    conditions = (binding.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "PermissionClaimsValid" for each in conditions)
+
+
+def _unbound(binding: Object, timeout_s: float) -> str:
+    name, status = binding["metadata"]["name"], binding.get("status") or {}
+    failing = [each for each in status.get("conditions") or () if each["status"] != "True" and each["type"] != "Ready"]
+    # Several conditions fail for one reason: it is told once.
+    reasons = {each.get("message") or each.get("reason") or each["type"]: None for each in failing}
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    return (
+        f'APIBinding "{name}" is not bound after {timeout_s:g} s{why}\n'
+        f"It will be once that is resolved; kubectl delete apibinding {name} takes it back."
+    )
+
+
+async def _answered(client: Client, binding: Object, answers: Answers) -> Object:
+    """A bound binding with the claims answered that it says its export makes."""
+    for _ in range(ATTEMPTS):
+        claims = list((binding.get("status") or {}).get("exportPermissionClaims") or ())
+        answer_claims(binding, *answers.to(claims))
+        try:
+            return await client.update(BINDINGS, binding)
+        except Conflict:
+            binding = await client.get(BINDINGS, binding["metadata"]["name"])
+    raise Failure(f'APIBinding "{binding["metadata"]["name"]}" changes all the time; its claims are not answered')

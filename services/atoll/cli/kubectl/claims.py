@@ -1,0 +1,220 @@
+"""`kubectl kcp claims`: what bound exports claim of a workspace, and the answers to it.
+
+Called by `kcp`; `bind` answers through the same functions. A claim is known by group, resource and identity, named as
+`resource.group` (the core group as `secrets` or `secrets.core`). Invariant: an answer carries verbs and selector of the
+claim as the export makes it, or as it was answered before; nobody's other answers are touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+
+from atoll.cli.kubectl import workspaces
+from atoll.cli.kubectl.plugin import Failure, columns, common_flags, loaded, refused, run, say, warn
+from atoll.cli.kubectl.wait import TooLate, until
+from atoll.cli.kubectl.workspaces import BINDINGS, claim_key, claim_name
+from atoll.machinery.client.client import Client
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Conflict, NotFound
+
+ACCEPTED, REJECTED = "Accepted", "Rejected"
+STATES = {"accept": ACCEPTED, "reject": REJECTED}
+#: How long to wait for answers to be in force.
+TIMEOUT_S = 30.0
+#: Times an answer is made anew because the binding changed meanwhile.
+ATTEMPTS = 5
+
+USAGE = """usage: kubectl kcp claims COMMAND [-w PATH] [--kubeconfig FILE] [--context NAME]
+
+  get apibinding [NAME]       what bound exports claim of this workspace, and what was answered
+  accept NAME [options]       accept claims of the APIBinding NAME, all of them unless options say which
+  reject NAME [options]       reject them
+
+  --resource RESOURCE.GROUP   only this one; may be given several times (secrets, or secrets.core, for the core group)
+  --identity-hash HASH        only those on resources of the export with this identity
+"""
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run a command; gives its exit code."""
+    common, rest = common_flags().parse_known_args(list(arguments))
+    if not rest or rest[0] in {"-h", "--help", "help"}:
+        say(USAGE.rstrip())
+        return 0 if rest else 2
+    command, *words = rest
+    if command == "get":
+        return run(_get(_of_bindings().parse_args(words, common)))
+    if command in STATES:
+        return run(_answer(_of_answer(command).parse_args(words, common), STATES[command]))
+    return refused(f"unknown command {command!r}; see kubectl kcp claims --help", 2)
+
+
+def _of_bindings() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kubectl kcp claims get", allow_abbrev=False)
+    parser.add_argument("kind", choices=("apibinding", "apibindings"))
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="one of them; all if left out")
+    return parser
+
+
+def _of_answer(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"kubectl kcp claims {command}", allow_abbrev=False)
+    parser.add_argument("name", metavar="NAME", help="the APIBinding")
+    parser.add_argument("--resource", action="append", default=[], metavar="RESOURCE.GROUP", help="only this one")
+    parser.add_argument("--identity-hash", default="", metavar="HASH", help="only those of this identity")
+    return parser
+
+
+# --- get
+
+
+async def _get(options: argparse.Namespace) -> None:
+    kubeconfig, context = loaded(options)
+    async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
+        if options.name:
+            bindings = [await _binding(client, options.name)]
+        else:
+            bindings = list((await client.list(BINDINGS))["items"])
+    rows = [row for binding in bindings for row in _rows(binding)]
+    if not rows:
+        say("No claims found." if bindings else "No APIBindings found.")
+        return
+    titles = ("NAME", "CLAIM", "VERBS", "SELECTOR", "STATE", "IDENTITY")
+    width = len(titles) if any(row[-1] for row in rows) else len(titles) - 1
+    for line in columns([row[:width] for row in (titles, *rows)]):
+        say(line)
+
+
+def _rows(binding: Object) -> Iterator[tuple[str, ...]]:
+    spec, status = binding.get("spec") or {}, binding.get("status") or {}
+    made = {claim_key(claim): claim for claim in status.get("exportPermissionClaims") or ()}
+    answers = {claim_key(claim): claim for claim in spec.get("permissionClaims") or ()}
+    applied = {claim_key(claim) for claim in status.get("appliedPermissionClaims") or ()}
+    for key in sorted({**made, **answers}):
+        claim = {**made.get(key, {}), **answers.get(key, {})}
+        state = str(answers.get(key, {}).get("state") or "Open")
+        if key not in made:
+            state += " (not claimed)"
+        elif state == ACCEPTED and key not in applied:
+            state += " (not applied)"
+        verbs = ",".join(claim.get("verbs") or ())
+        yield binding["metadata"]["name"], claim_name(claim), verbs, _selector(claim), state, key[2]
+
+
+def _selector(claim: Object) -> str:
+    selector = claim.get("selector") or claim.get("defaultSelector") or {}
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for each in selector.get("matchExpressions") or ():
+        values = f" ({','.join(each['values'])})" if each.get("values") else ""
+        parts.append(f"{each.get('key')} {each.get('operator')}{values}")
+    return "; ".join(parts) or "all"
+
+
+# --- accept and reject
+
+
+async def _answer(options: argparse.Namespace, state: str) -> None:
+    kubeconfig, context = loaded(options)
+    async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
+        for _ in range(ATTEMPTS):
+            binding = await _binding(client, options.name)
+            claims = _meant(binding, options)
+            answer_claims(binding, {claim_key(claim): state for claim in claims}, claims)
+            try:
+                binding = await client.update(BINDINGS, binding)
+                break
+            except Conflict:
+                continue
+        else:
+            raise Failure(f'APIBinding "{options.name}" changes all the time; nothing was answered')
+        for claim in claims:
+            say(f"{claim_name(claim)} {state.lower()}")
+        await _in_force(client, binding)
+
+
+async def _in_force(client: Client, binding: Object) -> None:
+    """Wait until the server acts on the answers, or says why it does not."""
+    try:
+        binding = await until(client, BINDINGS, binding, lambda each: _applied(each) or bool(_invalid(each)), TIMEOUT_S)
+    except TooLate as late:
+        binding = late.latest
+    if not _applied(binding):
+        why = _invalid(binding) or "objects are still being labelled; see kubectl kcp claims get apibinding"
+        warn(f'the answers of APIBinding "{binding["metadata"]["name"]}" are not in force: {why}')
+
+
+def _applied(binding: Object) -> bool:
+    """Whether every accepted claim that the export makes is applied, and no rejected one."""
+    status = binding.get("status") or {}
+    made = {claim_key(claim) for claim in status.get("exportPermissionClaims") or ()}
+    applied = {claim_key(claim) for claim in status.get("appliedPermissionClaims") or ()}
+    answers = [claim for claim in binding["spec"].get("permissionClaims") or () if claim_key(claim) in made]
+    return all((claim_key(claim) in applied) == (claim["state"] == ACCEPTED) for claim in answers)
+
+
+def _invalid(binding: Object) -> str:
+    """Why the server does not take the answers; empty if it does, or has not looked yet."""
+    for each in (binding.get("status") or {}).get("conditions") or ():
+        if each["type"] == "PermissionClaimsValid" and each["status"] == "False":
+            return str(each.get("message") or each.get("reason"))
+    return ""
+
+
+async def _binding(client: Client, name: str) -> Object:
+    try:
+        return await client.get(BINDINGS, name)
+    except NotFound:
+        there = [item["metadata"]["name"] for item in (await client.list(BINDINGS))["items"]]
+        known = f"; there are {', '.join(sorted(there))}" if there else ""
+        raise Failure(f'no APIBinding "{name}" in workspace {client.target.workspace}{known}') from None
+
+
+def _meant(binding: Object, options: argparse.Namespace) -> list[Object]:
+    """The claims of the export that the flags select. Raises Failure if that is none."""
+    made = list((binding.get("status") or {}).get("exportPermissionClaims") or ())
+    if not made:
+        raise Failure(f'the export of APIBinding "{options.name}" claims nothing')
+    wanted = {parsed(text) for text in options.resource}
+    found = [
+        claim
+        for claim in made
+        if (not wanted or claim_key(claim)[:2] in wanted)
+        and (not options.identity_hash or claim_key(claim)[2] == options.identity_hash)
+    ]
+    missing = sorted(wanted - {claim_key(claim)[:2] for claim in found})
+    if missing or not found:
+        raise unclaimed(missing, made)
+    return found
+
+
+def parsed(text: str) -> tuple[str, str]:
+    """(group, resource) of `resource.group`. Raises Failure."""
+    resource, _, group = text.strip().partition(".")
+    if not resource:
+        raise Failure(f'"{text}" names no resource; write it as in secrets, or widgets.example.io')
+    return "" if group == "core" else group, resource
+
+
+def named(group_resource: tuple[str, str]) -> str:
+    """`resource.group`; of the core group the resource alone."""
+    group, resource = group_resource
+    return f"{resource}.{group}" if group else resource
+
+
+def unclaimed(missing: Sequence[tuple[str, str]], made: Iterable[Object]) -> Failure:
+    """That an export does not claim what a person named, and what it does claim."""
+    known = ", ".join(sorted(map(claim_name, made))) or "nothing"
+    what = f"no claim on {', '.join(map(named, missing))}" if missing else "no such claim"
+    return Failure(f"the export makes {what}; it claims {known}")
+
+
+def answer_claims(binding: Object, states: dict[tuple[str, str, str], str], made: Iterable[Object]) -> None:
+    """Write answers into a binding's spec, in place: claims of the export by key, with `state`."""
+    spec = binding["spec"]
+    answers = {claim_key(claim): claim for claim in spec.get("permissionClaims") or ()}
+    for claim in made:
+        key = claim_key(claim)
+        # A selector that was chosen before stays: it cannot be changed.
+        selector = answers.get(key, {}).get("selector") or claim.get("defaultSelector") or {"matchAll": True}
+        answers[key] = {**claim, "selector": selector, "state": states[key]}
+    spec["permissionClaims"] = list(answers.values())

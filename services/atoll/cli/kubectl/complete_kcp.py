@@ -1,0 +1,173 @@
+"""`kubectl_complete-kcp` and `kubectl_complete-atoll`: what the word being typed may become.
+
+Called by kubectl, as `complete` is. Commands are words without dashes, in the order of COMMANDS; values of flags and
+names are asked of the server. Invariant: as of `complete`, no error and nothing but suggestions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from atoll.cli.kubectl import complete, workspaces
+from atoll.cli.kubectl.complete import COMMON, NO_FILES, NO_SPACE, Found, asked, below, read, told
+from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_name
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object
+
+_SHOWN = COMMON[:3]
+_CLAIMS = (*_SHOWN, "--resource", "--identity-hash")
+#: Words of a command, and what may follow it: further words with what they are about, or flags.
+COMMANDS: dict[str, dict[str, str]] = {
+    "kcp": {
+        "bind": "bind an API that another workspace exports",
+        "claims": "claims of bound exports",
+        "crd": "definitions of kinds",
+        "ws": "as kubectl ws",
+    },
+    "kcp bind": {"apiexport": "an API that another workspace exports"},
+    "kcp claims": {"get": "show them", "accept": "accept them", "reject": "reject them"},
+    "kcp claims get": {"apibinding": "of one APIBinding, or of all"},
+    "kcp crd": {"snapshot": "print them as APIResourceSchemas"},
+    "atoll": {"export": "what this workspace exports, and to whom"},
+}
+FLAGS: dict[str, tuple[str, ...]] = {
+    "kcp bind apiexport": (
+        *_SHOWN,
+        "--name",
+        "--timeout",
+        "--accept-permission-claim",
+        "--reject-permission-claim",
+        "--accept-all-permission-claims",
+        "--reject-all-permission-claims",
+    ),
+    "kcp claims get apibinding": _SHOWN,
+    "kcp claims accept": _CLAIMS,
+    "kcp claims reject": _CLAIMS,
+    "kcp crd snapshot": ("--filename", "--prefix", "--output"),
+    "atoll export": _SHOWN,
+}
+#: Flags whose value is another word.
+_VALUED = {
+    *COMMON,
+    "--name",
+    "--timeout",
+    "--accept-permission-claim",
+    "--reject-permission-claim",
+    "--resource",
+    "--identity-hash",
+    "-f",
+    "--filename",
+    "--prefix",
+    "-o",
+    "--output",
+}
+_FILES = {"-f", "--filename", "--kubeconfig"}
+
+Question = Callable[[Client], Coroutine[Any, Any, Found]]
+
+
+def kcp() -> None:
+    """Entry point of `kubectl_complete-kcp`."""
+    sys.exit(suggest("kcp", sys.argv[1:]))
+
+
+def atoll() -> None:
+    """Entry point of `kubectl_complete-atoll`."""
+    sys.exit(suggest("atoll", sys.argv[1:]))
+
+
+def suggest(plugin: str, arguments: Sequence[str]) -> int:
+    """Print suggestions for the last of the arguments, which may be empty; gives the exit code, always 0."""
+    *before, word = arguments or [""]
+    options, rest = read(before)
+    if plugin == "kcp" and rest[:1] and rest[0] in {"ws", "workspace", "workspaces"}:
+        before.remove(rest[0])
+        return complete.suggest([*before, word])
+    command, names = _command(plugin, rest)
+    return told(*_suggested(options, command, names, before[-1] if before else "", word))
+
+
+def _command(plugin: str, words: list[str]) -> tuple[str, list[str]]:
+    """The command that words make up, and what stands behind it and is no flag."""
+    command, names = plugin, []
+    for number, word in enumerate(words):
+        if word.startswith("-") or (number and words[number - 1] in _VALUED):
+            continue
+        if word in COMMANDS.get(command, {}):
+            command = f"{command} {word}"
+        else:
+            names.append(word)
+    return command, names
+
+
+def _suggested(options: argparse.Namespace, command: str, names: list[str], last: str, word: str) -> tuple[Found, int]:
+    if last in _VALUED:
+        return _value(options, command, names, last, word)
+    if word.startswith("-"):
+        return dict.fromkeys((flag for flag in FLAGS.get(command, ()) if flag.startswith(word)), ""), NO_FILES
+    if command in COMMANDS:
+        found = COMMANDS[command] if not names else {}
+        return {text: about for text, about in found.items() if text.startswith(word)}, NO_FILES
+    question = None if names else _names(command, word)
+    found = asked(options, question) if question is not None else {}
+    return found, NO_FILES | (NO_SPACE if command == "kcp bind apiexport" and found else 0)
+
+
+def _value(options: argparse.Namespace, command: str, names: list[str], flag: str, word: str) -> tuple[Found, int]:
+    if flag in _FILES:
+        return {}, 0
+    if flag in {"-w", "--workspace"}:
+        return asked(options, lambda client: below(client, word)), NO_FILES | NO_SPACE
+    if flag in {"-o", "--output"}:
+        return {form: "" for form in ("yaml", "json") if form.startswith(word)}, NO_FILES
+    if names and flag in {"--accept-permission-claim", "--reject-permission-claim", "--resource"}:
+        return asked(options, lambda client: _claimed(client, command, names[0], word)), NO_FILES
+    return {}, NO_FILES
+
+
+def _names(command: str, word: str) -> Question | None:
+    """What asks for the names that a command takes."""
+    if command == "kcp bind apiexport":
+        return lambda client: _exports(client, word)
+    kinds = {
+        "atoll export": EXPORTS,
+        "kcp claims get apibinding": BINDINGS,
+        "kcp claims accept": BINDINGS,
+        "kcp claims reject": BINDINGS,
+    }
+    resource = kinds.get(command)
+    return (lambda client: _listed(client, resource, "", word)) if resource is not None else None
+
+
+async def _listed(client: Client, resource: Resource, lead: str, begun: str) -> Found:
+    items = (await client.list(resource))["items"]
+    names = sorted(str(item["metadata"]["name"]) for item in items)
+    return {f"{lead}{name}": "" for name in names if name.startswith(begun)}
+
+
+async def _exports(client: Client, word: str) -> Found:
+    """Workspaces on the way to an export, and the exports of the one that the word leads to."""
+    cut = max(word.rfind(":"), word.rfind("/")) + 1
+    found = {f"{text}:": about for text, about in (await below(client, word)).items()}
+    path = workspaces.resolve(client.target.workspace, workspaces.typed(word[:cut]).removesuffix(":") or ".")
+    return {**found, **await _listed(client.cluster(path), EXPORTS, word[:cut], word[cut:])} if cut else found
+
+
+async def _claimed(client: Client, command: str, name: str, word: str) -> Found:
+    """The claims of the export that a command names, or of the one that its binding binds."""
+    if command == "kcp bind apiexport":
+        path, _, export = workspaces.typed(name).rpartition(":")
+        there = client.cluster(workspaces.resolve(client.target.workspace, path or "."))
+        made = (await there.get(EXPORTS, export)).get("spec", {}).get("permissionClaims")
+    else:
+        made = (await client.get(BINDINGS, name)).get("status", {}).get("exportPermissionClaims")
+    claims: list[Object] = made or []
+    return {claim_name(each): "" for each in claims if claim_name(each).startswith(word)}
+
+
+if __name__ == "__main__":
+    kcp()

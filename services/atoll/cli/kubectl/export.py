@@ -1,0 +1,241 @@
+"""`kubectl atoll export`: who consumes what this workspace exports, and how far behind the streams of it are.
+
+Called by `atoll`. Consumers are asked for where a provider's controller meets them: the APIBindings that the virtual
+workspace of the export shows, at every URL of its endpoint slice. Invariant: what could not be learned is said, with
+what would help; it is never shown as nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from atoll.cli.kubectl import workspaces
+from atoll.cli.kubectl.plugin import Failure, columns, common_flags, loaded, run, say, warn
+from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, claim_name
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError, Forbidden, NotFound
+from atoll.machinery.wire.incoming import ClientError
+
+SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespaced=False)
+EXPORT_LABEL = "internal.apis.kcp.io/export"
+NO_SLICE = "no APIExportEndpointSlice of this workspace names it, which would say where its consumers are; create one"
+EVENTS, SECONDS = "atoll_stream_lag_events", "atoll_stream_lag_seconds"
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One shard's virtual workspace of an export: the bindings seen there, or why they were not."""
+
+    url: str
+    bindings: list[Object] = []
+    refusal: str = ""
+    lag: str = ""
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run the command; gives its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="kubectl atoll export",
+        parents=[common_flags()],
+        allow_abbrev=False,
+        description="Show the APIExports of the current workspace, or the consumers of one.",
+    )
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="an APIExport; all of them if left out")
+    return run(_show(parser.parse_args(list(arguments))))
+
+
+async def _show(options: argparse.Namespace) -> None:
+    kubeconfig, context = loaded(options)
+    async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
+        exports = await _exports(client)
+        if options.name:
+            lines = await _one(client, _found(client, exports, options.name))
+        else:
+            lines = await _all(client, exports)
+    for line in lines:
+        say(line)
+
+
+async def _exports(client: Client) -> list[Object]:
+    try:
+        listed = await client.list(EXPORTS)
+    except Forbidden as error:
+        raise Failure(
+            f"{error}\nConsumers are for their provider to see: it takes list on apiexports and apiexportendpointslices"
+            f" in {client.target.workspace}, and get and list on apiexports/content of an export."
+        ) from error
+    return sorted(listed["items"], key=_name)
+
+
+def _found(client: Client, exports: list[Object], name: str) -> Object:
+    for each in exports:
+        if each["metadata"]["name"] == name:
+            return each
+    there = ", ".join(each["metadata"]["name"] for each in exports) or "none at all"
+    raise Failure(f'no APIExport "{name}" in workspace {client.target.workspace}; there are: {there}')
+
+
+# --- all of a workspace
+
+
+async def _all(client: Client, exports: list[Object]) -> list[str]:
+    if not exports:
+        return [f"Workspace {client.target.workspace} exports nothing."]
+    rows: list[tuple[str, ...]] = [("NAME", "RESOURCES", "CLAIMS", "CONSUMERS", "BOUND")]
+    slices = await _slices(client)
+    for export in exports:
+        endpoints = await _endpoints(client, export, slices)
+        bindings = [binding for each in endpoints for binding in each.bindings]
+        for each in endpoints:
+            if each.refusal:
+                warn(f"{_name(export)}: {each.refusal}")
+        unknown = any(each.refusal for each in endpoints)
+        bound = sum(_phase(binding) == "Bound" for binding in bindings)
+        counts = ("?", "?") if unknown else (str(len(bindings)), str(bound))
+        spec = export.get("spec") or {}
+        sizes = (str(len(spec.get(key) or ())) for key in ("resources", "permissionClaims"))
+        rows.append((_name(export), *sizes, *counts))
+    return list(columns(rows))
+
+
+# --- one
+
+
+async def _one(client: Client, export: Object) -> list[str]:
+    endpoints = await _endpoints(client, export, await _slices(client), lag=True)
+    rows = sorted(_consumer(binding, export) for each in endpoints for binding in each.bindings)
+    lines = [*_facts(client, export, endpoints), ""]
+    if rows:
+        titles = ("CONSUMER", "BINDING", "PHASE", "CLAIMS")
+        return [*lines, *columns([titles, *rows])]
+    if any(each.refusal for each in endpoints):
+        return [*lines, "Its consumers are not known: see above."]
+    name, path = _name(export), _path(client, export)
+    return [
+        *lines,
+        f"Nobody has bound it. A consumer does, in a workspace of its own: kubectl kcp bind apiexport {path}:{name}",
+    ]
+
+
+def _facts(client: Client, export: Object, endpoints: list[Endpoint]) -> Iterator[str]:
+    spec, status = export.get("spec") or {}, export.get("status") or {}
+    yield f"APIExport {_name(export)} of {_path(client, export)}"
+    yield f"  identity   {status.get('identityHash') or 'none yet'}"
+    for each in spec.get("resources") or ():
+        name = claim_name({"resource": each["name"], "group": each.get("group")})
+        yield f"  resource   {name} ({each.get('schema')})"
+    for claim in spec.get("permissionClaims") or ():
+        yield f"  claim      {claim_name(claim)} ({', '.join(claim.get('verbs') or ())})"
+    for each in status.get("conditions") or ():
+        if each["status"] != "True":
+            yield f"  condition  {each['type']} is {each['status']}: {each.get('message') or each.get('reason')}"
+    for endpoint in endpoints:
+        yield f"  endpoint   {endpoint.url}"
+        yield f"  stream     {endpoint.lag}"
+        if endpoint.refusal:
+            yield f"  refused    {endpoint.refusal}"
+
+
+def _name(export: Object) -> str:
+    return str(export["metadata"]["name"])
+
+
+def _path(client: Client, export: Object) -> str:
+    return str((export["metadata"].get("annotations") or {}).get("kcp.io/path") or client.target.workspace)
+
+
+def _consumer(binding: Object, export: Object) -> tuple[str, str, str, str]:
+    annotations = binding["metadata"].get("annotations") or {}
+    place = annotations.get("kcp.io/path") or annotations.get("kcp.io/cluster") or ""
+    return place, binding["metadata"]["name"], _phase(binding) or "new", _answers(binding, export)
+
+
+def _answers(binding: Object, export: Object) -> str:
+    """What the consumer answered to each claim of the export; `applied` tells what is in force."""
+    answers = {claim_key(each): each for each in (binding.get("spec") or {}).get("permissionClaims") or ()}
+    applied = {claim_key(each) for each in (binding.get("status") or {}).get("appliedPermissionClaims") or ()}
+    told = []
+    for claim in (export.get("spec") or {}).get("permissionClaims") or ():
+        state = str(answers.get(claim_key(claim), {}).get("state") or "open").lower()
+        late = " (not applied)" if state == "accepted" and claim_key(claim) not in applied else ""
+        told.append(f"{claim_name(claim)} {state}{late}")
+    return ", ".join(told) or "-"
+
+
+def _phase(binding: Object) -> str:
+    return str((binding.get("status") or {}).get("phase") or "")
+
+
+# --- what the shards say
+
+
+async def _slices(client: Client) -> list[Object]:
+    return list((await client.list(SLICES))["items"])
+
+
+async def _endpoints(client: Client, export: Object, slices: list[Object], *, lag: bool = False) -> list[Endpoint]:
+    """Every shard that has consumers, by those of the endpoint slices that are of this export."""
+    own = [each for each in slices if _is_of(each, export)]
+    if not own:
+        return [Endpoint("none", lag="-", refusal=NO_SLICE)]
+    urls = {end["url"]: None for each in own for end in (each.get("status") or {}).get("endpoints") or ()}
+    return [await _endpoint(client, export, url, lag=lag) for url in urls]
+
+
+def _is_of(slice: Object, export: Object) -> bool:
+    here = export["metadata"].get("annotations") or {}
+    of = (slice.get("spec") or {}).get("export") or {}
+    places = {None, "", here.get("kcp.io/path"), here.get("kcp.io/cluster")}
+    return bool(of.get("name") == _name(export)) and of.get("path") in places
+
+
+async def _endpoint(client: Client, export: Object, url: str, *, lag: bool) -> Endpoint:
+    view = client.view(url)
+    try:
+        told = await _lag(client, url) if lag else ""
+        try:
+            seen = (await view.list(BINDINGS, limit="500"))["items"]
+            return Endpoint(url, [binding for binding in seen if _binds(binding, export)], lag=told)
+        except Forbidden as error:
+            needs = f"you need the verbs get and list on apiexports/content of {_name(export)} in this workspace"
+            return Endpoint(url, lag=told, refusal=f"{error}; {needs}")
+        except (ApiError, ClientError, TimeoutError) as error:
+            return Endpoint(url, refusal=f"{url} does not answer: {error}", lag=told)
+    finally:
+        await view.close()
+
+
+def _binds(binding: Object, export: Object) -> bool:
+    """Whether a binding binds this export. Who claims APIBindings, and was let, sees those of other exports too."""
+    cluster = str((export["metadata"].get("annotations") or {}).get("kcp.io/cluster") or "")
+    wanted = hashes.export_hash(cluster, _name(export))
+    return (binding["metadata"].get("labels") or {}).get(EXPORT_LABEL) == wanted
+
+
+async def _lag(client: Client, url: str) -> str:
+    """How far the shard behind an endpoint is from having published all that was written there."""
+    parts = urlsplit(url)
+    shard = client.view(f"{parts.scheme}://{parts.netloc}", "")
+    try:
+        found = _metrics(await shard.raw("GET", "/metrics"))
+    except (Forbidden, NotFound):
+        return "lag unknown: /metrics is for those who operate the shard"
+    except (ApiError, ClientError, TimeoutError) as error:
+        return f"lag unknown: {error}"
+    finally:
+        await shard.close()
+    if EVENTS not in found:
+        return "the shard publishes no stream"
+    return f"{found[EVENTS]:.0f} events behind, the oldest {found.get(SECONDS, 0.0):.1f} s old"
+
+
+def _metrics(text: bytes) -> dict[str, float]:
+    """Values of the series without labels that are asked for."""
+    lines = (line.partition(" ") for line in text.decode(errors="replace").splitlines())
+    return {name: float(value) for name, _, value in lines if name in {EVENTS, SECONDS}}

@@ -1,0 +1,84 @@
+"""The workspaces below one, listed level by level and drawn.
+
+Called by `ws tree`. Invariant: what may not be listed is drawn without children; it never hides the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+
+from atoll.cli.kubectl.workspaces import phase_of, type_of
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import WORKSPACES
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Forbidden, NotFound
+
+PAGE = "500"
+#: Lists under way at a time.
+PARALLEL = 16
+
+
+class Node(msgspec.Struct):
+    """A workspace and what is below it, by name. What is not known of it is empty."""
+
+    path: str
+    children: list[Node] = []
+    type: str = ""
+    phase: str = ""
+    cluster: str = ""
+
+    @property
+    def note(self) -> str:
+        """What a person has to know of it: a phase that is not the usual one."""
+        return f" ({self.phase})" if self.phase not in {"", "Ready"} else ""
+
+    @property
+    def whole(self) -> str:
+        """Everything that is known of it."""
+        known = (("type", self.type), ("phase", self.phase), ("cluster", self.cluster))
+        return "".join(f"  {name}={value}" for name, value in known if value)
+
+
+async def workspace_tree(client: Client, path: str) -> Node:
+    """Everything below a workspace. Raises ApiError if the workspace itself may not be listed."""
+    top = Node(path, await _children(client, path))
+    slots = asyncio.Semaphore(PARALLEL)
+
+    async def fill(node: Node) -> None:
+        async with slots:
+            try:
+                node.children = await _children(client, node.path)
+            except (Forbidden, NotFound):
+                return
+
+    level = top.children
+    while level:
+        await asyncio.gather(*(fill(node) for node in level))
+        level = [child for node in level for child in node.children]
+    return top
+
+
+async def _children(client: Client, path: str) -> list[Node]:
+    found = await client.cluster(path).list(WORKSPACES, limit=PAGE)
+    nodes = (_node(path, item) for item in found["items"])
+    return sorted(nodes, key=lambda node: node.path)
+
+
+def _node(path: str, workspace: Object) -> Node:
+    cluster = str((workspace.get("spec") or {}).get("cluster") or "")
+    return Node(f"{path}:{workspace['metadata']['name']}", [], type_of(workspace), phase_of(workspace), cluster)
+
+
+def drawn(top: Node, *, full: bool, wide: bool = False) -> str:
+    """Lines under a dot, as kcp's plug-in draws them, and behind a name what is unusual; `wide` tells all of it."""
+    return "\n".join([".", *_lines([top], "", full, wide)])
+
+
+def _lines(nodes: list[Node], lead: str, full: bool, wide: bool) -> Iterator[str]:
+    for node in nodes:
+        last, name = node is nodes[-1], node.path if full else node.path.rpartition(":")[2]
+        yield f"{lead}{'└── ' if last else '├── '}{name}{node.whole if wide else node.note}"
+        yield from _lines(node.children, lead + ("    " if last else "│   "), full, wide)

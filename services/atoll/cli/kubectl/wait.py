@@ -1,0 +1,65 @@
+"""Waiting for one object to become what a command asked for.
+
+`create_workspace` and `bind` call this. By a watch on the one object; who may not watch is served by asking again.
+Invariant: what is given satisfied the condition when the server last spoke of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from atoll.cli.kubectl.plugin import Failure
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Expired, Forbidden, NotFound
+from atoll.machinery.wire.incoming import ClientError
+
+ASK_AGAIN_S = 0.5
+
+Holds = Callable[[Object], bool]
+
+
+class TooLate(Exception):
+    """The time is over. `latest` is what the object was when it was last seen."""
+
+    def __init__(self, latest: Object) -> None:
+        super().__init__("not in time")
+        self.latest = latest
+
+
+async def until(client: Client, resource: Resource, obj: Object, holds: Holds, timeout_s: float) -> Object:
+    """The object, known as `obj`, once `holds` is true of it. Raises TooLate, and Failure if it is deleted."""
+    latest = [obj]
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not holds(latest[-1]):
+                await _follow(client, resource, latest, holds)
+    except TimeoutError:
+        raise TooLate(latest[-1]) from None
+    return latest[-1]
+
+
+async def _follow(client: Client, resource: Resource, latest: list[Object], holds: Holds) -> None:
+    """Take up changes until the object is as wanted, or the watch ends and the object was asked for again."""
+    metadata = latest[-1]["metadata"]
+    selector, revision = f"metadata.name={metadata['name']}", metadata["resourceVersion"]
+    gone = Failure(f'{resource.plural[:-1]} "{metadata["name"]}" was deleted while it was waited for')
+    try:
+        async with client.watch(resource, fieldSelector=selector, resourceVersion=revision) as events:
+            async for event in events:
+                if event.type == "DELETED":
+                    raise gone
+                if event.type != "BOOKMARK":
+                    latest[:] = [event.object]
+                    if holds(event.object):
+                        return
+    except (Forbidden, Expired, ClientError):
+        # May not be watched, or not from there, or not for long: its present state says as much.
+        pass
+    await asyncio.sleep(ASK_AGAIN_S)
+    try:
+        latest[:] = [await client.get(resource, metadata["name"])]
+    except NotFound:
+        raise gone from None

@@ -1,0 +1,226 @@
+"""Workspaces as the plug-ins see them: paths people type, entries in the kubeconfig, a look before entering.
+
+`ws` and `create_workspace` call this. The kubeconfig keys are those of kcp's plug-ins, so that both can be used on one
+file. Invariant: the kubeconfig is written only after the server let us into the workspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from urllib.parse import urlsplit
+
+import msgspec
+
+from atoll.cli.kubectl.plugin import Failure, warn
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Kubeconfig
+from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.client.target import CLUSTERS, Target, split_workspace
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Forbidden, NotFound
+
+CURRENT, PREVIOUS = "workspace.kcp.io/current", "workspace.kcp.io/previous"
+ROOT, HOME = "root", "~"
+BINDINGS = Resource("apis.kcp.io", "v1alpha2", "apibindings", namespaced=False)
+EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A workspace that let us in. `type` is `path:name`, empty where its Workspace object could not be read."""
+
+    path: str
+    type: str = ""
+
+    def __str__(self) -> str:
+        return f'Current workspace is "{self.path}"{f" (type {self.type})" if self.type else ""}.'
+
+
+def typed(wanted: str) -> str:
+    """What a person typed, with `:` between names. A shell has replaced an unquoted `~` by the home directory.
+
+    The superuser's home directory, /root, reads like the root workspace and is taken for that.
+    """
+    home = os.environ.get("HOME", "")
+    if home and home != "/root" and (wanted == home or wanted.startswith(home + "/")):
+        wanted = HOME + wanted[len(home) :]
+    return wanted.replace("/", ":")
+
+
+def resolve(current: str, wanted: str) -> str:
+    """The path that `wanted` means when one stands in `current` (empty: nowhere). Raises Failure.
+
+    A path is absolute if it begins with `:`, or with `root`, the workspace that all others are below.
+    """
+    text = wanted if wanted == ":" else wanted.removesuffix(":")
+    absolute = text.startswith(":") or text.partition(":")[0] == ROOT
+    names = (text.removeprefix(":") or ROOT).split(":")
+    if not absolute and not current:
+        raise Failure("the current context does not point to a workspace; name one by its absolute path, as in :root")
+    path = [] if absolute else current.split(":")
+    for name in names:
+        if name == "..":
+            if len(path) < 2:
+                raise Failure(f'workspace "{":".join(path)}" has no parent')
+            path.pop()
+        elif _NAME.fullmatch(name):
+            path.append(name)
+        elif name != ".":
+            raise Failure(f'"{wanted}" is not a workspace path: "{name}" is not a name')
+    return ":".join(path)
+
+
+def target(kubeconfig: Kubeconfig, context: str, workspace: str = "") -> Target:
+    """Where a context points, in another workspace if one is named. Raises KubeconfigError, Failure."""
+    found = kubeconfig.target(context)
+    if not workspace:
+        return found
+    return msgspec.structs.replace(found, path=found.path_of(resolve(found.workspace, typed(workspace))))
+
+
+async def home_path(client: Client) -> str:
+    """The path of the caller's home workspace, as the server tells it. Raises ApiError, Failure."""
+    try:
+        found = await client.cluster(ROOT).get(WORKSPACES, HOME)
+    except (NotFound, Forbidden) as error:
+        raise Failure(f"the server gives you no home workspace: {error}") from error
+    url = str((found.get("spec") or {}).get("URL") or "")
+    path = split_workspace(urlsplit(url).path)[1]
+    if not path:
+        raise Failure(f'the home workspace has no URL to go to ("{url}")')
+    return path
+
+
+async def look(client: Client, path: str) -> Place:
+    """Whether a workspace lets us in, by discovery in it. Raises Failure if it does not, ApiError otherwise."""
+    inside = client.cluster(path)
+    api, apis, workspace, bindings = await asyncio.gather(
+        inside.raw("GET", "/api"),
+        inside.raw("GET", "/apis"),
+        _workspace(client, path),
+        inside.list(BINDINGS),
+        return_exceptions=True,
+    )
+    for error in (api, apis):
+        if isinstance(error, (Forbidden, NotFound)):
+            raise _closed(path, workspace) from error
+        if isinstance(error, BaseException):
+            raise error
+    if isinstance(bindings, dict):
+        for binding in bindings.get("items") or ():
+            warn_of_claims(binding)
+    return Place(path, type_of(workspace) if isinstance(workspace, dict) else "")
+
+
+async def _workspace(client: Client, path: str) -> Object:
+    """The Workspace in its parent. What has no parent is known by discovery alone."""
+    parent, _, name = path.rpartition(":")
+    if not parent or parent == "system":
+        raise Forbidden("no parent")
+    return await client.cluster(parent).get(WORKSPACES, name)
+
+
+def _closed(path: str, workspace: object) -> Failure:
+    if isinstance(workspace, NotFound):
+        return Failure(f'workspace "{path}" not found')
+    if isinstance(workspace, dict) and phase_of(workspace) != "Ready":
+        return Failure(f'workspace "{path}" is not ready (phase {phase_of(workspace) or "unknown"})')
+    return Failure(f'access to workspace "{path}" denied')
+
+
+def type_of(workspace: Object) -> str:
+    """`path:name` of a Workspace's type; only the name where the server has not resolved it."""
+    type = (workspace.get("spec") or {}).get("type") or {}
+    return ":".join(part for part in (type.get("path"), type.get("name")) if part)
+
+
+def phase_of(workspace: Object) -> str:
+    """Scheduling, Initializing, Ready, ...; empty before the first."""
+    return str((workspace.get("status") or {}).get("phase") or "")
+
+
+def warn_of_claims(binding: Object) -> None:
+    """An export may have begun to claim what nobody has accepted or rejected yet."""
+    answered = {claim_key(claim) for claim in (binding.get("spec") or {}).get("permissionClaims") or ()}
+    for claim in (binding.get("status") or {}).get("exportPermissionClaims") or ():
+        if claim_key(claim) not in answered:
+            name = binding["metadata"]["name"]
+            warn(f'APIBinding "{name}" neither accepts nor rejects the claim on {claim_name(claim)}')
+
+
+def claim_key(claim: Object) -> tuple[str, str, str]:
+    """Group, resource and identity: what a claim is known by."""
+    return claim.get("group") or "", claim.get("resource") or "", claim.get("identityHash") or ""
+
+
+def claim_name(claim: Object) -> str:
+    """`resource.group` of a claim; of the core group the resource alone."""
+    return f"{claim.get('resource')}.{claim['group']}" if claim.get("group") else str(claim.get("resource"))
+
+
+# --- kubeconfig
+
+
+def workspace_of(kubeconfig: Kubeconfig, context: str) -> str:
+    """The workspace a context points to; empty if its URL names none. Raises KubeconfigError."""
+    cluster = kubeconfig.entry("cluster", kubeconfig.entry("context", context).get("cluster", ""))
+    return split_workspace(urlsplit(str(cluster.get("server") or "")).path)[1]
+
+
+def enter(kubeconfig: Kubeconfig, context: str, path: str) -> None:
+    """Make a workspace the current one, reached with the credentials of `context`; that becomes the previous."""
+    if context == CURRENT == kubeconfig.current and workspace_of(kubeconfig, context) == path:
+        return
+    found = kubeconfig.entry("context", context)
+    cluster = moved(kubeconfig.entry("cluster", found["cluster"]), path)
+    _remember(kubeconfig, found)
+    kubeconfig.set_entry("cluster", CURRENT, cluster)
+    kubeconfig.set_entry("context", CURRENT, {**found, "cluster": CURRENT})
+    kubeconfig.use(CURRENT)
+    kubeconfig.save()
+
+
+def go_back(kubeconfig: Kubeconfig, context: str) -> None:
+    """Exchange the current and the previous workspace. `require_previous` was called."""
+    before = kubeconfig.entry("context", PREVIOUS)
+    cluster = kubeconfig.entry("cluster", before["cluster"])
+    found = kubeconfig.entry("context", context)
+    _remember(kubeconfig, found)
+    if before["cluster"] == PREVIOUS:
+        kubeconfig.set_entry("cluster", CURRENT, cluster)
+        before = {**before, "cluster": CURRENT}
+    kubeconfig.set_entry("context", CURRENT, before)
+    kubeconfig.use(CURRENT)
+    kubeconfig.save()
+
+
+def require_previous(kubeconfig: Kubeconfig) -> str:
+    """The previous workspace. Raises Failure if there is none."""
+    path = workspace_of(kubeconfig, PREVIOUS) if kubeconfig.has("context", PREVIOUS) else ""
+    if not path:
+        raise Failure("no previous workspace found in kubeconfig")
+    return path
+
+
+def create_context(kubeconfig: Kubeconfig, context: str, name: str, path: str) -> None:
+    """A context of its own for a workspace. The file is not written yet."""
+    found = kubeconfig.entry("context", context)
+    kubeconfig.set_entry("cluster", name, moved(kubeconfig.entry("cluster", found["cluster"]), path))
+    kubeconfig.set_entry("context", name, {**found, "cluster": name})
+
+
+def moved(cluster: Object, path: str) -> Object:
+    """A kubeconfig cluster that points to another workspace of the same server."""
+    url = urlsplit(str(cluster["server"]))
+    prefix = split_workspace(url.path)[0]
+    return {**cluster, "server": url._replace(path=prefix + CLUSTERS + path, query="", fragment="").geturl()}
+
+
+def _remember(kubeconfig: Kubeconfig, context: Object) -> None:
+    """Keep a context as the previous one; the cluster entry `current` is about to be overwritten."""
+    if context["cluster"] == CURRENT:
+        kubeconfig.set_entry("cluster", PREVIOUS, kubeconfig.entry("cluster", CURRENT))
+        context = {**context, "cluster": PREVIOUS}
+    kubeconfig.set_entry("context", PREVIOUS, context)

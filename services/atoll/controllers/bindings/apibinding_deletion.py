@@ -1,0 +1,181 @@
+"""APIBinding deletion: the objects of what was bound, then the finalizer and the locks in one submit.
+
+Watches: APIBindings, and deletions of bound objects (one may be the last a binding waits for). Writes: deletions of
+instances, the binding's conditions and finalizer, the LogicalCluster's locks. During deletion the resource stays
+readable and creation is withdrawn, so that what is left can be released. What another binding of the cluster serves
+under the same identity stays for that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+
+from atoll.controllers.content_deleter import Remaining, clear
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.kcp.apis.apiexports import export_of
+from atoll.machinery.kcp.apis.locks import read_locks, with_locks, without_binding
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import ApiError, Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
+from atoll.machinery.storage.pages import each_record
+from atoll.tenancy.lookups import Facts
+
+AGAIN_S, SOON_S = 5.0, 0.05
+#: Clusters of which it is remembered which bindings are going.
+MAX_CLUSTERS = 4096
+DELETED = "BindingResourceDeleteSuccess"
+_SERVED = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
+_DELETING = b'"deletionTimestamp"'
+
+
+class BindingDeletion:
+    """Key: (cluster, binding name)."""
+
+    name = "apibindingdeletion"
+    workers = 4
+    #: People wait for a name to be free: what failed is tried again within seconds.
+    max_delay_s = 10.0
+
+    def __init__(self, loopback: Loopback, facts: Facts, kind: Kind, clusters: Kind) -> None:
+        self._loopback, self._facts = loopback, facts
+        self._kind, self._clusters = kind, clusters
+        self._going: LruCache[str, tuple[int, tuple[str, ...]]] = LruCache(MAX_CLUSTERS)
+
+    def watches(self, type: ResourceType) -> bool:
+        return type == API_BINDINGS or type.identity not in {CORE, LOCAL}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == API_BINDINGS:
+            if _DELETING in entry.value and entry.operation is not Operation.DELETED:
+                yield key.cluster, key.name
+        elif entry.operation is Operation.DELETED:
+            yield from ((key.cluster, name) for name in self._going_in(key.cluster))
+
+    def _going_in(self, cluster: str) -> tuple[str, ...]:
+        """Bindings of a cluster that are on their way out: nearly none, and bound objects are deleted all the time."""
+        with self._loopback.store.snapshot() as snapshot:
+            stamp, known = snapshot.last(API_BINDINGS, cluster), self._going.get(cluster)
+            if known is None or known[0] != stamp:
+                found = each_record(snapshot, Scope(API_BINDINGS, cluster))
+                known = stamp, tuple(each.key.name for each in found if _DELETING in each.value)
+                self._going.put(cluster, known)
+        return known[1]
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.deleting(Scope(API_BINDINGS)):
+            yield key.cluster, key.name
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        with self._loopback.store.snapshot() as snapshot:
+            record = snapshot.get(ObjectKey(API_BINDINGS, cluster, "", name))
+            binding = decode(record.value) if record is not None else None
+            if binding is None or not _is_ours(binding) or snapshot.gate(cluster).state is GateState.DELETING:
+                # Where the whole cluster goes, its own controller sees to the order.
+                return None
+            going = _orphaned(binding, set(self._adopted(snapshot, cluster, name)))
+        remaining = Remaining()
+        try:
+            for type in going:
+                await clear(self._loopback, Scope(type, cluster), remaining)
+        except (ApiError, StoreError) as error:
+            await self._tell(cluster, binding, Condition(DELETED, FALSE, "ResourceDeletionFailed", str(error), ERROR))
+            raise
+        if not remaining.is_empty:
+            await self._tell(cluster, binding, _remains(remaining))
+            return AGAIN_S
+        return await self._release(cluster, name, going)
+
+    def _adopted(self, view: View, cluster: str, own: str) -> Iterator[ResourceType]:
+        """What other bindings of a cluster serve, or will once they may: this one's names keep them waiting."""
+        for record in each_record(view, Scope(API_BINDINGS, cluster)):
+            if record.key.name == own or _DELETING in record.value:
+                continue
+            binding = decode(record.value)
+            yield from bound_types(binding)
+            _, path, name = export_of(binding, cluster)
+            export = self._facts.export(view, path, name, seen_from=cluster)
+            if export is not None and export.identity:
+                for offered in export.resources:
+                    yield ResourceType(offered.group, offered.resource, export.identity)
+
+    async def _release(self, cluster: str, name: str, going: list[ResourceType]) -> float | None:
+        """Let the binding go, and with it its locks."""
+        batch = self._loopback.batch()
+        target = Target(self._kind, cluster, "", name)
+        try:
+            batch.delete(target, _SERVED)
+            if batch.get(ObjectKey(API_BINDINGS, cluster, "", name)) is None:
+                # Who else holds the binding holds its names too: two must never have them.
+                self._unlock(batch, cluster, name)
+            for type in going:
+                # What was written since they were looked for.
+                batch.delete_prefix(Scope(type, cluster))
+            await batch.submit()
+        except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
+            return SOON_S
+        return None
+
+    def _unlock(self, batch: Batch, cluster: str, name: str) -> None:
+        key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
+        record = batch.get(key)
+        obj: Object | None = decode(record.value) if record is not None else None
+        locks = read_locks(obj) if obj is not None else None
+        if record is None or obj is None or locks is None:
+            return
+        left = without_binding(locks, name)
+        if left != locks:
+            batch.update(Target(self._clusters, cluster, "", wellknown.SINGLETON), with_locks(obj, left), whole=True)
+        else:
+            batch.guard(RevisionUnchanged(key, record.revision))
+
+    async def _tell(self, cluster: str, binding: Object, said: Condition) -> None:
+        status = binding.get("status") or {}
+        conditions = set_condition(status.get("conditions") or [], said, times.now())
+        if conditions == status.get("conditions"):
+            return
+        changed = {**binding, "status": {**status, "conditions": conditions}}
+        try:
+            await self._loopback.update(
+                Target(self._kind, cluster, "", binding["metadata"]["name"]), changed, whole=True
+            )
+        except (Conflict, NotFound):
+            # Its newer state has an entry in the log, which brings this key back.
+            return
+
+
+def bound_types(binding: Object) -> list[ResourceType]:
+    """Under which types the objects of a binding's resources are stored."""
+    resources = (binding.get("status") or {}).get("boundResources") or []
+    return [
+        ResourceType(item.get("group") or "", item["resource"], item["schema"]["identityHash"]) for item in resources
+    ]
+
+
+def _is_ours(binding: Object) -> bool:
+    """Whether a binding is on its way out and still held by us."""
+    metadata = binding["metadata"]
+    return bool(metadata.get("deletionTimestamp")) and wellknown.BINDING_FINALIZER in (metadata.get("finalizers") or ())
+
+
+def _orphaned(binding: Object, adopted: set[ResourceType]) -> list[ResourceType]:
+    """What goes with a binding; a virtual resource has no objects here."""
+    resources = (binding.get("status") or {}).get("boundResources") or []
+    stored = [bool(item.get("storageVersions")) for item in resources]
+    types = zip(bound_types(binding), stored, strict=True)
+    return [type for type, is_stored in types if is_stored and type not in adopted]
+
+
+def _remains(remaining: Remaining) -> Condition:
+    reason = "SomeFinalizersRemain" if remaining.finalizers else "SomeResourcesRemain"
+    return Condition(DELETED, FALSE, reason, remaining.told(), ERROR)

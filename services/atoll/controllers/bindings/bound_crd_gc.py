@@ -1,0 +1,152 @@
+"""Bound CRDs that nobody is bound to any more: collected once they are old enough.
+
+Watches: deletions of APIBindings and changes of APIExports, on other shards too (one may have been the last to need
+one), bound CRDs. Writes: first a mark on the bound CRD, then its deletion. Whoever binds it takes the mark away in the
+same submit, and both writes name the revision they read, so that none goes that somebody has just bound. Converges
+because who uses one is asked anew each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Iterable
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.kcp.apis import bound_crds
+from atoll.machinery.meta import hashes, times
+from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CRDS
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+from atoll.machinery.storage.pages import each_revision
+from atoll.tenancy.bound_definitions import BoundCrd, BoundCrds, target_of
+
+#: kcp's: younger ones may belong to a binding that is only being made.
+MIN_AGE_S = 30 * 60.0
+#: Bindings looked at before others have their turn.
+LOOKED_AT_ONCE = 20
+_SCOPE = Scope(CRDS, SYSTEM_BOUND_CRDS)
+
+
+class CrdKey(msgspec.Struct, frozen=True, tag=True):
+    """One bound CRD, by the uid of its schema."""
+
+    uid: str
+
+
+class ClusterKey(msgspec.Struct, frozen=True, tag=True):
+    """The bound CRDs of a cluster's schemas."""
+
+    cluster: str
+
+
+class BoundCrdCollector:
+    """Key: a bound CRD, or all of one cluster. `clock` gives seconds since 1970."""
+
+    name = "boundcrds"
+    workers = 1
+    #: Nobody waits for it, and thousands of bindings may go at once.
+    settle_s = 0.5
+
+    def __init__(self, loopback: Loopback, clock: Callable[[], float] = time.time) -> None:
+        self._loopback, self._clock = loopback, clock
+        self._bound = BoundCrds()
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {API_BINDINGS, API_EXPORTS, CRDS}
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type == API_EXPORTS
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.operation is not Operation.ADDED:
+            yield ClusterKey(entry.key.cluster)
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key, operation = entry.key, entry.operation
+        if key.type == API_BINDINGS:
+            if operation is Operation.DELETED:
+                yield from (CrdKey(needed.uid) for needed in bound_crds.needed(decode(entry.value)))
+        elif key.type == API_EXPORTS:
+            if operation is not Operation.ADDED:
+                yield ClusterKey(key.cluster)
+        elif key.cluster == SYSTEM_BOUND_CRDS and operation is Operation.MODIFIED:
+            yield CrdKey(key.name)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(_SCOPE):
+            yield CrdKey(key.name)
+
+    async def reconcile(self, key: CrdKey | ClusterKey) -> float | None:
+        if isinstance(key, CrdKey):
+            return await self._judge(key.uid)
+        again = [await self._judge(uid) for uid in self._of_cluster(key.cluster)]
+        return min((each for each in again if each is not None), default=None)
+
+    def _of_cluster(self, cluster: str) -> list[str]:
+        with self._loopback.store.snapshot() as snapshot:
+            known = (self._bound.get(snapshot, key.name) for key, _ in each_revision(snapshot, _SCOPE))
+            return [crd.uid for crd in known if crd is not None and crd.cluster == cluster]
+
+    async def _judge(self, uid: str) -> float | None:
+        with self._loopback.store.snapshot() as snapshot:
+            crd, revision = self._bound.get(snapshot, uid), snapshot.revision_of(bound_crds.key_of(uid))
+            offered = crd is not None and _is_offered(snapshot, crd)
+        if crd is None:
+            return None
+        if await self._is_bound(crd):
+            # One that is offered no more is left by its bindings one by one, and the last says nothing.
+            return None if offered else MIN_AGE_S
+        wait_s = (times.parse_time(crd.created) or 0.0) + MIN_AGE_S - self._clock()
+        return wait_s if wait_s > 0 else await self._collect(crd, revision)
+
+    async def _is_bound(self, crd: BoundCrd) -> bool:
+        """Whether any binding of the exports that offered it has bound it."""
+        for export in crd.exports:
+            if await self._binds(hashes.export_hash(crd.cluster, export), crd.uid.encode()):
+                return True
+        return False
+
+    async def _binds(self, export: str, uid: bytes) -> bool:
+        """Whether one of an export's bindings names a schema; nearly always one of the first does."""
+        after: ObjectKey | None = None
+        while True:
+            with self._loopback.store.snapshot() as snapshot:
+                keys = snapshot.labelled(hashes.EXPORT_LABEL, export, API_BINDINGS, LOOKED_AT_ONCE, after)
+                records = [snapshot.get(key) for key in keys]
+            if any(record is not None and uid in record.value for record in records):
+                return True
+            if len(keys) < LOOKED_AT_ONCE:
+                return False
+            after = keys[-1]
+            await asyncio.sleep(0)
+
+    async def _collect(self, found: BoundCrd, revision: int) -> float | None:
+        """Mark it; and if it bore the mark already when its bindings were looked for, let it go."""
+        stored = self._loopback.get(CRDS, SYSTEM_BOUND_CRDS, "", found.uid)
+        if stored is None or int(stored["metadata"]["resourceVersion"]) != revision:
+            return 0.0
+        try:
+            if found.collected:
+                await self._loopback.delete(target_of(found.uid), DeleteOptions(resource_version=str(revision)))
+            else:
+                await self._loopback.update(target_of(found.uid), bound_crds.to_collect(stored), whole=True)
+        except (Conflict, NotFound):
+            # Somebody bound it just now.
+            return 0.0
+        return None
+
+
+def _is_offered(view: View, crd: BoundCrd) -> bool:
+    """Whether one of its exports is there and names its schema."""
+    name = crd.schema.encode()
+    view = wide(view)
+    found = (view.get(ObjectKey(API_EXPORTS, crd.cluster, "", export)) for export in crd.exports)
+    return any(record is not None and name in record.value for record in found)

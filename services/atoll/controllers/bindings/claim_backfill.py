@@ -1,0 +1,124 @@
+"""Stored objects brought to carry the labels of permission claims that the cluster's bindings ask for.
+
+The claims controller calls it when claims changed, and for single objects that were written while they did. Objects are
+found by prefix scans and written through admission, which sets the labels; those that carry the right ones are passed
+over. Bounded: a page is read in a snapshot of its own, a batch holds up the loop for few objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.status import ApiError, Conflict, NotFound
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import Position, Record, Scope
+from atoll.machinery.storage.pages import behind
+from atoll.tenancy.claim_labels import ClaimLabels
+
+PAGE, BATCH = 500, 25
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_decoder = msgspec.json.Decoder(_Labelled)
+
+
+def labels_of(value: bytes) -> dict[str, str] | None:
+    """The labels of an object's JSON."""
+    return _decoder.decode(value).metadata.labels
+
+
+class Relabelling:
+    """Writes objects whose labels are not what they should be."""
+
+    def __init__(self, loopback: Loopback, labels: ClaimLabels) -> None:
+        self._loopback, self._labels = loopback, labels
+
+    async def types(self, cluster: str, types: Iterable[ResourceType] | None) -> dict[ResourceType, str]:
+        """Go through a cluster's objects of some types, None for all that it holds; gives what went wrong, by type."""
+        if types is None:
+            with self._loopback.store.snapshot() as snapshot:
+                types = [usage.type for usage in snapshot.usage(cluster)]
+        failures: dict[ResourceType, str] = {}
+        for type in sorted(types):
+            if failure := await self._scope(Scope(type, cluster)):
+                failures[type] = failure
+        return failures
+
+    async def one(self, key: ObjectKey) -> None:
+        """Bring one object to its labels. Raises what its kind refuses it for."""
+        with self._loopback.store.snapshot() as snapshot:
+            record = snapshot.get(key)
+            kind = self._kind(snapshot, key)
+            labelling = self._labels.of(snapshot, key.cluster)
+        if record is None or kind is None or not labelling.misses(key.type, labels_of(record.value)):
+            return
+        try:
+            await self._loopback.update(_target(kind, key), decode(record.value), whole=True)
+        except (Conflict, NotFound):
+            # Whoever wrote it meanwhile went through admission; the log shows what came of that.
+            return
+
+    async def _scope(self, scope: Scope) -> str:
+        """Go through all objects of a scope; gives why one of them could not be written, or an empty text."""
+        after: Position | None = None
+        failure = ""
+        while True:
+            with self._loopback.store.snapshot() as snapshot:
+                records = snapshot.scan(scope, after, PAGE)
+                if not records:
+                    return failure
+                kind = self._kind(snapshot, records[0].key)
+                labelling = self._labels.of(snapshot, scope.cluster)
+            if kind is None:
+                # Nobody serves it here, so nobody finds it by its labels.
+                return failure
+            missing = [r for r in records if labelling.misses(scope.type, labels_of(r.value))]
+            for some in _slices(missing):
+                failure = await self._some(kind, some) or failure
+            after = behind(records[-1].key)
+
+    async def _some(self, kind: Kind, records: Sequence[Record]) -> str:
+        batch = self._loopback.batch()
+        try:
+            for record in records:
+                batch.update(_target(kind, record.key), decode(record.value), whole=True)
+            await batch.submit()
+        except (contract.StoreError, ApiError):
+            # One of them changed, went, or is refused, and no batch does half of it.
+            return await self._each(records)
+        return ""
+
+    async def _each(self, records: Sequence[Record]) -> str:
+        failure = ""
+        for record in records:
+            try:
+                await self.one(record.key)
+            except ApiError as error:
+                failure = failure or f'"{record.key.name}": {error.message}'
+        return failure
+
+    def _kind(self, snapshot: contract.Snapshot, key: ObjectKey) -> Kind | None:
+        kind = self._loopback.core.catalogs.of(snapshot, key.cluster).of_type(key.type)
+        return bare(kind) if kind is not None and kind.conversion is not None else kind
+
+
+def _target(kind: Kind, key: ObjectKey) -> Target:
+    return Target(kind, key.cluster, key.namespace, key.name)
+
+
+def _slices(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    return (records[at : at + BATCH] for at in range(0, len(records), BATCH))

@@ -1,0 +1,328 @@
+"""Default bindings of WorkspaceTypes: made for the initializer `system:apibindings`, kept up where types maintain them.
+
+Watches: LogicalClusters that are initialized, APIBindings; WorkspaceTypes and APIExports, on other shards too. Writes:
+APIBindings that a type asks for, as their author would (the binding controller binds them), and what the LogicalCluster
+tells of them, which with the last one takes the initializer away. A type finds its clusters by an index: a change costs
+what uses it. Converges because each look compares the bindings there are with those that the types ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kcp.workspaces import default_bindings
+from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, Required
+from atoll.machinery.kcp.workspaces.lifecycle import advance
+from atoll.machinery.kcp.workspaces.workspacetypes import (
+    BINDINGS_INITIALIZER,
+    Lookup,
+    Resolution,
+    TypeRefused,
+    resolve_present,
+    with_bases,
+)
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import hashes, times, wellknown
+from atoll.machinery.meta.conditions import TRUE, Condition
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import ApiError, Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import (
+    GateState,
+    GateUnchanged,
+    LogEntry,
+    ObjectExists,
+    Operation,
+    Position,
+    Scope,
+)
+from atoll.machinery.storage.pages import PAGE, behind
+from atoll.tenancy.lookups import Facts
+
+#: Clusters of one type that are found at a time.
+#: How often a LogicalCluster that others write too is told at once, before it waits for its next turn.
+ATTEMPTS = 4
+AGAIN_S = 1.0
+_OPEN = frozenset({GateState.INITIALIZING, GateState.OPEN})
+_INITIALIZER, _MAINTAINED = f'"{BINDINGS_INITIALIZER}"'.encode(), f'"{RECONCILED}"'.encode()
+
+
+class Cluster(msgspec.Struct, frozen=True, tag=True):
+    """A logical cluster to look at."""
+
+    cluster: str
+
+
+class Type(msgspec.Struct, frozen=True, tag=True):
+    """A WorkspaceType that changed: whoever uses it, or what extends it, is to be looked at."""
+
+    cluster: str
+    name: str
+
+
+class Offer(msgspec.Struct, frozen=True, tag=True):
+    """A new APIExport: types that maintain a binding to it are to be looked at."""
+
+    cluster: str
+    name: str
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What types ask of a cluster, and the condition that tells of it; `problem` says why nobody knows what."""
+
+    type: str
+    bindings: tuple[Required, ...]
+    problem: str = ""
+
+
+class DefaultBindings:
+    """Keys: Cluster, Type, Offer."""
+
+    name = "defaultapibindings"
+    workers = 8
+    #: People wait for workspaces.
+    max_delay_s = 10.0
+
+    def __init__(self, loopback: Loopback, facts: Facts, kinds: tuple[Kind, Kind]) -> None:
+        """`kinds` are those of LogicalClusters and APIBindings."""
+        self._loopback, self._facts = loopback, facts
+        self._cluster_kind, self._binding_kind = kinds
+        self._types = facts.identities.workspace_types
+        self._maintained: tuple[int, dict[str, list[Resolution]]] | None = None
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {LOGICAL_CLUSTERS, API_BINDINGS, API_EXPORTS, self._types}
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type in {API_EXPORTS, self._types}
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.operation is not Operation.DELETED:
+            key = entry.key
+            yield Offer(key.cluster, key.name) if key.type == API_EXPORTS else Type(key.cluster, key.name)
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key, gone = entry.key, entry.operation is Operation.DELETED
+        if key.type == API_BINDINGS:
+            if self._is_told(key.cluster):
+                yield Cluster(key.cluster)
+        elif gone:
+            return
+        elif key.type == LOGICAL_CLUSTERS:
+            if _waits(entry.value):
+                yield Cluster(key.cluster)
+        elif key.type == API_EXPORTS:
+            # What changes of one that is there, its bindings say.
+            if entry.operation is Operation.ADDED:
+                yield Offer(key.cluster, key.name)
+        else:
+            yield Type(key.cluster, key.name)
+
+    def _is_told(self, cluster: str) -> bool:
+        """Whether the state of a cluster's bindings is told anywhere: most are nobody's default, or long done."""
+        with self._loopback.store.snapshot() as snapshot:
+            record = snapshot.get(_singleton(cluster))
+        return record is not None and (_waits(record.value) or _MAINTAINED in record.value)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        yield from (Type(key.cluster, key.name) for key in self._type_keys())
+        yield from self._waiting()
+
+    def _type_keys(self) -> Iterator[ObjectKey]:
+        """Every WorkspaceType that is known, here or elsewhere."""
+        after: Position | None = None
+        while True:
+            with self._loopback.store.snapshot() as snapshot:
+                page = wide(snapshot).revisions(Scope(self._types), after, PAGE)
+            yield from (key for key, _ in page)
+            if len(page) < PAGE:
+                return
+            after = behind(page[-1][0])
+
+    def _waiting(self) -> Iterator[Cluster]:
+        """The clusters that wait for their default bindings."""
+        return self._labelled(*hashes.initializer_label(BINDINGS_INITIALIZER))
+
+    def _labelled(self, label: str, value: str) -> Iterator[Cluster]:
+        after: ObjectKey | None = None
+        while True:
+            with self._loopback.store.snapshot() as snapshot:
+                found = snapshot.labelled(label, value, LOGICAL_CLUSTERS, PAGE, after)
+            yield from (Cluster(key.cluster) for key in found)
+            if len(found) < PAGE:
+                return
+            after = found[-1]
+
+    # --- what to do ---
+
+    async def reconcile(self, key: Cluster | Type | Offer) -> float | None:
+        if isinstance(key, Cluster):
+            return await self._cluster(key.cluster)
+        clusters = self._using(key) if isinstance(key, Type) else self._offered(key)
+        again_s: float | None = None
+        for each in clusters:
+            # What could not be told now is this key's to tell again. Others have their turn in between.
+            await asyncio.sleep(0)
+            if await self._cluster(each.cluster) is not None:
+                again_s = AGAIN_S
+        return again_s
+
+    def _using(self, key: Type) -> Iterator[Cluster]:
+        """Clusters whose type, or a base of it, is this one and maintains bindings; and all that wait."""
+        for resolution in self._resolutions():
+            if any((alias.cluster, alias.name) == (key.cluster, key.name) for alias in resolution.aliases):
+                yield from self._of_type(resolution)
+        yield from self._waiting()
+
+    def _offered(self, key: Offer) -> Iterator[Cluster]:
+        for resolution in self._maintaining().get(key.name, ()):
+            if any(self._names(each.path, each.export, key) for each in resolution.maintained_bindings):
+                yield from self._of_type(resolution)
+        yield from self._waiting()
+
+    def _maintaining(self) -> dict[str, list[Resolution]]:
+        """The types that maintain bindings, by names of the exports; read again when any type changed."""
+        with self._loopback.store.snapshot() as snapshot:
+            stamp = wide(snapshot).last(self._types, "")
+        if self._maintained is None or self._maintained[0] != stamp:
+            found: dict[str, list[Resolution]] = {}
+            for resolution in self._resolutions():
+                for name in {each.export for each in resolution.maintained_bindings}:
+                    found.setdefault(name, []).append(resolution)
+            self._maintained = stamp, found
+        return self._maintained[1]
+
+    def _names(self, path: str, export: str, key: Offer) -> bool:
+        if export != key.name:
+            return False
+        with self._loopback.store.snapshot() as snapshot:
+            return self._facts.cluster_of(snapshot, path) == key.cluster
+
+    def _of_type(self, resolution: Resolution) -> Iterator[Cluster]:
+        if resolution.maintained_bindings:
+            yield from self._labelled(wellknown.TYPE, resolution.type.qualified)
+
+    def _resolutions(self) -> Iterator[Resolution]:
+        """Every type with its bases; there are few types beside what uses them."""
+        for key in self._type_keys():
+            with self._loopback.store.snapshot() as snapshot:
+                resolution = self._resolved(snapshot, key)
+            if resolution is not None:
+                yield resolution
+
+    def _resolved(self, view: View, key: ObjectKey) -> Resolution | None:
+        found = self._facts.workspace_type(view, key.cluster, key.name)
+        try:
+            return with_bases(found, self._lookup(view)) if found is not None else None
+        except TypeRefused:
+            return None
+
+    def _lookup(self, view: View) -> Lookup:
+        return lambda path, name: self._facts.workspace_type(view, path, name)
+
+    # --- one cluster ---
+
+    async def _cluster(self, cluster: str) -> float | None:
+        """Bring a cluster its bindings and tell of them; seconds until another look where others wrote it all along."""
+        for _ in range(ATTEMPTS):
+            with self._loopback.store.snapshot() as snapshot:
+                record = snapshot.get(_singleton(cluster))
+                if record is None or snapshot.gate(cluster).state not in _OPEN:
+                    return None
+                obj = decode(record.value)
+                asked = self._asked(snapshot, obj)
+            if asked is None or obj["metadata"].get("deletionTimestamp"):
+                return None
+            condition = await self._bound(cluster, asked)
+            told = advance(default_bindings.told(obj, condition, times.now()), times.now())
+            if told == obj:
+                return None
+            if await self._write(cluster, told) and condition != Condition(INITIALIZED, TRUE):
+                return None
+        return AGAIN_S
+
+    def _asked(self, view: View, obj: Object) -> Asked | None:
+        """What types ask of a cluster, if anything."""
+        waits = BINDINGS_INITIALIZER in ((obj.get("status") or {}).get("initializers") or ())
+        type = INITIALIZED if waits else RECONCILED
+        try:
+            resolution = resolve_present(obj, self._lookup(view))
+        except TypeRefused as error:
+            return Asked(type, (), str(error)) if waits else None
+        if resolution is None:
+            return None
+        asked = resolution.default_bindings if waits else resolution.maintained_bindings
+        cluster = obj["metadata"]["annotations"][wellknown.CLUSTER]
+        return Asked(type, default_bindings.required(cluster, asked)) if asked or waits else None
+
+    async def _bound(self, cluster: str, asked: Asked) -> Condition:
+        """Make what is missing; gives what is to be told."""
+        if asked.problem:
+            return default_bindings.types_invalid(asked.type, asked.problem)
+        present = list(self._loopback.each(Scope(API_BINDINGS, cluster)))
+        waiting: list[str] = []
+        problems: list[str] = []
+        for wanted in asked.bindings:
+            binding = default_bindings.found_in(present, wanted)
+            try:
+                if not await self._one(cluster, wanted, binding, keeps=asked.type == RECONCILED):
+                    waiting.append(wanted.name)
+            except ApiError as error:
+                problems.append(error.message)
+        return default_bindings.verdict(asked.type, waiting, problems)
+
+    async def _one(self, cluster: str, wanted: Required, binding: Object | None, *, keeps: bool) -> bool:
+        """Make a binding, or bring it up to date; whether it is done. Raises what the API refuses, and NotFound."""
+        if binding is not None and default_bindings.is_done(binding) and not keeps:
+            return True
+        with self._loopback.store.snapshot() as snapshot:
+            export = self._facts.export(snapshot, wanted.path, wanted.export, seen_from=cluster)
+        if export is None:
+            raise NotFound(default_bindings.no_export(wanted))
+        if binding is None:
+            await self._create(cluster, wanted.name, default_bindings.binding_of(wanted, export.claims))
+            return False
+        if keeps and default_bindings.is_outdated(binding, wanted, export.claims):
+            changed = {**binding, "spec": default_bindings.spec_of(wanted, export.claims)}
+            with suppress(Conflict):
+                # Who was first has an entry in the log, which brings the cluster here again.
+                await self._loopback.update(Target(self._binding_kind, cluster, "", wanted.name), changed)
+            return False
+        return default_bindings.is_done(binding)
+
+    async def _create(self, cluster: str, name: str, binding: Object) -> None:
+        """Create a binding, unless the cluster is no longer what it was: nothing comes into one that is going."""
+        batch = self._loopback.batch()
+        gate = batch.gate(cluster)
+        if gate.state in _OPEN:
+            batch.create(Target(self._binding_kind, cluster, "", name), binding, whole=False)
+            batch.guard(GateUnchanged(cluster, gate.generation))
+            with suppress(ObjectExists):
+                # Several keys may lead to one cluster; the entry of whoever was first brings it here again.
+                await batch.submit()
+
+    async def _write(self, cluster: str, told: Object) -> bool:
+        try:
+            await self._loopback.update(Target(self._cluster_kind, cluster, "", wellknown.SINGLETON), told, whole=True)
+        except (Conflict, NotFound):
+            return False
+        return True
+
+
+def _singleton(cluster: str) -> ObjectKey:
+    return ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
+
+
+def _waits(value: bytes) -> bool:
+    """Whether the record of a LogicalCluster may say that default bindings are waited for."""
+    return b'"phase":"Initializing"' in value and _INITIALIZER in value

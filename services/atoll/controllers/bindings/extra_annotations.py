@@ -1,0 +1,144 @@
+"""Annotations `extra.apis.kcp.io/*` of an APIExport on all its APIBindings, as kcp's extraannotationsync does it.
+
+Watches: APIBindings, and APIExports here and on other shards. Writes: those annotations of bindings, and no others;
+they go when the export's do, and stay when the export itself is gone. Converges because a binding is compared with its
+export each time. What an export was last seen to have is remembered in a bounded cache, so that its other writes cost
+its consumers nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterable
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kcp.apis import apiexports
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS
+from atoll.machinery.storage.contract import LogEntry, Operation, Record, Scope
+from atoll.tenancy.lookups import Facts
+
+MAX_EXPORTS = 1024
+#: Bindings of an export looked at before others have their turn.
+AT_ONCE = 100
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A binding to look at, or an export all of whose bindings are."""
+
+    cluster: str
+    name: str
+    is_export: bool = False
+
+
+class Extra(msgspec.Struct, frozen=True):
+    """The annotations of an export for its bindings. By its uid: who bound while it was away got none."""
+
+    uid: str
+    annotations: dict[str, str]
+
+
+class ExtraAnnotations:
+    """Key: Place."""
+
+    name = "apibinding-extra-annotation-sync"
+    workers = 2
+
+    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+        kind = loopback.core.catalogs.builtin(API_BINDINGS)
+        self._loopback, self._facts, self._kind = loopback, facts, kind
+        #: What an export was read to have at a revision, and what all its bindings were last given.
+        self._known = Remembered(_read, MAX_EXPORTS)
+        self._given: LruCache[ObjectKey, Extra] = LruCache(MAX_EXPORTS)
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {API_EXPORTS, API_BINDINGS}
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type == API_EXPORTS
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        return self.keys(entry)
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.operation is Operation.DELETED:
+            return
+        is_export = entry.key.type == API_EXPORTS
+        if is_export or self._concerns(entry):
+            yield Place(entry.key.cluster, entry.key.name, is_export)
+
+    def _concerns(self, entry: LogEntry) -> bool:
+        """Whether a binding has extra annotations, or may have to get some: nearly none, and there are many."""
+        if apiexports.may_have_extra(entry.value):
+            return True
+        with self._loopback.store.snapshot() as snapshot:
+            extra = self._extra(snapshot, self._export_of(snapshot, entry))
+        return extra is not None and bool(extra.annotations)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(API_BINDINGS)):
+            yield Place(key.cluster, key.name)
+
+    async def reconcile(self, key: Place) -> float | None:
+        if not key.is_export:
+            await self._settle(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
+            return None
+        export = ObjectKey(API_EXPORTS, key.cluster, "", key.name)
+        with self._loopback.store.snapshot() as snapshot:
+            extra = self._extra(snapshot, export)
+            if extra is None or self._given.get(export) == extra:
+                return None
+            label = hashes.export_hash(key.cluster, key.name)
+            bindings = snapshot.labelled(hashes.EXPORT_LABEL, label, API_BINDINGS)
+        for number, binding in enumerate(bindings, start=1):
+            await self._settle(binding)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self._given.put(export, extra)
+        return None
+
+    async def _settle(self, key: ObjectKey) -> None:
+        with self._loopback.store.snapshot() as snapshot:
+            record = snapshot.get(key)
+            export = self._export_of(snapshot, record) if record is not None else None
+            is_seen = export is not None and self._facts.export(snapshot, export.cluster, export.name, key.cluster)
+            extra = self._extra(snapshot, export) if is_seen else None
+        if record is None or extra is None:
+            return
+        if not extra.annotations and not apiexports.may_have_extra(record.value):
+            return
+        binding = decode(record.value)
+        changed = apiexports.with_extra_annotations(binding, extra.annotations)
+        if changed is binding:
+            return
+        try:
+            await self._loopback.update(Target(self._kind, key.cluster, "", key.name), changed)
+        except (Conflict, NotFound):
+            # Its newer state has an entry in the log, which brings this key back.
+            return
+
+    def _export_of(self, view: View, binding: Record | LogEntry) -> ObjectKey | None:
+        export = apiexports.bound_export(binding.value, binding.key.cluster)
+        cluster = export.cluster or self._facts.cluster_of(view, export.path)
+        return ObjectKey(API_EXPORTS, cluster, "", export.name) if cluster else None
+
+    def _extra(self, view: View, export: ObjectKey | None) -> Extra | None:
+        """An export's annotations for its bindings, None where there is no such export."""
+        view = wide(view)
+        revision = view.revision_of(export) if export is not None else 0
+        if export is None or not revision:
+            return None
+        return self._known.of(view, export, revision)
+
+
+def _read(export: Object) -> Extra:
+    return Extra(export["metadata"]["uid"], apiexports.extra_annotations(export))

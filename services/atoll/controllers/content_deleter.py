@@ -1,0 +1,140 @@
+"""Emptying a namespace, a cluster or a kind: prefix deletes first, finalizers' owners asked for the rest.
+
+Used by every controller whose object goes only when its content is gone. Bounded work a call; what remains is
+counted, so that status can be honest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import wellknown
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import NotFound
+from atoll.machinery.storage.contract import (
+    DeletePrefix,
+    Flag,
+    GuardFailed,
+    ObjectMissing,
+    Position,
+    Record,
+    RevisionConflict,
+    Scope,
+)
+from atoll.machinery.storage.pages import behind
+
+BATCH, PAGE = 500, 200
+#: Deletions begun in one batch, which holds up the loop while it is planned.
+ASKED_AT_ONCE = 10
+#: Objects of one scope looked at in a call; the caller comes again for more.
+MAX_HELD = 2000
+
+#: Adds the start of an object's deletion to a batch. Raises NotFound where it is gone.
+Begin = Callable[[Batch, Target, Object], None]
+
+
+class Remaining(msgspec.Struct):
+    """What an emptying left behind: objects and finalizers by name, for conditions."""
+
+    objects: dict[str, int] = {}
+    finalizers: dict[str, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.objects
+
+    def told(self) -> str:
+        """What remains, in Kubernetes' words."""
+        objects = (f"{name} has {count} resource instances" for name, count in sorted(self.objects.items()))
+        held = (f"{name} in {count} resource instances" for name, count in sorted(self.finalizers.items()))
+        text = "Some resources are remaining: " + ", ".join(objects)
+        if self.finalizers:
+            text += "; Some content in the logical cluster has finalizers remaining: " + ", ".join(held)
+        return text
+
+    def note(self, type: ResourceType, finalizers: Sequence[str]) -> None:
+        """Count an object and what holds it."""
+        # Kubernetes writes the dot for the core group too.
+        name = f"{type.resource}.{type.group}"
+        self.objects[name] = self.objects.get(name, 0) + 1
+        for finalizer in finalizers:
+            self.finalizers[finalizer] = self.finalizers.get(finalizer, 0) + 1
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    finalizers: tuple[str, ...] | None = None
+
+
+class _Held(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+_held = msgspec.json.Decoder(_Held)
+
+
+def finalizers_of(record: Record) -> Sequence[str]:
+    """What holds an object; nothing else of it is decoded."""
+    return _held.decode(record.value).metadata.finalizers or () if record.flags & Flag.FINALIZERS else ()
+
+
+async def clear(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
+    """Delete what a scope holds; notes what finalizers keep.
+
+    Objects without finalizers go in batches, a log entry each; the others are asked to go once.
+    """
+    while (await loopback.store.submit([DeletePrefix(scope, BATCH)]))[0] >= BATCH:
+        continue
+    await ask_held(loopback, scope, remaining)
+
+
+def delete(batch: Batch, target: Target, obj: Object) -> None:
+    """How the deletion of most objects begins."""
+    batch.delete(target, DeleteOptions(policy="Background"))
+
+
+async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin: Begin = delete) -> None:
+    """Ask what finalizers hold to go, once each, and note it. `begin` adds the start of a deletion to a batch."""
+    after: Position | None = None
+    seen = 0
+    while seen < MAX_HELD:
+        with loopback.store.snapshot() as snapshot:
+            records = snapshot.scan(scope, after, PAGE)
+            kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
+        asked = []
+        for record in records:
+            remaining.note(scope.type, finalizers_of(record))
+            if not record.flags & Flag.DELETING:
+                asked.append(decode(record.value))
+        if kind is not None:
+            await _ask(loopback, bare(kind) if kind.conversion is not None else kind, asked, begin)
+        seen += len(records)
+        if len(records) < PAGE:
+            return
+        after = behind(records[-1].key)
+
+
+async def _ask(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:
+    """Begin deletions, some at a time; where one changes meanwhile, those of its batch one by one."""
+    for at in range(0, len(objects), ASKED_AT_ONCE):
+        some, batch = objects[at : at + ASKED_AT_ONCE], loopback.batch()
+        for obj in some:
+            with suppress(NotFound):
+                begin(batch, _target(kind, obj), obj)
+        try:
+            await batch.submit()
+        except (RevisionConflict, ObjectMissing, GuardFailed):
+            for obj in some:
+                await loopback.delete(_target(kind, obj), DeleteOptions(policy="Background"))
+
+
+def _target(kind: Kind, obj: Object) -> Target:
+    metadata = obj["metadata"]
+    return Target(kind, metadata["annotations"][wellknown.CLUSTER], metadata.get("namespace", ""), metadata["name"])

@@ -1,0 +1,75 @@
+"""Warnings for people: Events on objects that something went wrong with.
+
+Controllers call `warn` where `kubectl describe` should say what a condition says. Invariant: the same warning about an
+object is one Event, however often it is found again; nothing else depends on it, so a refusal is let pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.types import EVENTS
+
+#: Where the events of cluster-scoped objects stand.
+DEFAULT_NAMESPACE = "default"
+_MAX_NAME = 230
+
+
+class Warned(msgspec.Struct, frozen=True):
+    """What is said: one word, a sentence, and who says it. Warnings with equal `mark` are the same one."""
+
+    reason: str
+    message: str
+    component: str
+    mark: str
+
+
+async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warned) -> None:
+    """Write the Event, unless it is there."""
+    events = loopback.core.catalogs.base.of_type(EVENTS)
+    if events is None:
+        return
+    metadata = obj["metadata"]
+    mark = hashlib.sha256(f"{metadata['uid']}/{warned.mark}".encode()).hexdigest()[:16]
+    name = f"{metadata['name'][:_MAX_NAME]}.{mark}"
+    namespace = metadata.get("namespace") or DEFAULT_NAMESPACE
+    target = Target(events, metadata["annotations"]["kcp.io/cluster"], namespace, name)
+    if loopback.get(EVENTS, target.cluster, namespace, name) is not None:
+        return
+    try:
+        await loopback.create(target, _event(kind, metadata, warned, target))
+    except ApiError:
+        # It is there already, or its namespace is going.
+        return
+
+
+def _event(kind: Kind, metadata: Object, warned: Warned, target: Target) -> Object:
+    now, space = times.now(), metadata.get("namespace", "")
+    involved = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        **({"namespace": space} if space else {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": target.name, "namespace": target.namespace},
+        "involvedObject": involved,
+        "reason": warned.reason,
+        "type": "Warning",
+        "count": 1,
+        "message": warned.message,
+        "source": {"component": warned.component},
+        "reportingComponent": warned.component,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+    }

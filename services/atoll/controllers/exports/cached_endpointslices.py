@@ -1,0 +1,164 @@
+"""ClusterCachedResourceEndpointSlices: whether what they refer to is there, and this shard's URL in them.
+
+Watches: slices, ClusterCachedResources, APIExports and Shards on whichever shard they are, APIBindings and Partitions
+of this one. Writes: in the status of slices of this shard conditions and which shards are meant, and in those of all
+shards by server-side apply, as the field manager of the shard's name, its own URL while somebody on the shard binds the
+export. What a shard left behind that is no more, the slice's own takes away. Converges because all follows from what is
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.controllers.exports.endpointslice_status import Shards, SliceStatus, every_slice
+from atoll.controllers.exports.endpointslices import exporting_cluster
+from atoll.controllers.shard_calls import Calls
+from atoll.controllers.shard_predicate import ShardNews
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kcp.apis import cachedresources, endpointslices
+from atoll.machinery.kcp.apis.apiexports import BoundExport, bound_export
+from atoll.machinery.kcp.apis.cachedresources import There
+from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
+from atoll.machinery.meta import hashes, times
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES
+from atoll.machinery.meta.wellknown import PATH
+from atoll.machinery.storage.contract import LogEntry, Operation
+from atoll.tenancy.lookups import Facts
+
+
+class CachedEndpoints:
+    """Key: (cluster, slice name)."""
+
+    name = "clustercachedresourceendpointslice"
+    workers = 2
+
+    def __init__(self, loopback: Loopback, facts: Facts, shard: str, calls: Calls | None = None) -> None:
+        kind = loopback.core.catalogs.builtin(CACHED_RESOURCE_ENDPOINT_SLICES)
+        self._loopback, self._facts, self._kind, self._shard = loopback, facts, kind, shard
+        self._status = SliceStatus(loopback, facts, CACHED_RESOURCE_ENDPOINT_SLICES, calls)
+        self._partitions, self._shards = facts.identities.partitions, facts.identities.shard_objects
+        self._known, self._news = Shards(facts, shard), ShardNews()
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {API_BINDINGS, self._partitions} or self.watches_there(type)
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type in {CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES, API_EXPORTS, self._shards}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == CACHED_RESOURCE_ENDPOINT_SLICES:
+            if entry.operation is not Operation.DELETED:
+                yield key.cluster, key.name
+            return
+        with self._loopback.store.snapshot() as snapshot:
+            if not wide(snapshot).last(CACHED_RESOURCE_ENDPOINT_SLICES, ""):
+                return
+        if key.type == API_BINDINGS:
+            yield from self._of_export(bound_export(entry.value, key.cluster))
+        elif key.type == self._shards:
+            if self._news.said(entry):
+                yield from self.all_keys()
+        else:
+            yield from self._naming(key)
+
+    keys_there = keys
+
+    def _of_export(self, bound: BoundExport) -> Iterable[Hashable]:
+        """Slices of the export that a binding binds, by whatever words they name its workspace."""
+        with self._loopback.store.snapshot() as snapshot:
+            home, view = self._facts.cluster_of(snapshot, bound.path), wide(snapshot)
+            record = view.get(ObjectKey(API_EXPORTS, home, "", bound.name)) if home else None
+            if home is None or record is None:
+                return
+            own = (decode(record.value)["metadata"].get("annotations") or {}).get(PATH, "")
+            for words in {home, own} - {""}:
+                label = hashes.export_hash(words, bound.name)
+                found = view.labelled(endpointslices.EXPORT_LABEL, label, CACHED_RESOURCE_ENDPOINT_SLICES)
+                yield from ((key.cluster, key.name) for key in found)
+
+    def _naming(self, key: ObjectKey) -> Iterable[Hashable]:
+        """Slices that name an object of this name, wherever their paths lead: few have the name and are not meant."""
+        for cluster, obj in self._each():
+            names = {
+                CACHED_RESOURCES: cachedresources.cached_of(obj).name,
+                API_EXPORTS: endpointslices.reference_of(obj).name,
+                self._partitions: endpointslices.partition_of(obj),
+            }
+            if names[key.type] == key.name:
+                yield cluster, obj["metadata"]["name"]
+
+    def _each(self) -> Iterable[tuple[str, Object]]:
+        for cluster, name in every_slice(self._loopback, CACHED_RESOURCE_ENDPOINT_SLICES):
+            with self._loopback.store.snapshot() as snapshot:
+                record = wide(snapshot).get(ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, cluster, "", name))
+            if record is not None:
+                yield cluster, decode(record.value)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        return every_slice(self._loopback, CACHED_RESOURCE_ENDPOINT_SLICES)
+
+    # --- what to do ---
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        with self._loopback.store.snapshot() as snapshot:
+            record = wide(snapshot).get(ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, cluster, "", name))
+            if record is None:
+                return None
+            obj = decode(record.value)
+            is_here, status = self._facts.is_here(snapshot, cluster), obj.get("status")
+            if is_here:
+                status = cachedresources.judged(obj, self._there(snapshot, cluster, obj), times.now())
+            wanted = self._applications(snapshot, cluster, {**obj, "status": status}, is_here=is_here)
+        try:
+            if status != obj.get("status"):
+                target = Target(self._kind, cluster, "", name, "status")
+                await self._loopback.update(target, {**obj, "status": status})
+                return None
+            for shard, urls in wanted:
+                await self._status.apply(cluster, cachedresources.applied(name, urls), shard)
+        except (Conflict, NotFound):
+            # Its newer state has an entry in the log, which brings this key back.
+            return None
+        return None
+
+    def _applications(self, view: View, cluster: str, obj: Object, *, is_here: bool) -> list[tuple[str, list[str]]]:
+        """What is to be applied under which name: this shard's own, and nothing for those that are no more."""
+        if not self._known.are_known(view):
+            # A shard that root has not told of yet does not know what it is, and takes nothing away.
+            return []
+        urls = self._urls(view, cluster, obj)
+        found = [(self._shard, urls)] if urls != endpointslices.owned_urls(obj, self._shard) else []
+        path = cachedresources.endpoint_url("", cluster, obj["metadata"]["name"])
+        gone = self._known.gone(view, obj, path) if is_here else []
+        return [*found, *((shard, []) for shard in gone)]
+
+    def _there(self, view: View, cluster: str, obj: Object) -> There:
+        reference = cachedresources.cached_of(obj)
+        home = self._facts.cluster_of(view, reference.path)
+        key = ObjectKey(CACHED_RESOURCES, home or "", "", reference.name)
+        is_cached = home is not None and wide(view).revision_of(key) > 0
+        found = view.get(ObjectKey(self._partitions, cluster, "", endpointslices.partition_of(obj)))
+        partition = decode(found.value) if found is not None else None
+        return There(home, exporting_cluster(view, self._facts, obj), partition, is_cached)
+
+    def _urls(self, view: View, cluster: str, obj: Object) -> list[str]:
+        """The endpoints that this shard should have in a slice: one or none."""
+        shard = self._known.own_object(view) or {"metadata": {}}
+        base = virtual_workspace_url(shard)
+        home, labels = exporting_cluster(view, self._facts, obj), shard["metadata"].get("labels") or {}
+        if not base or home is None or not cachedresources.is_sound(obj) or not endpointslices.wants(obj, labels):
+            return []
+        label = hashes.export_hash(home, endpointslices.reference_of(obj).name)
+        if not view.labelled(hashes.EXPORT_LABEL, label, API_BINDINGS, 1):
+            return []
+        return [cachedresources.endpoint_url(base, cluster, obj["metadata"]["name"])]

@@ -1,0 +1,79 @@
+"""What a shard applies to the status of endpoint slices, wherever they are: here in-process, elsewhere by a call.
+
+`endpointurls` and `cachedendpoints` say what; a slice's own shard takes away by the same means what a shard left behind
+that is no more. Invariant: a shard writes under its own name as field manager, so that no shard undoes another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from atoll.controllers.shard_calls import Calls
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.kcp.apis import endpointslices
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.pages import each_revision
+from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
+from atoll.tenancy.lookups import Facts
+
+
+class SliceStatus:
+    """Writes the status of one kind of slices. `calls` None: there are no other shards."""
+
+    def __init__(self, loopback: Loopback, facts: Facts, type: ResourceType, calls: Calls | None) -> None:
+        self._loopback, self._facts, self._calls = loopback, facts, calls
+        self._kind = loopback.core.catalogs.builtin(type)
+        self._resource = Resource(self._kind.group, self._kind.version, self._kind.plural, namespaced=False)
+
+    async def apply(self, cluster: str, obj: Object, manager: str) -> None:
+        """Apply to the status of a slice. Raises NotFound, other errors of its shard, ShardUnavailable."""
+        with self._loopback.store.snapshot() as snapshot:
+            shard = "" if self._facts.is_here(snapshot, cluster) else snapshot.replicas.shard_of(cluster)
+
+        async def ask(client: Client) -> Object:
+            return await client.cluster(cluster).apply(self._resource, obj, subresource="status", manager=manager)
+
+        if not shard:
+            target = Target(self._kind, cluster, "", obj["metadata"]["name"], "status")
+            await self._loopback.apply(target, obj, manager)
+        elif self._calls is not None:
+            await self._calls.call(shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
+
+
+def every_slice(loopback: Loopback, type: ResourceType) -> Iterable[tuple[str, str]]:
+    """The key of each slice, on this shard and elsewhere."""
+    for key in loopback.keys(Scope(type)):
+        yield key.cluster, key.name
+    with loopback.store.snapshot() as snapshot:
+        found = [] if snapshot.replicas.empty else [key for key, _ in each_revision(snapshot.replicas, Scope(type))]
+    for key in found:
+        yield key.cluster, key.name
+
+
+class Shards:
+    """What is known of the site's shards."""
+
+    def __init__(self, facts: Facts, own: str) -> None:
+        self._facts, self._type, self.own = facts, facts.identities.shard_objects, own
+
+    def own_object(self, view: View) -> Object | None:
+        """This shard's own Shard; None while root has not told of it, or where there is none."""
+        record = wide(view).get(ObjectKey(self._type, ROOT, "", self.own))
+        return decode(record.value) if record is not None else None
+
+    def are_known(self, view: View) -> bool:
+        """Whether what has no Shard object is no shard: root is here, or has told of this one."""
+        return self._facts.is_here(view, ROOT) or self.own_object(view) is not None
+
+    def gone(self, view: View, obj: Object, path: str) -> list[str]:
+        """Who has endpoints at `path` in a slice and is no shard any more."""
+        if not (obj.get("status") or {}).get("endpoints") or not self.are_known(view):
+            return []
+        names = {key.name for key, _ in each_revision(wide(view), Scope(self._type, ROOT))}
+        return endpointslices.abandoned(obj, path, names)

@@ -1,0 +1,123 @@
+"""This shard's own URL in APIExportEndpointSlices: there while somebody on the shard binds the export.
+
+Watches: slices, APIExports that come and the object of this shard, on whichever shard they are, and APIBindings of this
+one. Writes: by server-side apply, as the field manager of the shard's name, the one endpoint that is the shard's; every
+other shard does the same with its own, and none undoes another's. Converges because what should be there is compared
+with what this shard has applied, as far as the slice's own shard has told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.controllers.exports.endpointslice_status import Shards, SliceStatus, every_slice
+from atoll.controllers.exports.endpointslices import exporting_cluster, path_of, slices_of
+from atoll.controllers.shard_calls import Calls
+from atoll.controllers.shard_predicate import ShardNews
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.kcp.apis import endpointslices
+from atoll.machinery.kcp.apis.apiexports import bound_export
+from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import NotFound
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
+from atoll.machinery.storage.contract import LogEntry, Operation
+from atoll.tenancy.lookups import Facts
+
+MAX_EXPORTS = 1024
+
+
+class EndpointUrlController:
+    """Key: (cluster, slice name)."""
+
+    name = "apiexportendpointsliceurls"
+    workers = 2
+
+    def __init__(self, loopback: Loopback, facts: Facts, shard: str, calls: Calls | None = None) -> None:
+        self._loopback, self._facts, self._shard = loopback, facts, shard
+        self._status = SliceStatus(loopback, facts, API_EXPORT_ENDPOINT_SLICES, calls)
+        self._shards, self._known, self._news = facts.identities.shard_objects, Shards(facts, shard), ShardNews()
+        #: Paths of exports with the revisions they were read at: many bind what few export.
+        self._paths = Remembered(path_of, MAX_EXPORTS)
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type == API_BINDINGS or self.watches_there(type)
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type in {API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, self._shards}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == API_EXPORT_ENDPOINT_SLICES:
+            if entry.operation is not Operation.DELETED:
+                yield key.cluster, key.name
+        elif key.type == API_BINDINGS:
+            yield from self._slices_of_bound(entry)
+        elif key.type == API_EXPORTS:
+            # A binding whose export was not there when its entry was read led nowhere.
+            if entry.operation is Operation.ADDED:
+                with self._loopback.store.snapshot() as snapshot:
+                    yield from slices_of(wide(snapshot), key, path_of(decode(entry.value)))
+        elif (key.cluster, key.name) == (ROOT, self._shard) and self._news.said(entry):
+            yield from self.all_keys()
+
+    keys_there = keys
+
+    def _slices_of_bound(self, entry: LogEntry) -> Iterable[Hashable]:
+        bound = bound_export(entry.value, entry.key.cluster)
+        with self._loopback.store.snapshot() as snapshot:
+            cluster = self._facts.cluster_of(snapshot, bound.path)
+            export = ObjectKey(API_EXPORTS, cluster or "", "", bound.name)
+            view = wide(snapshot)
+            revision = view.revision_of(export)
+            if entry.operation is Operation.DELETED and _is_bound(snapshot, export.cluster, export.name):
+                # Others still bind it, so that nothing changes.
+                return
+            if revision:
+                yield from slices_of(view, export, self._paths.of(view, export, revision))
+
+    def all_keys(self) -> Iterable[Hashable]:
+        return every_slice(self._loopback, API_EXPORT_ENDPOINT_SLICES)
+
+    # --- what to do ---
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        with self._loopback.store.snapshot() as snapshot:
+            record = wide(snapshot).get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name))
+            # A shard that root has not told of yet does not know what it is, and takes nothing away.
+            if record is None or not self._known.are_known(snapshot):
+                return None
+            obj = decode(record.value)
+            wanted = self._wanted(snapshot, obj)
+        if wanted == endpointslices.owned_urls(obj, self._shard):
+            return None
+        try:
+            await self._status.apply(cluster, endpointslices.applied(name, wanted), self._shard)
+        except NotFound:
+            return None
+        return None
+
+    def _wanted(self, view: View, obj: Object) -> list[str]:
+        """The endpoints that this shard should have in a slice: one or none."""
+        shard = self._known.own_object(view) or {"metadata": {}}
+        base = virtual_workspace_url(shard)
+        if not base or not endpointslices.wants(obj, shard["metadata"].get("labels") or {}):
+            return []
+        cluster, export = exporting_cluster(view, self._facts, obj), endpointslices.reference_of(obj).name
+        if cluster is None or not _is_bound(view, cluster, export):
+            return []
+        return [endpointslices.endpoint_url(base, cluster, export)]
+
+
+def _is_bound(view: View, cluster: str, export: str) -> bool:
+    """Whether any APIBinding of this shard binds an export."""
+    label = hashes.export_hash(cluster, export)
+    return bool(view.labelled(hashes.EXPORT_LABEL, label, API_BINDINGS, 1))

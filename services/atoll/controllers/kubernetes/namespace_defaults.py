@@ -1,0 +1,101 @@
+"""What every active namespace has: ServiceAccount `default` and ConfigMap `kube-root-ca.crt`.
+
+Watches: Namespaces, and the two objects themselves. Writes: what is missing or was changed. Converges because
+both are compared with what they should be each time; a namespace on its way out gets nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
+from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
+from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, Scope
+
+#: Nothing is created in a cluster that is going, or moving away.
+_CLOSED = frozenset({GateState.DELETING, GateState.MOVING})
+ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
+DESCRIPTION = (
+    "Certificates that prove the API server to clients in this namespace; kept by the system, edits are reverted."
+)
+
+
+def service_account() -> Object:
+    """The default account, as it is created."""
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
+
+
+def root_ca(certificate: str) -> Object:
+    """The ConfigMap with the serving CA."""
+    annotations = {"kubernetes.io/description": DESCRIPTION}
+    metadata = {"name": ROOT_CA, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": certificate}}
+
+
+class NamespaceDefaults:
+    """Key: (cluster, namespace name)."""
+
+    name = "namespacedefaults"
+    workers = 2
+
+    def __init__(self, loopback: Loopback, accounts: Kind, configmaps: Kind, certificate: str) -> None:
+        self._loopback, self._accounts, self._configmaps = loopback, accounts, configmaps
+        self._certificate = certificate
+        self._data = b'"data":' + encode_json({"ca.crt": certificate}) + b","
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {NAMESPACES, SERVICE_ACCOUNTS, CONFIG_MAPS}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == NAMESPACES:
+            if entry.operation is Operation.ADDED:
+                yield key.cluster, key.name
+        elif key.type == SERVICE_ACCOUNTS:
+            if key.name == ACCOUNT and entry.operation is Operation.DELETED:
+                yield key.cluster, key.namespace
+        elif key.name == ROOT_CA and entry.operation is not Operation.ADDED:
+            yield key.cluster, key.namespace
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(NAMESPACES)):
+            yield key.cluster, key.name
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        with self._loopback.store.snapshot() as snapshot:
+            namespace = snapshot.get(ObjectKey(NAMESPACES, cluster, "", name))
+            if namespace is None or namespace.flags & Flag.DELETING or snapshot.gate(cluster).state in _CLOSED:
+                return None
+            account = snapshot.revision_of(ObjectKey(SERVICE_ACCOUNTS, cluster, name, ACCOUNT))
+            certificate = snapshot.get(ObjectKey(CONFIG_MAPS, cluster, name, ROOT_CA))
+        if account and certificate is not None and self._is_right(certificate.value):
+            # What a new workspace brings is right already, and that is nearly every time.
+            return None
+        try:
+            if not account:
+                await self._loopback.create(Target(self._accounts, cluster, name, ACCOUNT), service_account())
+            await self._root_ca(cluster, name)
+        except (AlreadyExists, Conflict, NotFound, Forbidden):
+            # Someone was first, or the namespace began to go: the entry of that decides.
+            return None
+        return None
+
+    def _is_right(self, value: bytes) -> bool:
+        """Whether a stored ConfigMap holds the certificate and nothing else, told without decoding it."""
+        return self._data in value and b'"binaryData"' not in value
+
+    async def _root_ca(self, cluster: str, namespace: str) -> None:
+        wanted = root_ca(self._certificate)
+        target = Target(self._configmaps, cluster, namespace, ROOT_CA)
+        found = self._loopback.get(CONFIG_MAPS, cluster, namespace, ROOT_CA)
+        if found is None:
+            await self._loopback.create(target, wanted)
+        elif found.get("data") != wanted["data"] or found.get("binaryData"):
+            changed = {**found, "data": wanted["data"]}
+            changed.pop("binaryData", None)
+            await self._loopback.update(target, changed)

@@ -1,0 +1,109 @@
+"""Secrets of type kubernetes.io/service-account-token: filled for their account, and gone with it.
+
+Watches: Secrets and ServiceAccounts. Writes: `token`, `ca.crt`, `namespace` and the annotation with the account's uid;
+deletes Secrets whose account is not there, or is another of the same name. Converges because a Secret is compared with
+what it should hold each time; a token that is there is never replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Hashable, Iterable
+
+import msgspec
+
+from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kinds.core.secrets import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
+from atoll.machinery.meta.types import SECRETS, SERVICE_ACCOUNTS
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+
+SERVICE_ACCOUNT_UID = "kubernetes.io/service-account.uid"
+TOKEN, ROOT_CA, NAMESPACE = "token", "ca.crt", "namespace"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A Secret to look at, or with an empty name every token Secret of a namespace whose accounts changed."""
+
+    cluster: str
+    namespace: str
+    name: str
+
+
+class AccountTokens:
+    """Key: Place."""
+
+    name = "serviceaccounttokens"
+    workers = 2
+
+    def __init__(self, loopback: Loopback, secrets: Kind, issuer: TokenIssuer, certificate: str) -> None:
+        self._loopback, self._secrets, self._issuer = loopback, secrets, issuer
+        self._certificate = base64.b64encode(certificate.encode()).decode()
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {SECRETS, SERVICE_ACCOUNTS}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        key = entry.key
+        if key.type == SERVICE_ACCOUNTS:
+            if entry.operation is Operation.DELETED:
+                yield Place(key.cluster, key.namespace, "")
+        elif entry.operation is not Operation.DELETED:
+            # A sealed entry does not show its type; most Secrets turn out to be none of ours at their first look.
+            yield Place(key.cluster, key.namespace, key.name)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for secret in self._loopback.each(Scope(SECRETS)):
+            if _is_token(secret):
+                metadata = secret["metadata"]
+                yield Place(metadata["annotations"]["kcp.io/cluster"], metadata["namespace"], metadata["name"])
+
+    async def reconcile(self, key: Place) -> float | None:
+        if key.name:
+            found = self._loopback.get(SECRETS, key.cluster, key.namespace, key.name)
+            if found is not None and _is_token(found):
+                await self._settle(key, found)
+            return None
+        for secret in list(self._loopback.each(Scope(SECRETS, key.cluster, key.namespace))):
+            if _is_token(secret):
+                await self._settle(Place(key.cluster, key.namespace, secret["metadata"]["name"]), secret)
+        return None
+
+    async def _settle(self, place: Place, secret: Object) -> None:
+        metadata = secret["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return
+        annotations = metadata.get("annotations") or {}
+        name, uid = annotations.get(SERVICE_ACCOUNT_NAME, ""), annotations.get(SERVICE_ACCOUNT_UID, "")
+        account = self._loopback.get(SERVICE_ACCOUNTS, place.cluster, place.namespace, name)
+        target = Target(self._secrets, place.cluster, place.namespace, place.name)
+        try:
+            if account is None or (uid and uid != account["metadata"]["uid"]):
+                await self._loopback.delete(target, DeleteOptions(uid=metadata["uid"]))
+            elif not account["metadata"].get("deletionTimestamp"):
+                owner = Account(place.cluster, place.namespace, name, account["metadata"]["uid"])
+                await self._fill(target, secret, owner)
+        except (Conflict, NotFound, Forbidden):
+            # It changed or went meanwhile, or its namespace is going: the entry of that decides.
+            return
+
+    async def _fill(self, target: Target, secret: Object, account: Account) -> None:
+        data = dict(secret.get("data") or {})
+        data[ROOT_CA] = self._certificate
+        data[NAMESPACE] = base64.b64encode(account.namespace.encode()).decode()
+        if not data.get(TOKEN):
+            data[TOKEN] = base64.b64encode(self._issuer.legacy(account, target.name).encode()).decode()
+        metadata = secret["metadata"]
+        annotations = {**metadata["annotations"], SERVICE_ACCOUNT_UID: account.uid}
+        changed = {**secret, "data": data, "metadata": {**metadata, "annotations": annotations}}
+        if changed != secret:
+            await self._loopback.update(target, changed)
+
+
+def _is_token(secret: Object) -> bool:
+    return bool(secret.get("type") == SERVICE_ACCOUNT_TOKEN)

@@ -1,0 +1,59 @@
+"""LogicalClusters move on: to Ready with the last initializer, to the end of their content with the last terminator.
+
+Watches: LogicalClusters. Writes: phase, the condition WorkspaceInitialized, and the labels, annotation and finalizer
+that follow from status. What a deletion changes beside that is `logicalclusters`' part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kcp.workspaces.lifecycle import advance
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+
+
+class LogicalClusterLifecycle:
+    """Key: cluster."""
+
+    name = "logicalcluster"
+    workers = 8
+
+    def __init__(self, loopback: Loopback, kind: Kind) -> None:
+        self._loopback, self._kind = loopback, kind
+
+    def watches(self, type: ResourceType) -> bool:
+        return type == LOGICAL_CLUSTERS
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        # Most are written in the state that they stay in.
+        if entry.operation is not Operation.DELETED and _moves(decode(entry.value)):
+            yield entry.key.cluster
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for obj in self._loopback.each(Scope(LOGICAL_CLUSTERS)):
+            if _moves(obj):
+                yield obj["metadata"]["annotations"][wellknown.CLUSTER]
+
+    async def reconcile(self, cluster: str) -> float | None:
+        obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
+        wanted = advance(obj, times.now()) if obj is not None else None
+        if wanted is None or wanted == obj:
+            return None
+        target = Target(self._kind, cluster, "", wellknown.SINGLETON)
+        try:
+            await self._loopback.update(target, wanted, whole=True)
+        except (Conflict, NotFound):
+            # Its newer state has an entry in the log, which brings this key back.
+            return None
+        return None
+
+
+def _moves(obj: Object) -> bool:
+    return advance(obj, "") != obj

@@ -1,0 +1,238 @@
+"""LogicalCluster deletion: content, then APIs, then RBAC, then the LogicalCluster.
+
+Watches: LogicalClusters, and deletions in clusters that are going. Writes: phase and the condition
+WorkspaceContentDeleted, deletions, the deletion finalizer. Access stays until the end, so an owner can still
+release what finalizers hold; APIs stay until their objects are gone, so that it can be released at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.controllers.content_deleter import Remaining, ask_held, delete, finalizers_of
+from atoll.controllers.shard_calls import ShardUnavailable
+from atoll.controllers.workspaces import workspace_deletion
+from atoll.controllers.workspaces.owner_notifications import Owners, OwnerUnknown, owner_elsewhere
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta.conditions import Condition, set_condition
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import (
+    API_BINDINGS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CRDS,
+    LOGICAL_CLUSTERS,
+    NAMESPACES,
+)
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import (
+    ClusterEmpty,
+    DeletePrefix,
+    Flag,
+    GateState,
+    LogEntry,
+    Operation,
+    Record,
+    Scope,
+)
+
+AGAIN_S, SOON_S = 5.0, 0.05
+BATCH = 500
+#: What goes in one submit with its cluster at most.
+MAX_AT_ONCE = 200
+#: What goes in one submit with its cluster and some of its siblings.
+MAX_IN_PASSING = 30
+CONTENT_DELETED = "WorkspaceContentDeleted"
+#: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
+_LAST = ((NAMESPACES,), (CRDS,), (API_BINDINGS,), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES))
+_LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
+_UNBOUND = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
+_EMPTIED = DeleteOptions(served_finalizers=frozenset({wellknown.DELETION_FINALIZER}))
+
+
+class LogicalClusterDeletion:
+    """Key: cluster."""
+
+    name = "logicalclusterdeletion"
+    workers = 16
+    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    max_delay_s = 10.0
+
+    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: Owners | None = None) -> None:
+        self._loopback, self._kind, self._workspaces, self._owners = loopback, kind, workspaces, owners
+
+    def watches(self, type: ResourceType) -> bool:
+        return True
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.key.type == LOGICAL_CLUSTERS:
+            if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
+                yield entry.key.cluster
+        elif entry.operation is Operation.DELETED and self._was_last(entry):
+            yield entry.key.cluster
+
+    def _was_last(self, entry: LogEntry) -> bool:
+        """Whether a cluster that is going holds nothing more of what was deleted."""
+        key = entry.key
+        with self._loopback.store.snapshot() as snapshot:
+            going = snapshot.gate(key.cluster).state is GateState.DELETING
+            return going and not snapshot.scan(Scope(key.type, key.cluster), limit=1)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.deleting(Scope(LOGICAL_CLUSTERS)):
+            yield key.cluster
+
+    async def reconcile(self, cluster: str) -> float | None:
+        obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
+        if obj is None or not obj["metadata"].get("deletionTimestamp"):
+            return None
+        status = obj.get("status") or {}
+        wanted = deletion_phase(obj)
+        if status.get("phase") != wanted:
+            await self._write(cluster, with_phase(obj, wanted))
+            # The write's own entry brings the cluster back, in its new phase.
+            return None
+        if wanted == "Terminating" or wellknown.DELETION_FINALIZER not in (obj["metadata"].get("finalizers") or []):
+            return None
+        return await self._empty(cluster, obj)
+
+    async def _empty(self, cluster: str, obj: Object) -> float | None:
+        """Content stage by stage; all that is left and the LogicalCluster in one submit where nothing holds it."""
+        for types in self._stages(cluster):
+            free = self._free(cluster, MAX_AT_ONCE)
+            if free is not None:
+                return await self._finish(cluster, obj, free)
+            remaining = await self._clear(cluster, types)
+            if not remaining.is_empty:
+                told = Condition(CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
+                await self._tell(cluster, obj, told)
+                return AGAIN_S
+        # Somebody who may wrote more while it went.
+        return AGAIN_S
+
+    def _stages(self, cluster: str) -> Iterable[list[ResourceType]]:
+        """Types that the cluster holds, in the order in which they go."""
+        with self._loopback.store.snapshot() as snapshot:
+            held = [usage.type for usage in snapshot.usage(cluster)]
+        yield [type for type in held if type not in _LATE]
+        for stage in _LAST:
+            yield [type for type in stage if type in held]
+        yield []
+
+    def _free(self, cluster: str, limit: int) -> list[Record] | None:
+        """What is left beside the LogicalCluster, if it is little and held by nobody but us; else None."""
+        found: list[Record] = []
+        with self._loopback.store.snapshot() as snapshot:
+            held = [usage for usage in snapshot.usage(cluster) if usage.type != LOGICAL_CLUSTERS]
+            if sum(usage.count for usage in held) > limit:
+                return None
+            for usage in held:
+                found.extend(snapshot.scan(Scope(usage.type, cluster)))
+        return found if all(_is_free(record) for record in found) else None
+
+    async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> float | None:
+        """Everything that is left, the LogicalCluster, and the hold on its Workspace, at once."""
+        if self._owners is not None:
+            await self._release_elsewhere(cluster, obj, self._owners)
+        batch = self._loopback.batch()
+        try:
+            self._remove(batch, cluster, free)
+            workspace_deletion.release_owner(batch, obj, self._workspaces)
+            await batch.submit()
+        except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
+            # Something of it changed meanwhile, which need not bring the cluster back by itself.
+            return SOON_S
+        return None
+
+    async def _release_elsewhere(self, cluster: str, obj: Object, owners: Owners) -> None:
+        """Have the Workspace let go on its own shard, before nobody is left here who would ask for it.
+
+        Raises ShardUnavailable and OwnerUnknown, and says so in a condition: it is tried again.
+        """
+        try:
+            await self._let_go(obj, owners)
+        except (ShardUnavailable, OwnerUnknown) as error:
+            await self._tell(cluster, obj, Condition(CONTENT_DELETED, "False", "OwnerUnavailable", str(error), "Info"))
+            raise
+
+    async def _let_go(self, obj: Object, owners: Owners) -> None:
+        try:
+            with self._loopback.store.snapshot() as snapshot:
+                owner = owner_elsewhere(snapshot, obj)
+        except OwnerUnknown:
+            if await owners.is_anywhere(obj["spec"]["owner"]["cluster"]):
+                raise
+            # Gone with all that lay in it.
+            return
+        if owner is not None:
+            await owners.release(owner)
+
+    async def _clear(self, cluster: str, types: list[ResourceType]) -> Remaining:
+        """Delete what types hold in a cluster, as far as finalizers let it."""
+        scopes = [Scope(type, cluster) for type in types]
+        while scopes:
+            # A submit removes so many objects and no more, whatever they are of: others wait for it.
+            share = max(BATCH // len(scopes), 1)
+            counts = await self._loopback.store.submit([DeletePrefix(scope, share) for scope in scopes[:BATCH]])
+            done = {scope for scope, count in zip(scopes[:BATCH], counts, strict=True) if count < share}
+            scopes = [scope for scope in scopes if scope not in done]
+        if API_BINDINGS in types:
+            await self._unbind(cluster)
+        remaining = Remaining()
+        with self._loopback.store.snapshot() as snapshot:
+            left = [usage.type for usage in snapshot.usage(cluster) if usage.type in types]
+        for type in left:
+            begin = self._begin if type == self._workspaces else delete
+            await ask_held(self._loopback, Scope(type, cluster), remaining, begin)
+        return remaining
+
+    def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
+        """Begin the deletion of a Workspace; one with little in it that nobody holds is over as it begins."""
+        leaf = workspace_deletion.unheld(batch, obj)
+        free = self._free(leaf, MAX_IN_PASSING) if leaf else None
+        if free is None:
+            workspace_deletion.begin(batch, target, obj, self._kind)
+            return
+        self._remove(batch, leaf, free)
+        workspace_deletion.release(batch, target)
+
+    def _remove(self, batch: Batch, cluster: str, free: list[Record]) -> None:
+        """Add the end of a cluster with all that it holds. It is refused if more came, or something changed."""
+        for record in free:
+            batch.remove(record)
+        batch.delete(Target(self._kind, cluster, "", wellknown.SINGLETON), _EMPTIED)
+        batch.guard(ClusterEmpty(cluster))
+
+    async def _unbind(self, cluster: str) -> None:
+        """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""
+        kind = self._loopback.core.catalogs.builtin(API_BINDINGS)
+        with self._loopback.store.snapshot() as snapshot:
+            records = snapshot.scan(Scope(API_BINDINGS, cluster))
+        for record in records:
+            await self._loopback.delete(Target(kind, cluster, "", record.key.name), _UNBOUND)
+
+    async def _tell(self, cluster: str, obj: Object, condition: Condition) -> None:
+        status = obj.get("status") or {}
+        conditions = set_condition(status.get("conditions") or [], condition, times.now())
+        if conditions != status.get("conditions"):
+            await self._write(cluster, {**obj, "status": {**status, "conditions": conditions}})
+
+    async def _write(self, cluster: str, changed: Object) -> None:
+        target = Target(self._kind, cluster, "", wellknown.SINGLETON)
+        try:
+            await self._loopback.update(target, changed, whole=True)
+        except (Conflict, NotFound):
+            return
+
+
+def _is_free(record: Record) -> bool:
+    """Whether nobody but us holds an object."""
+    if not record.flags & Flag.FINALIZERS:
+        return True
+    return record.key.type == API_BINDINGS and _UNBOUND.served_finalizers.issuperset(finalizers_of(record))

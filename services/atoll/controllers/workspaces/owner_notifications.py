@@ -1,0 +1,245 @@
+"""The owner's shard hears of a logical cluster whose Workspace lies elsewhere: that there is news, and that it goes.
+
+Watches: LogicalClusters of this shard. Writes: on the Workspace's shard, as system:kcp:external-logical-cluster-admin,
+an annotation that names the newest revision, and at the end the Workspace's deletion and the end of our hold on it. The
+state stream says the former too; who comes first spares the other its call. Invariant: a logical cluster whose content
+is gone stays until its owner's shard has let go of the Workspace, or says that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import NamedTuple
+
+import structlog
+
+from atoll.controllers.shard_calls import Calls, ShardUnavailable
+from atoll.controllers.workspaces.remote_logicalclusters import CLUSTERS
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import WORKSPACES
+from atoll.machinery.kcp.workspaces import remote_workspace_status
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import wellknown
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
+
+log = structlog.get_logger()
+
+#: How long a new cluster's Workspace may take to arrive before its shard is asked for it.
+SETTLING_S = 60.0
+ATTEMPTS = 4
+
+
+class Owner(NamedTuple):
+    """A Workspace on another shard that owns a logical cluster."""
+
+    shard: str
+    cluster: str
+    name: str
+    uid: str
+
+
+class OwnerUnknown(Exception):
+    """Nobody knows yet which shard the cluster of a Workspace lies on."""
+
+
+def owner_elsewhere(view: View, obj: Object) -> Owner | None:
+    """The owner of a LogicalCluster if it is another shard's; None for our own and where there is none.
+
+    Raises OwnerUnknown.
+    """
+    owner = (obj.get("spec") or {}).get("owner")
+    if not owner or view.gate(owner["cluster"]).generation:
+        return None
+    shard = view.replicas.shard_of(owner["cluster"])
+    if not shard:
+        raise OwnerUnknown(f"the shard of {owner['cluster']} is not known")
+    return Owner(shard, owner["cluster"], owner["name"], owner["uid"])
+
+
+class Owners:
+    """Calls to the shards of owners. They raise ShardUnavailable and ApiError. `others` gives all that can be asked."""
+
+    def __init__(self, calls: Calls, others: Callable[[], Collection[str]]) -> None:
+        self._calls, self._others = calls, others
+
+    async def tell(self, owner: Owner, revision: str) -> bool:
+        """Say that there is a newer state; whether the owner is there to hear it."""
+        patch = {"metadata": {"uid": owner.uid, "annotations": {wellknown.CLUSTER_REVISION: revision}}}
+
+        async def ask(client: Client) -> Object:
+            return await client.cluster(owner.cluster).patch(WORKSPACES, owner.name, patch)
+
+        try:
+            await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
+        except (NotFound, Conflict, Forbidden):
+            return await self.find(owner) is not None
+        return True
+
+    async def find(self, owner: Owner) -> Object | None:
+        """The Workspace; None where its shard says that there is none, or another one of that name.
+
+        Who may not look into the cluster that it lies in hears the same where there is no such cluster any more.
+        """
+
+        async def ask(client: Client) -> Object:
+            return await client.cluster(owner.cluster).get(WORKSPACES, owner.name)
+
+        try:
+            found = await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
+        except NotFound:
+            return None
+        except Forbidden:
+            if await self._has(owner.shard, owner.cluster):
+                raise
+            return None
+        return found if found["metadata"]["uid"] == owner.uid else None
+
+    async def is_anywhere(self, cluster: str) -> bool:
+        """Whether any shard has a logical cluster: all of them are asked, and nobody's silence is taken for a no."""
+        others = self._others()
+        if not others:
+            raise OwnerUnknown(f"the shard of {cluster} is not known, and neither is any other")
+        for shard in others:
+            if await self._has(shard, cluster):
+                return True
+        return False
+
+    async def _has(self, shard: str, cluster: str) -> bool:
+        async def ask(client: Client) -> Object:
+            return await client.cluster(cluster).get(CLUSTERS, wellknown.SINGLETON)
+
+        try:
+            await self._calls.call(shard, ask)
+        except NotFound:
+            return False
+        return True
+
+    async def release(self, owner: Owner) -> None:
+        """Have the Workspace deleted, if it is not yet, and let it go; it is gone afterwards as far as we hold it."""
+        for _ in range(ATTEMPTS):
+            found = await self.find(owner)
+            if found is None or wellknown.OWNER_FINALIZER not in (found["metadata"].get("finalizers") or []):
+                return
+            try:
+                if not found["metadata"].get("deletionTimestamp"):
+                    await self._delete(owner)
+                else:
+                    await self._let_go(owner, found)
+                    # Its cluster may have waited for nothing else, and be gone as well.
+                    return
+            except (NotFound, Conflict):
+                # It changed meanwhile: look again.
+                continue
+        raise ShardUnavailable(owner.shard, unsent=False, text="changes the Workspace all the time")
+
+    async def _delete(self, owner: Owner) -> None:
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": owner.uid}}
+
+        async def ask(client: Client) -> Object:
+            return await client.cluster(owner.cluster).request("DELETE", WORKSPACES.path("", owner.name), None, body)
+
+        await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
+
+    async def _let_go(self, owner: Owner, found: Object) -> None:
+        metadata = found["metadata"]
+        kept = [each for each in metadata["finalizers"] if each != wellknown.OWNER_FINALIZER]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept}}
+
+        async def ask(client: Client) -> Object:
+            return await client.cluster(owner.cluster).patch(WORKSPACES, owner.name, patch)
+
+        await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
+
+
+class OwnerNotices:
+    """Tells owners elsewhere of news, and takes clusters back that nobody waits for. Key: cluster."""
+
+    name = "logicalclusterowner"
+    workers = 8
+    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    max_delay_s = 10.0
+
+    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: Owners) -> None:
+        self._loopback, self._kind, self._type, self._owners = loopback, kind, workspaces, owners
+        #: Clusters that are new, and whose Workspaces have not been seen: they are looked for once.
+        self._new: set[str] = set()
+
+    def watches(self, type: ResourceType) -> bool:
+        return type == LOGICAL_CLUSTERS
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.operation is Operation.DELETED:
+            return
+        with self._loopback.store.snapshot() as snapshot:
+            try:
+                concerned = owner_elsewhere(snapshot, decode(entry.value)) is not None
+            except OwnerUnknown:
+                concerned = True
+        if concerned:
+            yield entry.key.cluster, entry.operation is Operation.ADDED
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for record in self._loopback.records(Scope(LOGICAL_CLUSTERS)):
+            if b'"owner"' in record.value:
+                yield record.key.cluster, False
+
+    async def reconcile(self, key: tuple[str, bool]) -> float | None:
+        cluster, is_new = key
+        with self._loopback.store.snapshot() as snapshot:
+            record = snapshot.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
+            if record is None:
+                self._new.discard(cluster)
+                return None
+            obj = decode(record.value)
+            owner = owner_elsewhere(snapshot, obj)
+            workspace = self._workspace(snapshot, owner) if owner is not None else None
+        if owner is None:
+            return None
+        if is_new:
+            return await self._look_for(cluster, obj, owner, workspace)
+        if workspace is None or not remote_workspace_status.shows(workspace, obj):
+            await self._owners.tell(owner, obj["metadata"]["resourceVersion"])
+        return None
+
+    def _workspace(self, view: View, owner: Owner) -> Object | None:
+        """The owner as its shard published it last."""
+        record = view.replicas.get(ObjectKey(self._type, owner.cluster, "", owner.name))
+        found = decode(record.value) if record is not None else None
+        return found if found is not None and found["metadata"]["uid"] == owner.uid else None
+
+    async def _look_for(self, cluster: str, obj: Object, owner: Owner, workspace: Object | None) -> float | None:
+        """A new cluster was answered with, so that its state is known. That its Workspace has it is made sure once.
+
+        An order that was carried out late may find its Workspace deleted meanwhile, though what its shard published
+        does not say so yet, or with another cluster: such a cluster is nobody's, and goes as if its owner had deleted
+        it. Later nothing is concluded from a Workspace that is not there.
+        """
+        if workspace is not None and _cluster_of(workspace) == cluster:
+            self._new.discard(cluster)
+            return None
+        if cluster not in self._new:
+            self._new.add(cluster)
+            return SETTLING_S
+        found = await self._owners.find(owner)
+        has = _cluster_of(found) if found is not None else None
+        if has == "":
+            # Still being scheduled: whoever does that asks for this very cluster again.
+            return SETTLING_S
+        if has != cluster:
+            log.warning("logical cluster without an owner", cluster=cluster, owner=owner.name, shard=owner.shard)
+            await self._loopback.delete(Target(self._kind, cluster, "", wellknown.SINGLETON), DeleteOptions())
+        self._new.discard(cluster)
+        return None
+
+
+def _cluster_of(workspace: Object) -> str:
+    """The logical cluster that a Workspace has; "" before it is scheduled."""
+    return str((workspace.get("spec") or {}).get("cluster") or "")

@@ -1,0 +1,75 @@
+"""The controller that keeps routes in step with this shard's own Workspaces whose clusters lie elsewhere.
+
+Whoever schedules a workspace elsewhere writes its route with the Workspace, in one transaction, so after a crash or a
+restore both are there or neither. What remains is done here, from the log: looking at what the other shard sent before
+it was known to be the owner, forgetting the route of a Workspace that is gone, and mending where somebody forgot one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+
+from atoll.machinery.kcp.sharding.ownership import Claim, claim_of
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.contract import CorruptRecord, LogEntry, Operation, Position, Scope, Snapshot
+from atoll.machinery.storage.pages import behind
+from atoll.replication.replica_writer import ReplicaWriter
+
+_PAGE = 500
+#: Workspaces whose claim was looked at and that changed otherwise since: each look announces the cluster's rows.
+_REMEMBERED = 4096
+
+
+class Claims:
+    """A `control.manager.Controller`. Its keys are Workspaces with what they claim."""
+
+    name = "ownership"
+    workers = 1
+
+    def __init__(self, projection: ReplicaWriter, workspaces: ResourceType) -> None:
+        self._projection, self._type = projection, workspaces
+        self._done: LruCache[tuple[str, str], Claim] = LruCache(_REMEMBERED)
+
+    def watches(self, type: ResourceType) -> bool:
+        return type == self._type
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        where = entry.key.cluster, entry.key.name
+        claim = claim_of(entry.key.cluster, entry.value)
+        if claim is None or claim.shard == self._projection.own:
+            return
+        if entry.operation is Operation.DELETED or self._done.get(where) != claim:
+            yield *where, claim
+
+    def all_keys(self) -> Iterator[Hashable]:
+        after: Position | None = None
+        while True:
+            with self._projection.store.snapshot() as snapshot:
+                keys = [key for key, _ in snapshot.revisions(Scope(self._type), after, _PAGE)]
+                claims = [_claim(snapshot, key) for key in keys]
+            for key, claim in zip(keys, claims, strict=True):
+                if claim is not None and claim.shard != self._projection.own:
+                    yield key.cluster, key.name, claim
+            if len(keys) < _PAGE:
+                return
+            after = behind(keys[-1])
+
+    async def reconcile(self, key: Any) -> float | None:
+        cluster, name, claim = key
+        await self._projection.reckon(cluster, name, claim)
+        with self._projection.store.snapshot() as snapshot:
+            stands = snapshot.revision_of(ObjectKey(self._type, cluster, "", name))
+        if stands:
+            self._done.put((cluster, name), claim)
+        return None
+
+
+def _claim(snapshot: Snapshot, key: ObjectKey) -> Claim | None:
+    """What a Workspace claims; nothing where it cannot be read, of which the store has raised its alarm."""
+    try:
+        record = snapshot.get(key)
+    except CorruptRecord:
+        return None
+    return claim_of(key.cluster, record.value) if record is not None else None

@@ -1,0 +1,181 @@
+"""Workspaces whose logical cluster lies on another shard: made there, mirrored from there, gone with it.
+
+The workspace controller hands over every Workspace that has chosen another shard. Phase one, the choice, is written
+before anything is asked for, so that whatever is lost between two calls, the same cluster is asked for again; phase
+two is the Workspace as the target's answer leaves it, with the route to its cluster. Afterwards its state comes by the
+state stream; the target's word that there is something newer (`wellknown.CLUSTER_REVISION`) is followed by a look at
+the target where the stream is behind. Invariant: nothing is concluded from silence, nor from what has not arrived.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from atoll.controllers.shard_calls import ShardUnavailable
+from atoll.controllers.workspaces import workspace_deletion
+from atoll.controllers.workspaces.remote_logicalclusters import Choice, Elsewhere, NotMade
+from atoll.controllers.workspaces.workspace_writer import Writes, waiting
+from atoll.machinery.apiserver.writing.loopback import LOST
+from atoll.machinery.kcp.sharding.scheduling import Candidate
+from atoll.machinery.kcp.workspaces import remote_logicalcluster, remote_workspace_status, workspace
+from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
+from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import RevisionUnchanged
+from atoll.tenancy.cluster_builder import Building
+from atoll.tenancy.placement import Placement
+
+#: How long a logical cluster that its shard does not have may be away before its Workspace says so, as in kcp.
+DISAPPEARED_S = 60.0
+MAX_MISSED = 1024
+UNAVAILABLE = "ShardUnavailable"
+
+
+def facts_of(shard: Candidate) -> workspace.Shard:
+    """What a Workspace is told of the shard of its cluster; its CA is its own affair."""
+    return workspace.Shard(shard.name, shard.external_url, "", shard.labels)
+
+
+class Children:
+    """Looks after Workspaces whose clusters lie elsewhere. `clock` gives steady seconds."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        building: Building,
+        placement: Placement,
+        elsewhere: Elsewhere,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writes, self._building, self._placement, self._elsewhere = writes, building, placement, elsewhere
+        self._clock, self._missed = clock, LruCache[str, float](MAX_MISSED)
+
+    async def reconcile(self, parent: str, obj: Object, choice: Choice, *, gone: bool) -> float | None:
+        """A Workspace that has chosen. `gone`: its cluster's shard published that it is not there any more."""
+        if obj["metadata"].get("deletionTimestamp"):
+            await self._delete(parent, obj, choice)
+        elif not (obj.get("spec") or {}).get("cluster"):
+            await self._complete(parent, obj, choice)
+        else:
+            return await self._mirror(parent, obj, choice, gone=gone)
+        return None
+
+    # --- scheduling ---
+
+    async def begin(self, parent: str, obj: Object, plan: workspace.Plan) -> None:
+        """Choose the shard of a plan and have the cluster made there.
+
+        Raises ShardUnavailable, and NotMade with the Workspace as it stands, where another shard may be chosen.
+        """
+        self._elsewhere.check(plan)
+        choice = Choice(plan.cluster, plan.shard.name)
+        chosen = await self._writes.update(parent, obj, remote_workspace_status.chosen(obj, *choice, times.now()))
+        if chosen is None:
+            return
+        try:
+            made = await self._elsewhere.make(replace(plan, workspace=chosen), first=True)
+        except ShardUnavailable as error:
+            await self._writes.refuse(parent, chosen, UNAVAILABLE, str(error))
+            raise
+        await self._settle(parent, chosen, made, plan.shard, choice)
+
+    async def give_up(self, parent: str, obj: Object, reason: str, message: str) -> None:
+        """Take a choice back that made nothing, and say why."""
+        await self._writes.update(parent, obj, waiting(remote_workspace_status.unchosen(obj), reason, message))
+
+    async def _complete(self, parent: str, obj: Object, choice: Choice) -> None:
+        """Go on after phase one, whose cluster may exist."""
+        batch = self._writes.loopback.batch()
+        shard = self._placement.shard(batch, choice.shard)
+        if shard is None:
+            await self._writes.refuse(parent, obj, UNAVAILABLE, f'shard "{choice.shard}" is not known')
+            raise ShardUnavailable(choice.shard, unsent=True)
+        try:
+            plan = self._building.plan(batch, self._building.parent(batch, parent), obj, facts_of(shard))
+        except TypeRefused as error:
+            await self._writes.refuse(parent, obj, "Unknown", str(error))
+            return
+        try:
+            made = await self._elsewhere.make(replace(plan, cluster=choice.cluster), first=False)
+        except NotMade as error:
+            await self.give_up(parent, obj, "Unknown", str(error))
+            return
+        except ShardUnavailable as error:
+            await self._writes.refuse(parent, obj, UNAVAILABLE, str(error))
+            raise
+        await self._settle(parent, obj, made, plan.shard, choice)
+
+    async def _settle(self, parent: str, obj: Object, made: Object, shard: workspace.Shard, choice: Choice) -> None:
+        """Phase two: the Workspace as its cluster's shard answered, and the way there."""
+        batch = self._writes.loopback.batch()
+        settled = workspace.settle(obj, made, shard, times.now())
+        try:
+            batch.update(self._writes.target(batch, parent, obj), settled, whole=True)
+            batch.guard(RevisionUnchanged(self._key(parent, obj), int(obj["metadata"]["resourceVersion"])))
+            batch.route(choice.cluster, choice.shard)
+            await batch.submit()
+        except LOST:
+            # Somebody changed it meanwhile, and its entry brings it here again.
+            return
+
+    def _key(self, parent: str, obj: Object) -> ObjectKey:
+        return ObjectKey(self._writes.type, parent, "", obj["metadata"]["name"])
+
+    # --- afterwards ---
+
+    async def _mirror(self, parent: str, obj: Object, choice: Choice, *, gone: bool) -> float | None:
+        found, told = self._replica(choice), remote_workspace_status.told_revision(obj)
+        if found is None or int(found["metadata"]["resourceVersion"]) < told:
+            if not told and not gone:
+                # What has not arrived says nothing.
+                return None
+            found = await self._elsewhere.get(choice)
+            if found is None:
+                return await self._missing(parent, obj)
+            told = int(found["metadata"]["resourceVersion"])
+        self._missed.drop(obj["metadata"]["uid"])
+        if remote_logicalcluster.owner_uid(found) == obj["metadata"]["uid"]:
+            await self._writes.update(parent, obj, remote_workspace_status.mirrored(obj, found, told, times.now()))
+        return None
+
+    def _replica(self, choice: Choice) -> Object | None:
+        with self._writes.loopback.store.snapshot() as snapshot:
+            record = snapshot.replicas.get(ObjectKey(LOGICAL_CLUSTERS, choice.cluster, "", wellknown.SINGLETON))
+        return decode(record.value) if record is not None else None
+
+    async def _missing(self, parent: str, obj: Object) -> float | None:
+        """Its shard says that there is no such cluster, though nobody deleted it here."""
+        uid, now = obj["metadata"]["uid"], self._clock()
+        since = self._missed.get(uid)
+        if since is None:
+            self._missed.put(uid, now)
+            return DISAPPEARED_S
+        if now - since < DISAPPEARED_S:
+            return DISAPPEARED_S - (now - since)
+        await self._writes.update(parent, obj, remote_workspace_status.disappeared(obj, times.now()))
+        return None
+
+    # --- the end ---
+
+    async def _delete(self, parent: str, obj: Object, choice: Choice) -> None:
+        """The cluster first; the Workspace shows how that goes, and waits for it."""
+        uid, found = obj["metadata"]["uid"], self._replica(choice)
+        begun = found is not None and found["metadata"].get("deletionTimestamp")
+        if not begun or int((found or {})["metadata"]["resourceVersion"]) < remote_workspace_status.told_revision(obj):
+            try:
+                found = await self._elsewhere.begin_deletion(choice, uid)
+            except ShardUnavailable as error:
+                await self._writes.update(
+                    parent, obj, remote_workspace_status.undeletable(obj, str(error), times.now())
+                )
+                raise
+        if found is None or remote_logicalcluster.owner_uid(found) != uid:
+            await self._writes.release(parent, obj, choice.cluster)
+        else:
+            await self._writes.update(parent, obj, workspace_deletion.mirrored(obj, found))

@@ -1,0 +1,79 @@
+"""What controllers write on Workspaces: their state, why they wait, and the end of our hold on them.
+
+Used by the controllers of this package. A write that meets another's is given up: the newer state has an entry in the
+log, which brings the key back.
+"""
+
+from __future__ import annotations
+
+from atoll.controllers.event_recorder import Warned, warn
+from atoll.controllers.workspaces import workspace_deletion
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.writing.loopback import LOST, Loopback, Target
+from atoll.machinery.kcp.workspaces import workspace
+from atoll.machinery.meta import times
+from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Conflict, NotFound
+
+COMPONENT = "kcp-workspace"
+
+
+class Writes:
+    """Writes of one controller. `type` is that of Workspaces."""
+
+    def __init__(self, loopback: Loopback, type: ResourceType) -> None:
+        self.loopback, self.type = loopback, type
+
+    def target(self, view: View, parent: str, obj: Object) -> Target:
+        """A Workspace as a target of writes."""
+        kind = self.loopback.core.catalogs.of(view, parent).of_type(self.type)
+        if kind is None:
+            raise RuntimeError("the parent does not serve workspaces any more")
+        return Target(kind, parent, "", obj["metadata"]["name"])
+
+    def target_now(self, parent: str, obj: Object) -> Target:
+        """The same, by the latest state."""
+        with self.loopback.store.snapshot() as snapshot:
+            return self.target(snapshot, parent, obj)
+
+    async def update(self, parent: str, obj: Object, changed: Object) -> Object | None:
+        """Write a Workspace, status and all; gives it as it was stored, None where somebody else wrote first."""
+        if changed == obj:
+            return obj
+        try:
+            return await self.loopback.update(self.target_now(parent, obj), changed, whole=True)
+        except (Conflict, NotFound):
+            return None
+
+    async def refuse(self, parent: str, obj: Object, reason: str, message: str) -> None:
+        """Say why a Workspace is not scheduled: in its condition, and as a warning."""
+        changed = waiting(obj, reason, message)
+        if changed is obj:
+            return
+        await self.update(parent, obj, changed)
+        kind = self.target_now(parent, obj).kind
+        await warn(self.loopback, kind, obj, Warned(reason, message, COMPONENT, f"{reason}/{message}"))
+
+    async def release(self, parent: str, obj: Object, route: str = "") -> None:
+        """Let a Workspace go that is being deleted, and forget where the cluster `route` lies, if that is given."""
+        batch = self.loopback.batch()
+        try:
+            workspace_deletion.release(batch, self.target(batch, parent, obj))
+            if route:
+                known = batch.replicas.route_of(route)
+                batch.route(route, "", known.generation if known is not None else 0)
+            await batch.submit()
+        except (NotFound, *LOST):
+            return
+
+
+def waiting(obj: Object, reason: str, message: str) -> Object:
+    """A Workspace that is not scheduled, saying why; the same object where it says so already."""
+    status = obj.get("status") or {}
+    condition = Condition(workspace.SCHEDULED, FALSE, reason, message, ERROR)
+    conditions = set_condition(status.get("conditions") or [], condition, times.now())
+    if conditions == status.get("conditions"):
+        return obj
+    return {**obj, "status": {**status, "phase": status.get("phase", "Scheduling"), "conditions": conditions}}

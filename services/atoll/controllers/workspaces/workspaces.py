@@ -1,0 +1,240 @@
+"""Workspaces: a logical cluster for each, its state mirrored, and both gone together.
+
+Watches: Workspaces, LogicalClusters and Shards, here and as other shards publish them. Writes: on scheduling one batch
+with the whole new cluster and the Workspace's own state, so that a reader sees either nothing or a workspace in the
+furthest state its type allows; later the mirror of phase and conditions; on deletion the LogicalCluster first, the
+finalizer last. What has chosen another shard is `children`'s. Invariant: a Workspace has one logical cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import structlog
+from msgspec.structs import replace
+
+from atoll.controllers.shard_calls import Calls
+from atoll.controllers.shard_predicate import ShardNews
+from atoll.controllers.workspaces import workspace_deletion
+from atoll.controllers.workspaces.remote_logicalclusters import Elsewhere, NotMade, choice_of
+from atoll.controllers.workspaces.remote_workspaces import Children, facts_of
+from atoll.controllers.workspaces.workspace_writer import Writes
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback
+from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, Candidate, Unschedulable
+from atoll.machinery.kcp.workspaces import workspace
+from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
+from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage import contract
+from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
+from atoll.tenancy.cluster_builder import Building, path_below
+from atoll.tenancy.lookups import Facts
+from atoll.tenancy.placement import Placement
+
+log = structlog.get_logger()
+
+ATTEMPTS = 4
+#: Third part of a key: its cluster's shard published that the cluster is not there any more.
+GONE = "gone"
+_UNSCHEDULED = b'"tenancy.kcp.io/phase":"Scheduling"'
+
+
+class NotScheduled(Exception):
+    """No shard that was tried made the cluster; another turn is due though no Shard changes."""
+
+
+class WorkspaceController:
+    """Key: (parent cluster, workspace name), and GONE behind it."""
+
+    name = "workspace"
+    workers = 16
+    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    max_delay_s = 10.0
+
+    def __init__(
+        self, loopback: Loopback, facts: Facts, shard: workspace.Shard, placement: Placement, calls: Calls | None
+    ) -> None:
+        self._loopback, self._facts, self._shard = loopback, facts, shard
+        self._type, self._shards = facts.identities.workspaces, facts.identities.shard_objects
+        self._placement, self._building = placement, Building(loopback, facts)
+        self._writes = Writes(loopback, self._type)
+        self._children: Children | None = None
+        if calls is not None:
+            self._children = Children(self._writes, self._building, placement, Elsewhere(calls))
+        self._news = ShardNews()
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {self._type, LOGICAL_CLUSTERS, self._shards}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.key.type == self._type:
+            yield entry.key.cluster, entry.key.name
+        elif entry.key.type == LOGICAL_CLUSTERS:
+            owner = (decode(entry.value).get("spec") or {}).get("owner")
+            # The batch that made a cluster wrote its Workspace too; later changes are mirrored.
+            if owner and entry.operation is not Operation.ADDED:
+                yield owner["cluster"], owner["name"]
+        elif self._news.said(entry):
+            yield from self._unscheduled()
+
+    def watches_there(self, type: ResourceType) -> bool:
+        """Whether what other shards publish of a type concerns it."""
+        return type in {LOGICAL_CLUSTERS, self._shards}
+
+    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+        """What an arrival asks to be reconciled: Workspaces of this shard, whose clusters lie elsewhere."""
+        if entry.key.type == self._shards:
+            if self._news.said(entry):
+                yield from self._unscheduled()
+            return
+        owner = (decode(entry.value).get("spec") or {}).get("owner") if entry.value else None
+        if owner and self._is_ours(owner["cluster"], owner["name"]):
+            gone = entry.operation is Operation.DELETED
+            yield (owner["cluster"], owner["name"], GONE) if gone else (owner["cluster"], owner["name"])
+
+    def _is_ours(self, cluster: str, name: str) -> bool:
+        with self._loopback.store.snapshot() as snapshot:
+            return snapshot.revision_of(ObjectKey(self._type, cluster, "", name)) != 0
+
+    def _unscheduled(self) -> Iterable[Hashable]:
+        for record in self._loopback.records(Scope(self._type)):
+            if _UNSCHEDULED in record.value and not (decode(record.value).get("spec") or {}).get("cluster"):
+                yield record.key.cluster, record.key.name
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(self._type)):
+            yield key.cluster, key.name
+
+    # --- what to do ---
+
+    async def reconcile(self, key: tuple[str, ...]) -> float | None:
+        parent, name, *said = key
+        obj = self._loopback.get(self._type, parent, "", name)
+        if obj is None or (obj.get("spec") or {}).get("mount"):
+            return None
+        cluster = (obj.get("spec") or {}).get("cluster") or ""
+        choice = choice_of(obj, self._shard.name)
+        if choice is not None and not self._is_here(choice.cluster):
+            if self._children is None:
+                # Made when this shard could call others; they have it still.
+                return None
+            return await self._children.reconcile(parent, obj, choice, gone=GONE in said)
+        if obj["metadata"].get("deletionTimestamp"):
+            await self._delete(parent, obj, cluster)
+        elif not cluster:
+            await self._schedule(parent, obj)
+        else:
+            await self._mirror(parent, obj, cluster)
+        return None
+
+    def _is_here(self, cluster: str) -> bool:
+        with self._loopback.store.snapshot() as snapshot:
+            return snapshot.gate(cluster).generation != 0
+
+    # --- scheduling ---
+
+    async def _schedule(self, parent: str, obj: Object) -> None:
+        tried: dict[str, str] = {}
+        for _ in range(ATTEMPTS):
+            batch = self._loopback.batch()
+            try:
+                plan, host = self._planned(batch, parent, obj, tried)
+            except Unschedulable as error:
+                await self._refuse(parent, obj, str(error), tried)
+                return
+            except TypeRefused as error:
+                await self._writes.refuse(parent, obj, "Unknown", str(error))
+                return
+            if not host.is_own:
+                assert self._children is not None
+                try:
+                    await self._children.begin(parent, obj, plan)
+                except NotMade as error:
+                    obj, tried[host.name] = error.workspace, str(error)
+                    continue
+                return
+            self._fill(batch, parent, obj, plan)
+            try:
+                await batch.submit()
+            except LOST:
+                if self._is_stale(parent, obj):
+                    # Its own entry brings it here again.
+                    return
+                # Something that comes with its bindings was written meanwhile.
+                continue
+            return
+        if tried:
+            await self._refuse(parent, obj, NO_SHARDS, tried)
+        raise RuntimeError("others kept coming first")
+
+    def _planned(
+        self, batch: Batch, parent: str, obj: Object, tried: dict[str, str]
+    ) -> tuple[workspace.Plan, Candidate]:
+        above = self._building.parent(batch, parent)
+        host = self._placement.choose(batch, obj, path_below(above, obj["metadata"]["name"]), tried)
+        shard = replace(self._shard, labels=host.labels) if host.is_own else facts_of(host)
+        return self._building.plan(batch, above, obj, shard), host
+
+    async def _refuse(self, parent: str, obj: Object, message: str, tried: dict[str, str]) -> None:
+        """Say why nothing was scheduled. Raises NotScheduled where shards failed, which may be back at any time."""
+        if not tried:
+            await self._writes.refuse(parent, obj, "Unschedulable", message)
+            return
+        assert self._children is not None
+        text = "; ".join(tried[name] for name in sorted(tried))
+        await self._children.give_up(parent, obj, "Unschedulable", f"{message}: {text}")
+        raise NotScheduled(text)
+
+    def _is_stale(self, parent: str, obj: Object) -> bool:
+        """Whether a Workspace is not what it was when it was read."""
+        with self._loopback.store.snapshot() as snapshot:
+            revision = snapshot.revision_of(ObjectKey(self._type, parent, "", obj["metadata"]["name"]))
+        return revision != int(obj["metadata"]["resourceVersion"])
+
+    def _fill(self, batch: Batch, parent: str, obj: Object, plan: workspace.Plan) -> None:
+        """Add the new cluster's objects, then the Workspace as it stands with them."""
+        manifests = workspace.build(plan)
+        self._building.add(batch, manifests)
+        settled = workspace.settle(obj, manifests[0].object, plan.shard, plan.now)
+        batch.update(self._writes.target(batch, parent, obj), settled, whole=True)
+        revision = int(obj["metadata"]["resourceVersion"])
+        # Somebody may have scheduled or changed it since it was read.
+        batch.guard(RevisionUnchanged(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
+
+    # --- afterwards ---
+
+    async def _mirror(self, parent: str, obj: Object, cluster: str) -> None:
+        found = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
+        if found is None:
+            # Deleted directly: the owner follows.
+            await self._loopback.delete(self._writes.target_now(parent, obj), DeleteOptions())
+            return
+        await self._writes.update(parent, obj, workspace.settle(obj, found, self._shard, times.now()))
+
+    async def _delete(self, parent: str, obj: Object, cluster: str) -> None:
+        found = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON) if cluster else None
+        owner = (found.get("spec") or {}).get("owner") or {} if found is not None else {}
+        if found is None or owner.get("uid") != obj["metadata"]["uid"]:
+            await self._writes.release(parent, obj)
+            return
+        if not found["metadata"].get("deletionTimestamp"):
+            await self._begin_deletion(parent, obj)
+            return
+        await self._writes.update(parent, obj, workspace_deletion.mirrored(obj, found))
+
+    async def _begin_deletion(self, parent: str, obj: Object) -> None:
+        """Mark the LogicalCluster, and say so on the Workspace in the same submit."""
+        batch = self._loopback.batch()
+        kind = self._loopback.core.catalogs.builtin(LOGICAL_CLUSTERS)
+        try:
+            workspace_deletion.begin(batch, self._writes.target(batch, parent, obj), obj, kind)
+            await batch.submit()
+        except (Conflict, NotFound, contract.RevisionConflict, contract.ObjectMissing):
+            # One of them changed meanwhile, and its entry brings this key back.
+            return

@@ -1,0 +1,88 @@
+"""WorkspaceTypes: where their initializers and terminators find what waits for them.
+
+Watches: WorkspaceTypes of this shard, and the Shards of the site. Writes: status with a URL for each of the two
+lifecycle views on each shard, by the shards' names, and conditions. Converges because the URLs follow from these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from atoll.controllers.shard_predicate import ShardNews
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.kcp.bootstrap.objects import lifecycle_urls
+from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
+from atoll.machinery.meta import times
+from atoll.machinery.meta.conditions import Condition, set_condition
+from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+from atoll.machinery.storage.pages import each_record
+from atoll.tenancy.lookups import Facts
+
+
+class WorkspaceTypeStatus:
+    """Key: (cluster, type name)."""
+
+    name = "workspacetype"
+    workers = 1
+
+    def __init__(self, loopback: Loopback, facts: Facts, url: str) -> None:
+        """`url` is this shard's own, for as long as root has told of none."""
+        self._loopback, self._type, self._url = loopback, facts.identities.workspace_types, url
+        self._shards, self._news = facts.identities.shard_objects, ShardNews()
+
+    # --- what to look at ---
+
+    def watches(self, type: ResourceType) -> bool:
+        return type in {self._type, self._shards}
+
+    def watches_there(self, type: ResourceType) -> bool:
+        return type == self._shards
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        if entry.key.type == self._shards:
+            if self._news.said(entry):
+                yield from self.all_keys()
+        elif entry.operation is not Operation.DELETED:
+            yield entry.key.cluster, entry.key.name
+
+    keys_there = keys
+
+    def all_keys(self) -> Iterable[Hashable]:
+        for key in self._loopback.keys(Scope(self._type)):
+            yield key.cluster, key.name
+
+    # --- what to do ---
+
+    def _urls(self, cluster: str, name: str) -> list[Object]:
+        """Of each shard, by name: where its initializers and its terminators look."""
+        with self._loopback.store.snapshot() as snapshot:
+            shards = [decode(each.value) for each in each_record(wide(snapshot), Scope(self._shards, ROOT))]
+        bases = [virtual_workspace_url(each) for each in shards] or [self._url.rstrip("/")]
+        urls = dict.fromkeys(base for base in bases if base)
+        return [entry for url in urls for entry in lifecycle_urls(url, cluster, name)]
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        cluster, name = key
+        obj = self._loopback.get(self._type, cluster, "", name)
+        if obj is None or obj["metadata"].get("deletionTimestamp"):
+            return None
+        status = obj.get("status") or {}
+        conditions = status.get("conditions") or []
+        for type in ("VirtualWorkspaceURLsReady", "Ready"):
+            conditions = set_condition(conditions, Condition(type, "True"), times.now())
+        wanted = {**status, "conditions": conditions, "virtualWorkspaces": self._urls(cluster, name)}
+        if wanted == status:
+            return None
+        with self._loopback.store.snapshot() as snapshot:
+            kind = self._loopback.core.catalogs.of(snapshot, cluster).of_type(self._type)
+        if kind is None:
+            return None
+        try:
+            await self._loopback.update(Target(kind, cluster, "", name, "status"), {**obj, "status": wanted})
+        except (Conflict, NotFound):
+            return None
+        return None

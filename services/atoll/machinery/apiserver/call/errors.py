@@ -1,0 +1,116 @@
+"""The store's six errors as Kubernetes' answers: the one place where one becomes the other."""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import (
+    AlreadyExists,
+    ApiError,
+    Cause,
+    Conflict,
+    Details,
+    Expired,
+    Forbidden,
+    InsufficientStorage,
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
+    ServiceUnavailable,
+    Timeout,
+)
+from atoll.machinery.storage import contract
+
+_CONFLICT = (
+    'Operation cannot be fulfilled on {} "{}": the object has been modified; please apply your changes to the '
+    "latest version and try again"
+)
+
+
+def details(kind: Kind, name: str, uid: str = "") -> Details:
+    """Details of an error about one object."""
+    return Details(name, kind.group, kind.plural, uid)
+
+
+def not_served() -> NotFound:
+    """404 for a path or a resource that is not there."""
+    return NotFound("the server could not find the requested resource")
+
+
+def method_not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("the server does not allow this method on the requested resource")
+
+
+def unavailable(group: str, resource: str) -> ServiceUnavailable:
+    """503 for what a binding has bound and whose definition is not there."""
+    return ServiceUnavailable(f"{resource}.{group or 'core'} is currently unavailable")
+
+
+def not_found(kind: Kind, name: str) -> NotFound:
+    return NotFound(f'{kind.group_resource} "{name}" not found', details(kind, name))
+
+
+def already_exists(kind: Kind, name: str, stored: Object | None = None) -> AlreadyExists:
+    being_deleted = stored is not None and stored["metadata"].get("deletionTimestamp")
+    prefix = "object is being deleted: " if being_deleted else ""
+    return AlreadyExists(f'{prefix}{kind.group_resource} "{name}" already exists', details(kind, name))
+
+
+def modified(kind: Kind, name: str) -> Conflict:
+    """409 for a write against an old resourceVersion."""
+    return Conflict(_CONFLICT.format(kind.group_resource, name), details(kind, name))
+
+
+def conflict(kind: Kind, name: str, text: str) -> Conflict:
+    """409 for a precondition, with the text behind the object."""
+    message = f'Operation cannot be fulfilled on {kind.group_resource} "{name}": {text}'
+    return Conflict(message, details(kind, name))
+
+
+def forbidden(kind: Kind, name: str, text: str) -> Forbidden:
+    """403 by admission: `<GR> "<name>" is forbidden: <text>`."""
+    return Forbidden(f'{kind.group_resource} "{name}" is forbidden: {text}', details(kind, name))
+
+
+def namespace_terminating(kind: Kind, name: str, namespace: str) -> Forbidden:
+    text = f"unable to create new content in namespace {namespace} because it is being terminated"
+    cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
+    message = f'{kind.group_resource} "{name}" is forbidden: {text}'
+    return Forbidden(message, Details(name, kind.group, kind.plural, causes=(cause,)))
+
+
+def too_large_revision(asked: int, current: int) -> Timeout:
+    message = f"Too large resource version: {asked}, current: {current}"
+    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
+    return Timeout(f"Timeout: {message}", Details(causes=(cause,), retry_after_s=1))
+
+
+def list_too_old() -> Expired:
+    return Expired("The resourceVersion for the provided list is too old.")
+
+
+def watch_too_old(error: contract.RevisionCompacted) -> Expired:
+    return Expired(f"too old resource version: {error.revision} ({error.oldest})")
+
+
+def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
+    """What a client hears when its write was refused by the store."""
+    match error:
+        case contract.ObjectExists():
+            return already_exists(call.kind, name)
+        case contract.ObjectMissing():
+            return not_found(call.kind, name)
+        case contract.RevisionConflict():
+            return modified(call.kind, name)
+        case contract.GuardFailed(guard=contract.NamespaceActive(namespace=namespace)):
+            return namespace_terminating(call.kind, name, namespace)
+        case contract.GuardFailed():
+            return ServiceUnavailable(
+                "the workspace changed while the request was served, please try again", Details(retry_after_s=1)
+            )
+        case contract.RevisionCompacted():
+            return list_too_old()
+        case contract.StoreFull():
+            return InsufficientStorage("the shard's storage is full: only deletions and leases are accepted")
+    return InternalError(f"Internal error occurred: {error}")

@@ -1,0 +1,137 @@
+"""What rows say of bound and offered APIs: bindings of a cluster, and who has a resource under an identity.
+
+`catalogs` makes kinds of what is found here. Reads only rows that were written since, and gives no kinds itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.kcp.apis import bound_crds
+from atoll.machinery.kinds.kind import Kind, Virtual
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CRDS
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.pages import each_record, each_revision
+
+#: Exports and bound CRDs of which is remembered what they offer, for wildcard requests.
+MAX_KNOWN = 8192
+#: Bindings of one export that are looked at for one that has bound a resource; nearly always the first has.
+MAX_LOOKED = 500
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """One resource that a binding binds, as its status says. `uid` is that of the schema it was bound to."""
+
+    group: str
+    resource: str
+    uid: str
+    identity: str
+    #: The binding's export: its cluster and name.
+    cluster: str
+    export: str
+    deleting: bool = False
+    virtual: bool = False
+
+    @property
+    def variant(self) -> str:
+        """What of it, beside the definition, decides how its kinds look."""
+        served = f" {self.cluster}/{self.export}" if self.virtual else ""
+        return f"{self.identity}{served}{' deleting' if self.deleting else ''}"
+
+    def seen(self, kind: Kind) -> Kind:
+        """A kind as the binding shows it: one that goes away leaves objects readable and takes creation away."""
+        if self.virtual:
+            kind = replace(kind, virtual=Virtual(self.cluster, self.export))
+        if self.deleting:
+            kind = replace(kind, verbs=tuple(verb for verb in kind.verbs if verb != "create"))
+        return kind
+
+
+def bound_resources(view: View, cluster: str) -> Iterator[Bound]:
+    """What the cluster's bindings have bound, in name order."""
+    for record in each_record(view, Scope(API_BINDINGS, cluster)):
+        yield from _bound(decode(record.value))
+
+
+def _bound(binding: Object) -> Iterator[Bound]:
+    status: Object = binding.get("status") or {}
+    for item in status.get("boundResources") or ():
+        schema = item["schema"]
+        yield Bound(
+            group=item.get("group") or "",
+            resource=item["resource"],
+            uid=schema["UID"],
+            identity=schema["identityHash"],
+            cluster=status.get("apiExportClusterName") or "",
+            export=binding["spec"]["reference"]["export"]["name"],
+            deleting=bool(binding["metadata"].get("deletionTimestamp")),
+            virtual=not item.get("storageVersions"),
+        )
+
+
+class _BoundCrd(msgspec.Struct, frozen=True):
+    """What is remembered of a bound CRD: its group and plural, and the exports of its cluster that offered it."""
+
+    resource: tuple[str, str]
+    cluster: str
+    exports: tuple[str, ...]
+
+
+class _Offer(msgspec.Struct, frozen=True):
+    """What is remembered of an export: its identity, and schema names by group and plural."""
+
+    identity: str
+    schemas: Mapping[tuple[str, str], str]
+
+
+class Offers:
+    """Finds who has a resource under an identity, for wildcard requests."""
+
+    def __init__(self) -> None:
+        self._crds = Remembered(_read_bound_crd, MAX_KNOWN)
+        self._exports = Remembered(_read_offer, MAX_KNOWN)
+
+    def bound(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, Bound]]:
+        """Bindings that have bound a group and plural under an identity, also where their export is gone."""
+        for crd in self._bound_crds(view, resource):
+            for export in crd.exports:
+                label = hashes.EXPORT_LABEL, hashes.export_hash(crd.cluster, export)
+                for key in view.labelled(*label, API_BINDINGS, MAX_LOOKED):
+                    record = view.get(key)
+                    for item in _bound(decode(record.value)) if record is not None else ():
+                        if (item.group, item.resource, item.identity) == (*resource, identity):
+                            yield key, item
+
+    def exported(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, str]]:
+        """Exports that offer a group and plural under an identity, with the schema's name."""
+        for key, revision in each_revision(view, Scope(API_EXPORTS)):
+            found = self._exports.of(view, key, revision)
+            schema = found.schemas.get(resource) if found.identity == identity else None
+            if schema:
+                yield key, schema
+
+    def _bound_crds(self, view: View, resource: tuple[str, str]) -> Iterator[_BoundCrd]:
+        for key, revision in each_revision(view, Scope(CRDS, SYSTEM_BOUND_CRDS)):
+            found = self._crds.of(view, key, revision)
+            if found.resource == resource:
+                yield found
+
+
+def _read_bound_crd(crd: Object) -> _BoundCrd:
+    spec, annotations = crd["spec"], crd["metadata"].get("annotations") or {}
+    cluster = annotations.get(bound_crds.SCHEMA_CLUSTER, "")
+    return _BoundCrd((spec["group"], spec["names"]["plural"]), cluster, tuple(bound_crds.exports_of(crd)))
+
+
+def _read_offer(export: Object) -> _Offer:
+    offered = export["spec"].get("resources") or ()
+    schemas = {(each.get("group") or "", each["name"]): each["schema"] for each in offered}
+    return _Offer((export.get("status") or {}).get("identityHash") or "", schemas)

@@ -1,0 +1,116 @@
+"""Selectors of one request, compiled: which stored records a list, a watch or a deletecollection takes.
+
+Decodes only what the selectors look at: labels alone through a typed partial decode, whole objects where a
+field beyond name and namespace is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from atoll.machinery.apiserver.call.options import ListOptions
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.fieldselectors import FieldSelector, parse_field_selector
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
+from atoll.machinery.meta.status import BadRequest
+from atoll.machinery.storage.contract import EVERYTHING, Interest
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] = {}
+    name: str = ""
+    namespace: str = ""
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decoder = msgspec.json.Decoder(_Labelled)
+
+
+class Selection:
+    """A request's selectors. `canonical` identifies them (continue tokens, shared work)."""
+
+    def __init__(self, kind: Kind, labels: LabelSelector | None, fields: FieldSelector | None) -> None:
+        self._kind, self._labels, self._fields = kind, labels, fields
+        self._reads_object = fields is not None and any(
+            name not in {"metadata.name", "metadata.namespace"} for name in fields.names
+        )
+        self.canonical = "\x00".join(str(part) for part in (labels or "", fields or ""))
+
+    @property
+    def is_everything(self) -> bool:
+        return self._labels is None and self._fields is None
+
+    @property
+    def name(self) -> str:
+        """The one name that `metadata.name=` pins, or empty."""
+        return self._fields.pinned_name() if self._fields is not None else ""
+
+    @property
+    def interest(self) -> Interest:
+        """What every change to or from a selected object has: the pinned name, else one of the labels asked for."""
+        if self.name:
+            return Interest(name=self.name)
+        if self._labels is None or self._kind.conversion is not None:
+            # A webhook may give an object other labels than those it is stored with.
+            return EVERYTHING
+        exact = self._labels.exact()
+        return Interest(label=min(exact.items())) if exact else EVERYTHING
+
+    def matches(self, value: bytes) -> bool:
+        """Whether a stored record is selected."""
+        if self._reads_object:
+            return self.matches_object(decode(value))
+        metadata = _decoder.decode(value).metadata
+        if self._labels is not None and not self._labels.matches(metadata.labels):
+            return False
+        return self._fields is None or self._fields.matches(
+            {"metadata.name": metadata.name, "metadata.namespace": metadata.namespace}
+        )
+
+    def matches_object(self, obj: Object) -> bool:
+        """Whether a decoded object (in its stored version) is selected."""
+        if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):
+            return False
+        return self._fields is None or self._fields.matches(self._field_values(obj))
+
+    def _field_values(self, obj: Object) -> dict[str, str]:
+        kind = self._kind
+        served = kind.from_stored(obj) if kind.from_stored is not None else obj
+        metadata = served["metadata"]
+        values = {"metadata.name": metadata["name"], "metadata.namespace": metadata.get("namespace", "")}
+        assert self._fields is not None
+        for name in self._fields.names:
+            read: Callable[[Object], str] | None = kind.field_labels.get(name)
+            if read is not None:
+                values[name] = read(served)
+        return values
+
+
+def selection(kind: Kind, options: ListOptions, shown: LabelSelector | None = None) -> Selection:
+    """Compile a request's selectors, and what is shown to it at all. Raises BadRequest for bad syntax or an unknown
+    field label."""
+    labels = parse_label_selector(options.label_selector) if options.label_selector else None
+    if shown is not None:
+        labels = LabelSelector((*shown.requirements, *labels.requirements)) if labels is not None else shown
+    if not options.field_selector:
+        return Selection(kind, labels, None)
+    fields = parse_field_selector(options.field_selector)
+    known = {"metadata.name", *kind.field_labels}
+    if kind.namespaced:
+        known.add("metadata.namespace")
+    for name in fields.names:
+        if name not in known:
+            raise BadRequest(_unknown_field(kind, name))
+    return Selection(kind, labels, fields)
+
+
+def _unknown_field(kind: Kind, name: str) -> str:
+    if kind.field_labels or not kind.builtin:
+        return f"field label not supported: {name}"
+    return f'"{name}" is not a known field selector: only "metadata.name", "metadata.namespace"'

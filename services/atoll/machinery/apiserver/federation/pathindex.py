@@ -1,0 +1,207 @@
+"""Workspace paths to logical clusters, from the shard's own rows and from what other shards published.
+
+The pipeline, `controllers.facts` and the front proxy ask. A path starts at a cluster name (`root` or an id), at a
+user's home, or at the path of a logical cluster that no Workspace owns, and follows Workspace names downward, whichever
+shards hold them. What was found is kept in a bounded cache together with the revisions of the Workspaces it went
+through, and these are checked in the request's own snapshot: a renamed, moved or deleted workspace is never found by
+memory. A path that stays on this shard never looks further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.meta.hashes import home_cluster_name, root_path_label
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name
+from atoll.machinery.meta.paths import HOME
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+
+MAX_PATHS = 8192
+MAX_DEPTH = 64
+
+
+class _Spec(msgspec.Struct, rename={"url": "URL"}):
+    cluster: str = ""
+    url: str = ""
+    mount: msgspec.Raw = msgspec.Raw()
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+
+
+class _Workspace(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_decoder = msgspec.json.Decoder(_Workspace)
+
+
+class Mounted(msgspec.Struct, frozen=True):
+    """What a path ends in that no logical cluster stands behind."""
+
+    url: str
+    ready: bool
+
+
+class Unavailable(msgspec.Struct, frozen=True):
+    """What a path ends in that cannot be used at present."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One Workspace on a path: where it stands, at which revision it was read, where it leads, and whether it says that
+    what it leads to cannot be used at present."""
+
+    key: ObjectKey
+    revision: int
+    cluster: str
+    unavailable: bool = False
+
+
+class Way(msgspec.Struct, frozen=True):
+    """Where a path leads. `elsewhere`: to another shard's cluster; `unavailable`: to one that cannot be used."""
+
+    cluster: str
+    elsewhere: bool = False
+    unavailable: bool = False
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A path as it was walked. `is_local`: every step is of this shard's own rows; `way` is settled if that leads to a
+    cluster that stands here."""
+
+    steps: tuple[Step, ...]
+    is_local: bool
+    way: Way | None
+
+
+def _root(names: list[str]) -> tuple[str, list[str]]:
+    """The cluster a path begins at, and the names below it. `user:<name>` is that user's home."""
+    if names[0] == HOME and len(names) > 1:
+        return home_cluster_name(names[1]), names[2:]
+    return names[0], names[1:]
+
+
+class PathIndex:
+    """Resolves paths. `workspaces` is the type under which Workspaces are stored (it carries an identity)."""
+
+    def __init__(self, workspaces: ResourceType) -> None:
+        self._workspaces = workspaces
+        self._found: LruCache[str, _Known] = LruCache(MAX_PATHS)
+
+    def resolve(self, snapshot: View, workspace: str) -> str | None:
+        """The cluster of a path; a single name or `system:...` is itself. None if the path leads nowhere."""
+        way = self.find(snapshot, workspace)
+        return way.cluster if way is not None else None
+
+    def find(self, snapshot: View, workspace: str) -> Way | None:
+        """As `resolve`, with what else a path says; a name is never looked up, and says nothing more."""
+        if ":" not in workspace or workspace.startswith("system:"):
+            # Nothing else ever stands in a key: not even masters write where no cluster can be.
+            return Way(workspace) if is_cluster_name(workspace) else None
+        known = self._found.get(workspace)
+        if known is not None and _holds(snapshot, known):
+            return known.way or _way(snapshot, known.steps[-1])
+        view = wide(snapshot)
+        steps = self._walk(view, workspace.split(":"))
+        if steps is None:
+            return None
+        if not steps:
+            return _way(view, Step(_NOWHERE, 0, _root(workspace.split(":"))[0]))
+        way = _way(view, steps[-1])
+        is_local = all(snapshot.revision_of(step.key) == step.revision for step in steps)
+        stands = bool(snapshot.gate(way.cluster).generation)
+        self._found.put(workspace, _Known(steps, is_local, way if is_local and stands else None))
+        return way
+
+    def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None:
+        """Cluster and name of the Workspace by which a path leads somewhere else when it changes: the first that leads
+        nowhere, or the last. None for what is no path of Workspaces."""
+        if ":" not in workspace or workspace.startswith("system:"):
+            return None
+        view, names = wide(snapshot), _root(workspace.split(":")[:MAX_DEPTH])[1]
+        where = ""
+        for place, (cluster, _) in enumerate(self.followed(view, workspace)):
+            if place < len(names):
+                where, last = cluster, names[place]
+        return (where, last) if where else None
+
+    def mounted(self, snapshot: View, workspace: str) -> Mounted | None:
+        """The mount that a path ends in, in what the view shows. What is below a mount is nothing of ours, and not
+        found."""
+        found = self._last(snapshot, workspace)
+        if found is None or not found.spec.mount or found.spec.cluster:
+            return None
+        return Mounted(found.spec.url, bool(found.spec.url) and found.status.phase == "Ready")
+
+    def followed(self, snapshot: View, workspace: str) -> Iterator[tuple[str, str]]:
+        """The clusters on a path as far as Workspaces lead, each with the names behind it (joined); the first may be
+        none."""
+        cluster, names = _root(workspace.split(":")[:MAX_DEPTH])
+        yield cluster, ":".join(names)
+        for place, name in enumerate(names, start=1):
+            below = self._below(snapshot, cluster, [name])
+            if below is None:
+                return
+            cluster = below[-1].cluster
+            yield cluster, ":".join(names[place:])
+
+    def _last(self, snapshot: View, workspace: str) -> _Workspace | None:
+        """The Workspace of the last name of a path."""
+        above, _, name = workspace.rpartition(":")
+        cluster = self.resolve(snapshot, above) if above and not workspace.startswith("system:") else None
+        record = snapshot.get(ObjectKey(self._workspaces, cluster, "", name)) if cluster else None
+        return _decoder.decode(record.value) if record is not None else None
+
+    def _walk(self, snapshot: View, names: list[str]) -> tuple[Step, ...] | None:
+        if len(names) > MAX_DEPTH:
+            return None
+        found = self._below(snapshot, *_root(names))
+        return self._below_annotated(snapshot, names) if found is None else found
+
+    def _below_annotated(self, snapshot: View, names: list[str]) -> tuple[Step, ...] | None:
+        """By the path that a logical cluster without an owner says it has."""
+        for count in range(2, len(names) + 1):
+            path = ":".join(names[:count])
+            for key in snapshot.labelled(*root_path_label(path)):
+                root = Step(key, snapshot.revision_of(key), key.cluster)
+                below = self._below(snapshot, key.cluster, names[count:])
+                if key.type == LOGICAL_CLUSTERS and below is not None:
+                    return root, *below
+        return None
+
+    def _below(self, snapshot: View, cluster: str, names: list[str]) -> tuple[Step, ...] | None:
+        steps = []
+        for name in names:
+            key = ObjectKey(self._workspaces, cluster, "", name)
+            record = snapshot.get(key)
+            if record is None:
+                return None
+            found = _decoder.decode(record.value)
+            cluster = found.spec.cluster
+            # As in kcp: one that is being placed may yet come to lie elsewhere.
+            if not cluster or found.status.phase == "Scheduling":
+                return None
+            steps.append(Step(key, record.revision, cluster, found.status.phase == "Unavailable"))
+        return tuple(steps)
+
+
+#: Stands for the Workspace of a cluster that has none.
+_NOWHERE = ObjectKey(LOGICAL_CLUSTERS, "", "", "")
+
+
+def _holds(snapshot: View, known: _Known) -> bool:
+    """Whether every Workspace on a way is what it was, on whichever side it counts now."""
+    view = snapshot if known.is_local else wide(snapshot)
+    return all(view.revision_of(step.key) == step.revision for step in known.steps)
+
+
+def _way(view: View, last: Step) -> Way:
+    elsewhere = not view.gate(last.cluster).generation and bool(view.replicas.shard_of(last.cluster))
+    return Way(last.cluster, elsewhere, last.unavailable)

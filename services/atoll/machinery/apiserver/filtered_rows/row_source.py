@@ -1,0 +1,74 @@
+"""Reading through a choice: one row, and lists.
+
+`reads` asks for what a request wants; the answer is made of the store's own pages. Invariant: a list is the choice
+at its revision, so that a watch from there (`cursor`) goes on without a gap. Nothing is kept between requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from atoll.machinery.apiserver.filtered_rows.cursor import LensCursor
+from atoll.machinery.apiserver.filtered_rows.row_filter import Choice, Choose, Reader, Rows, values_at
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
+from atoll.machinery.storage.pages import each_record
+
+
+class Lens:
+    """`Shown`, for rows that lie under their own names in their own clusters.
+
+    The cluster of a scope or a key that it is asked with is the request's, and means nothing here.
+    """
+
+    def __init__(self, store: Rows, sources: Sequence[Scope], choose: Choose) -> None:
+        """`sources` each name a cluster."""
+        self._store, self._sources, self._choose = store, tuple(sources), choose
+
+    @property
+    def list_window_s(self) -> int:
+        """That of the store."""
+        return self._store.list_window_s
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """One of the store, for its revision."""
+        return self._store.snapshot()
+
+    def get(self, view: Reader, key: ObjectKey) -> Record | None:
+        """The shown row of a name, that of the first cluster where several have it."""
+        choice = self._choose([value for source in self._sources for value in _current(view, source)])
+        for cluster in choice.clusters:
+            record = view.get(ObjectKey(key.type, cluster, key.namespace, key.name))
+            if record is not None and choice.matches(cluster, record.value):
+                return record
+        return None
+
+    def page(
+        self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
+    ) -> Page:
+        """As of a store, each slice within one cluster. Raises Compacted."""
+        if not at:
+            with self._store.snapshot() as snapshot:
+                at = snapshot.revision
+        choice = self._chosen(at)
+        left = [each for each in choice.clusters if after is None or each >= after.cluster]
+        if not left:
+            return Page(at, [], None)
+        start = after if after is not None and after.name and after.cluster == left[0] else None
+        here = Scope(scope.type, left[0], scope.namespace)
+        page = self._store.page(here, at=at, after=start, limit=limit, size_bytes=size_bytes)
+        values = [value for value in page.values if choice.matches(left[0], value)]
+        behind = page.after or (Position(left[1], "", "") if len(left) > 1 else None)
+        return Page(at, values, behind)
+
+    def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
+        """As of a store. Raises Compacted, also where what was chosen then is not known any more."""
+        return LensCursor(self._store, Scope(scope.type, "", scope.namespace), self._sources, self._choose, revision)
+
+    def _chosen(self, at: int) -> Choice:
+        return self._choose([value for source in self._sources for value in values_at(self._store, source, at)])
+
+
+def _current(view: Reader, scope: Scope) -> Iterator[bytes]:
+    return (record.value for record in each_record(view, scope))

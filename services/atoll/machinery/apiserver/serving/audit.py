@@ -1,0 +1,335 @@
+"""The audit log: who did what, as audit.k8s.io/v1 Events at level Metadata, one JSON line each.
+
+The pipeline's observer makes an Event for each stage of a request and gives it to `AuditLog.record`; a thread
+writes them to the file. The buffer is bounded: reads may be dropped when the disk cannot keep up (and are
+counted), mutating requests never are, they wait in `room` before they begin. Bodies, tokens and what an error
+message quotes of them are never in an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from atoll.machinery.apiserver.authorization.attributes import Decision
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.meta import times
+from atoll.machinery.meta.user import User
+from atoll.machinery.wire.exchange import HttpRequest
+
+log = structlog.get_logger()
+
+STANDARD_OUTPUT = "-"
+STARTED, COMPLETE, PANIC = "ResponseStarted", "ResponseComplete", "Panic"
+#: The annotation that names the front proxy, which said who asks.
+THROUGH = "authentication.atoll.dev/front-proxy"
+MAX_EVENTS = 10_000
+_BATCH = 1000
+_RETRY_S = 1.0
+_MUTATING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+#: Requests whose body is the object.
+_OBJECT_VERBS = frozenset({"create", "update"})
+#: Codes whose messages quote what was sent.
+_QUOTING = frozenset({400, 422})
+#: More of what a client sends than this is cut: an event stays a line.
+_LONG = 1024
+
+
+class UserInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    username: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+class ObjectRef(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The object of a request, as far as its URL and the metadata of its body name one."""
+
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_group: str = ""
+    api_version: str = ""
+    resource_version: str = ""
+    subresource: str = ""
+
+
+class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the answer was. A message that quotes values of objects stays out."""
+
+    metadata: dict[str, str]
+    code: int
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """One audit.k8s.io/v1 Event. Times are RFC 3339 with microseconds."""
+
+    kind: str
+    api_version: str
+    level: str
+    audit_id: str = msgspec.field(name="auditID")
+    stage: str
+    request_uri: str = msgspec.field(name="requestURI")
+    verb: str
+    user: UserInfo
+    impersonated_user: UserInfo | None = None
+    source_ips: tuple[str, ...] = msgspec.field(default=(), name="sourceIPs")
+    user_agent: str = ""
+    object_ref: ObjectRef | None = None
+    response_status: ResponseStatus | None = None
+    request_received_timestamp: str
+    stage_timestamp: str
+    annotations: dict[str, str] = {}
+
+
+class Audited(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, as the observer tells of it.
+
+    `user` is who it counts as, `impersonator` who sent it where that is somebody else. `path` is the
+    canonical workspace path if known. `received_s` is Unix time.
+    """
+
+    audit_id: str
+    http: HttpRequest
+    info: RequestInfo
+    user: User
+    received_s: float
+    cluster: str = ""
+    path: str = ""
+    impersonator: User | None = None
+    #: The front proxy that passed it on, which alone is believed about where it came from.
+    through: str = ""
+    decision: Decision | None = None
+    #: More annotations, such as those of access reviews.
+    annotations: Mapping[str, str] = {}
+
+
+def is_mutating(info: RequestInfo) -> bool:
+    """Whether a request may change something, and so must not go unrecorded."""
+    return info.verb in _MUTATING
+
+
+def event_of(request: Audited, stage: str, code: int = 0, reason: str = "", message: str = "") -> Event:
+    """The event of one stage of a request; `code` 0 where there is no answer yet."""
+    sender = request.impersonator or request.user
+    status = None
+    if code:
+        status = ResponseStatus(
+            {}, code, "Failure" if code >= 400 else "", reason, "" if code in _QUOTING else message[:_LONG]
+        )
+    return Event(
+        kind="Event",
+        api_version="audit.k8s.io/v1",
+        level="Metadata",
+        audit_id=request.audit_id,
+        stage=stage,
+        request_uri=request.http.target[:_LONG].decode("utf-8", "replace"),
+        verb=request.info.verb,
+        user=_user(sender),
+        impersonated_user=_user(request.user) if request.impersonator is not None else None,
+        source_ips=_addresses(request),
+        user_agent=request.http.header("user-agent")[:_LONG],
+        object_ref=_object(request.info, request.http),
+        response_status=status,
+        request_received_timestamp=_micro(request.received_s),
+        stage_timestamp=times.now_micro(),
+        annotations=_annotations(request),
+    )
+
+
+def _addresses(request: Audited) -> tuple[str, ...]:
+    """Where it came from, as in Kubernetes the first first; what a client says of that itself is not told."""
+    here = request.http.peer.address
+    before = request.http.header("x-forwarded-for")[:_LONG] if request.through else ""
+    return (*filter(None, (part.strip() for part in before.split(","))), here)
+
+
+def _user(user: User) -> UserInfo:
+    return UserInfo(user.name, user.uid, user.groups, user.extra)
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Sent(msgspec.Struct):
+    metadata: _Metadata | None = None
+
+
+_sent = msgspec.json.Decoder(_Sent)
+_NOTHING = _Metadata()
+
+
+def _object(info: RequestInfo, http: HttpRequest) -> ObjectRef | None:
+    """The object by the URL; what that leaves open is taken from the metadata sent, as in Kubernetes."""
+    if not info.is_resource:
+        return None
+    sent = _sent_metadata(http) if info.verb in _OBJECT_VERBS else _NOTHING
+    return ObjectRef(
+        info.resource,
+        (info.namespace or sent.namespace)[:_LONG],
+        (info.name or sent.name)[:_LONG],
+        sent.uid[:_LONG],
+        info.group,
+        info.version,
+        sent.resource_version[:_LONG],
+        info.subresource,
+    )
+
+
+def _sent_metadata(http: HttpRequest) -> _Metadata:
+    """The metadata of a JSON body; nothing where it is none, which the answer then tells."""
+    try:
+        return _sent.decode(http.body).metadata or _NOTHING
+    except msgspec.DecodeError:
+        return _NOTHING
+
+
+def _micro(moment_s: float) -> str:
+    seconds = int(moment_s)
+    return times.format_micro_time(seconds, int((moment_s - seconds) * 1_000_000_000))
+
+
+def _annotations(request: Audited) -> dict[str, str]:
+    found = dict(request.annotations)
+    if request.decision is not None:
+        found.update(request.decision.annotations())
+    if request.cluster:
+        # kcp names the workspace by its logical cluster in both.
+        found["kcp.io/cluster"] = found["tenancy.kcp.io/workspace"] = request.cluster
+    if request.path:
+        found["kcp.io/path"] = request.path
+    if request.through:
+        found[THROUGH] = request.through
+    return found
+
+
+def line_of(event: Event) -> bytes:
+    """An event as it stands in the file. Bytes of a client that are no text are shown escaped, not fatal."""
+    try:
+        return msgspec.json.encode(event) + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(event)).encode() + b"\n"
+
+
+class AuditLog:
+    """Writes events to a file, appending; `-` is standard output. One a process.
+
+    `record` and `room` belong to the event loop, writing to a thread of the log's own. Raises OSError if the
+    file cannot be opened. One that cannot be written later is tried again, and holds up what changes things.
+    """
+
+    def __init__(self, path: str, max_events: int = MAX_EVENTS) -> None:
+        self._file, self._owned = _open(path), path != STANDARD_OUTPUT
+        self._max_events = max_events
+        self._events: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        #: Events of reads that found the buffer full.
+        self.dropped = 0
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    async def room(self) -> None:
+        """Return when the buffer has room. Mutating requests await this before they do anything."""
+        while True:
+            with self._changed:
+                if len(self._events) < self._max_events or self._closing:
+                    return
+                loop = asyncio.get_running_loop()
+                waiter: asyncio.Future[None] = loop.create_future()
+                self._waiting.append((loop, waiter))
+            await waiter
+
+    def record(self, event: Event) -> None:
+        """Take an event. One of a read is dropped if the buffer is full; others never are."""
+        with self._changed:
+            if len(self._events) >= self._max_events and event.verb not in _MUTATING:
+                self.dropped += 1
+                return
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was recorded is in the file; False if that took longer."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._events:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    return not self._events
+        return True
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what is left and stop, when no more requests come. A second call does nothing."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        if self._owned and not self._thread.is_alive():
+            self._owned = False
+            os.close(self._file)
+
+    def _run(self) -> None:
+        """Write batches until closed and empty. An event leaves the buffer only when it is in the file."""
+        while batch := self._next():
+            if not self._write(b"".join(map(line_of, batch))):
+                return
+            with self._changed:
+                for _ in batch:
+                    self._events.popleft()
+                self._changed.notify_all()
+                waiting, self._waiting = self._waiting, []
+            for loop, waiter in waiting:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_wake, waiter)
+
+    def _next(self) -> list[Event]:
+        with self._changed:
+            while not self._events and not self._closing:
+                self._changed.wait()
+            return list(itertools.islice(self._events, _BATCH))
+
+    def _write(self, data: bytes) -> bool:
+        """Write all of it, however long that takes; False if the log was closed over a file that fails."""
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._file, left) :]
+            except OSError as error:
+                log.error("audit log cannot be written", error=error.strerror)
+                with self._changed:
+                    if self._closing or self._changed.wait_for(lambda: self._closing, _RETRY_S):
+                        return False
+        return True
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _open(path: str) -> int:
+    if path == STANDARD_OUTPUT:
+        return sys.stdout.fileno()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)  # the file may have been there, and open to others
+    return descriptor

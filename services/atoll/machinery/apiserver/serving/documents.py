@@ -1,0 +1,209 @@
+"""The fixed documents of a server: discovery, OpenAPI, version, health, metrics.
+
+Routes here answer authorized non-resource requests. What is not listed is refused with 404: a new path must be
+written down to exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Reply
+from atoll.machinery.apiserver.call.negotiation import JSON, choose
+from atoll.machinery.apiserver.catalog import discovery
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.apiserver.catalog.discovery import Document
+from atoll.machinery.apiserver.openapi.serving import OpenApi
+from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.rest.present import document
+from atoll.machinery.apiserver.serving import health
+from atoll.machinery.apiserver.serving.health import Check
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.storage.contract import Snapshot
+
+HEALTH = ("healthz", "livez", "readyz")
+#: Discovery documents that are kept, in bytes.
+MAX_BYTES = 32 * 1024 * 1024
+#: What there is beside resources and health.
+_PATHS = (
+    "/.well-known/openid-configuration",
+    "/api",
+    "/apis",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
+    "/version",
+)
+#: Documents that tell of kinds.
+_OF_KINDS = ("api", "apis", "openapi")
+_CACHED_FOR_AN_HOUR = (("cache-control", "public, max-age=3600"),)
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """Documents that never change while a process runs."""
+
+    version: Object
+    openid_configuration: Object
+    jwks: Object
+
+
+class Elsewhere(Protocol):
+    """Virtual resources: what can be done with them is for those to say who serve them."""
+
+    async def settle(self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]) -> None:
+        """Set the request's `catalog` to one with the verbs that endpoints allow, and have it served."""
+
+
+class Documents:
+    """Answers everything that is not a resource. `checks` are run in order by the health endpoints."""
+
+    def __init__(
+        self, catalogs: Catalogs, fixed: Fixed, checks: Mapping[str, Mapping[str, Check]], registry: CollectorRegistry
+    ) -> None:
+        self._catalogs, self._fixed, self._checks, self._registry = catalogs, fixed, checks, registry
+        self._discovery: LruCache[tuple[bytes, str], Document] = LruCache(MAX_BYTES, lambda made: len(made.body))
+        self._openapi = OpenApi()
+        #: Who knows of virtual resources; None: they are shown as their schemas have them.
+        self.elsewhere: Elsewhere | None = None
+
+    def serve(self, request: Request, snapshot: Snapshot) -> None:
+        """Answer by the first path segment. Raises NotFound for what is not listed."""
+        if request.info.method not in {"GET", "HEAD"}:
+            raise errors.method_not_allowed()
+        segments = request.info.path.strip("/").split("/")
+        if self.elsewhere is not None and request.catalog is None and segments[0] in _OF_KINDS and request.cluster:
+            catalog = self._catalogs.of(snapshot, request.cluster)
+            if catalog.virtual:
+                request.exchange.spawn(self.elsewhere.settle(request, catalog, self.serve))
+                return
+        if segments[0] == "openapi":
+            self._openapi.serve(request, self._catalog(request, snapshot), segments)
+            return
+        answers: dict[str, Callable[[Request, Snapshot, list[str]], Reply]] = {
+            "": self._root,
+            "api": self._api,
+            "apis": self._apis,
+            "version": self._version,
+            "metrics": self._metrics,
+            "openid": self._jwks,
+            ".well-known": self._issuer,
+            **dict.fromkeys(HEALTH, self._health),
+        }
+        answer = answers.get(segments[0])
+        if answer is None:
+            raise errors.not_served()
+        work = request.reply_read(answer(request, snapshot, segments))
+        if work is not None:
+            request.exchange.spawn(work)
+
+    def _catalog(self, request: Request, snapshot: Snapshot) -> Catalog:
+        if request.catalog is not None:
+            return request.catalog
+        return self._catalogs.of(snapshot, request.cluster) if request.cluster else self._catalogs.base
+
+    # --- discovery ---
+
+    def _api(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        catalog = self._catalog(request, snapshot)
+        if len(segments) == 1:
+            version = discovery.aggregated_version(request.http.header("accept"))
+            if version:
+                return self._aggregated(request, catalog, version, core=True)
+            return _legacy(request, discovery.api_versions(catalog, request.http.header("host")))
+        if len(segments) == 2:
+            return self._resources(request, catalog, "", segments[1])
+        raise errors.not_served()
+
+    def _apis(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        catalog = self._catalog(request, snapshot)
+        if len(segments) == 1:
+            version = discovery.aggregated_version(request.http.header("accept"))
+            if version:
+                return self._aggregated(request, catalog, version, core=False)
+            return _legacy(request, self._once(catalog.mark, "apis", lambda: discovery.group_list(catalog)))
+        if len(segments) == 2:
+            return _legacy(request, discovery.group(catalog, segments[1]))
+        if len(segments) == 3:
+            return self._resources(request, catalog, segments[1], segments[2])
+        raise errors.not_served()
+
+    def _aggregated(self, request: Request, catalog: Catalog, version: str, *, core: bool) -> Reply:
+        name = f"{'api' if core else 'apis'}:{version}"
+        made = self._once(catalog.mark, name, lambda: discovery.aggregated(catalog, version, core=core))
+        return cached(request, made)
+
+    def _resources(self, request: Request, catalog: Catalog, group: str, version: str) -> Reply:
+        mark = catalog.version_marks.get((group, version))
+        if mark is None:
+            raise errors.not_served()
+        made = self._once(mark, "resources", lambda: discovery.resource_list(catalog, group, version))
+        return _legacy(request, made)
+
+    def _once(self, mark: bytes, name: str, make: Callable[[], Document]) -> Document:
+        """A document made once for all clusters with the same kinds, while it is among those kept."""
+        found = self._discovery.get((mark, name))
+        if found is None:
+            found = make()
+            self._discovery.put((mark, name), found)
+        return found
+
+    # --- the rest ---
+
+    def _root(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        catalog = self._catalog(request, snapshot)
+        paths = {*_PATHS, *(f"/{name}" for name in HEALTH)}
+        paths |= {f"/{name}/{check}" for name in HEALTH for check in self._checks[name]}
+        for group, version in catalog.versions:
+            paths |= {f"/apis/{group}", f"/apis/{group}/{version}"} if group else {f"/api/{version}"}
+        return document(choose(request.http.header("accept")), {"paths": sorted(paths)})
+
+    def _version(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        if len(segments) > 1:
+            raise errors.not_served()
+        return document(choose(request.http.header("accept")), self._fixed.version)
+
+    def _jwks(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        if segments[1:] != ["v1", "jwks"]:
+            raise errors.not_served()
+        return Reply(200, encode_json(self._fixed.jwks), "application/jwk-set+json", _CACHED_FOR_AN_HOUR)
+
+    def _issuer(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        if segments[1:] != ["openid-configuration"]:
+            raise errors.not_served()
+        return Reply(200, encode_json(self._fixed.openid_configuration), JSON, _CACHED_FOR_AN_HOUR)
+
+    def _metrics(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        if request.info.workspace:
+            raise ApiError("metrics are served for the whole shard only", code=501, reason="NotImplemented")
+        return Reply(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+
+    def _health(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
+        endpoint, checks = segments[0], self._checks[segments[0]]
+        if len(segments) > 1:
+            return health.one(endpoint, checks, "/".join(segments[1:]))
+        return health.all_of(endpoint, checks, request.http.target.partition(b"?")[2].decode("utf-8", "replace"))
+
+
+def _legacy(request: Request, made: Document | None) -> Reply:
+    if made is None:
+        raise errors.not_served()
+    form = choose(request.http.header("accept"), transforms=False)
+    return Reply(200, made.body) if form.is_plain else document(form, decode(made.body))
+
+
+def cached(request: Request, made: Document) -> Reply:
+    """A document with its ETag; 304 where the client has it."""
+    quoted = f'"{made.etag}"'
+    headers = (("etag", quoted), ("vary", "Accept"), ("cache-control", "public"))
+    if quoted in {tag.strip() for tag in request.http.header("if-none-match").split(",")}:
+        return Reply(304, b"", made.content_type, headers)
+    return Reply(200, made.body, made.content_type, headers)

@@ -1,0 +1,88 @@
+"""The health endpoints: named checks, all together or one by one, as kube-apiserver answers for its own.
+
+`documents` routes /healthz, /livez and /readyz here, with and without the name of a check behind them. What is wrong is
+never told to a client, as anonymous ones may ask; it stands in the log of the process. Names are kube-apiserver's where
+the part is the same (`ping`, `shutdown`); its `etcd` is here `store`, and its `informer-sync` is `controllers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qsl
+
+import structlog
+
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Reply
+from atoll.machinery.storage.contract import Store
+
+log = structlog.get_logger()
+
+TEXT = "text/plain; charset=utf-8"
+_NOSNIFF = ("x-content-type-options", "nosniff")
+_MAX_FIELDS = 1000
+
+#: A named health check: None if well, else what is wrong.
+Check = Callable[[], str | None]
+
+
+def ping() -> str | None:
+    """The process answers, or nobody would ask this."""
+    return None
+
+
+def store_check(store: Store) -> Check:
+    """Whether the current state can be read."""
+
+    def check() -> str | None:
+        with store.snapshot() as snapshot:
+            return None if snapshot.revision >= 0 else "the store has no revision"
+
+    return check
+
+
+def one(endpoint: str, checks: Mapping[str, Check], name: str) -> Reply:
+    """The answer of a single check. Raises NotFound for a name that is none."""
+    check = checks.get(name)
+    if check is None:
+        raise errors.not_served()
+    if _wrong(endpoint, name, check):
+        return _text(500, "internal server error: reason withheld\n")
+    return _text(200, "ok")
+
+
+def all_of(endpoint: str, checks: Mapping[str, Check], query: str) -> Reply:
+    """The answer of an endpoint; `exclude` (it may be repeated) skips checks, `verbose` lists them."""
+    asked = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    excluded = {value for name, value in asked if name == "exclude"}
+    lines, failed = [], False
+    for name, check in checks.items():
+        if name in excluded:
+            lines.append(f"[+]{name} excluded: ok")
+        elif _wrong(endpoint, name, check):
+            failed = True
+            lines.append(f"[-]{name} failed: reason withheld")
+        else:
+            lines.append(f"[+]{name} ok")
+    unknown = sorted(excluded.difference(checks))
+    if unknown:
+        names = ",".join(f'"{name}"' for name in unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
+    if not failed and all(name != "verbose" for name, _ in asked):
+        return _text(200, "ok")
+    lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
+    return _text(500 if failed else 200, "\n".join(lines) + "\n")
+
+
+def _wrong(endpoint: str, name: str, check: Check) -> bool:
+    try:
+        wrong = check()
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong is not None:
+        log.warning("health check failed", endpoint=endpoint, check=name, reason=wrong)
+    return wrong is not None
+
+
+def _text(status: int, text: str) -> Reply:
+    return Reply(status, text.encode(), TEXT, (_NOSNIFF,))

@@ -1,0 +1,119 @@
+"""What is told of each request: one canonical line, Kubernetes' metrics, an audit event.
+
+Labels are bounded: verb, group, version, resource of served kinds, scope, code; never a name of an object or a
+workspace. Children of metrics are kept by their label tuple, as finding them costs more than counting.
+"""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.serving.audit import COMPLETE, STARTED, Audited, AuditLog, event_of
+from atoll.machinery.process import logging
+
+log = structlog.get_logger()
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_LABELS = ("verb", "group", "version", "resource", "subresource", "code")
+SLOW_S = 1.0
+_READS = frozenset({"get", "list", "watch", "head"})
+MAX_SERIES = 5000
+
+
+class RequestMetrics:
+    """apiserver_* metrics of a process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter("apiserver_request_total", "Requests answered.", _LABELS, registry=registry)
+        self._durations = Histogram(
+            "apiserver_request_duration_seconds",
+            "Time from the request to its answer.",
+            _LABELS[:5],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.streams = Gauge("apiserver_longrunning_requests", "Open streams.", registry=registry)
+        self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+
+    def count(self, labels: tuple[str, str, str, str, str], code: int, duration_s: float) -> None:
+        """Count one answered request. Past the bound of series, what is new counts under empty labels."""
+        key = (*labels, str(code))
+        children = self._children.get(key)
+        if children is None:
+            if len(self._children) >= MAX_SERIES:
+                labels, key = (labels[0], "", "", "", ""), (labels[0], "", "", "", "", str(code))
+            children = self._requests.labels(*key), self._durations.labels(*labels)
+            self._children[key] = children
+        children[0].inc()
+        children[1].observe(duration_s)
+
+
+class Observing:
+    """The observer of a pipeline. `audit` None: no audit log.
+
+    `logged` is which requests are logged: `none`, `writes` or `all`. Slow and failed ones are logged in any case, the
+    others at debug level.
+    """
+
+    def __init__(self, metrics: RequestMetrics, audit: AuditLog | None = None, logged: str = logging.WRITES) -> None:
+        self._metrics, self._audit = metrics, audit
+        self._writes, self._reads = logged != logging.NONE, logged == logging.ALL
+
+    async def room(self) -> None:
+        """Return when the audit log has room for a mutating request."""
+        if self._audit is not None:
+            await self._audit.room()
+
+    def streaming(self, request: Request) -> None:
+        """A stream began."""
+        self._metrics.streams.inc()
+        request.streams = True
+        if self._audit is not None:
+            self._audit.record(event_of(_audited(request), STARTED, request.code))
+
+    def done(self, request: Request, duration_s: float) -> None:
+        """An answer went out."""
+        info = request.info
+        if request.streams:
+            self._metrics.streams.dec()
+        if self._audit is not None:
+            error = request.error
+            reason, message = (error.reason, error.message) if error is not None else ("", "")
+            self._audit.record(event_of(_audited(request), COMPLETE, request.code, reason, message))
+        known = request.code not in {403, 404}
+        labels = (info.verb, info.group, info.version, info.resource, info.subresource)
+        self._metrics.count(labels if known else (info.verb, "", "", "", ""), request.code, duration_s)
+        wanted = self._reads if info.verb in _READS else self._writes
+        # A stream is as long as its client wants; it is not slow.
+        slow = duration_s > SLOW_S and (self._writes or not request.streams)
+        write = log.info if wanted or slow or request.code >= 500 else log.debug
+        write(
+            "request",
+            verb=info.verb,
+            cluster=request.cluster,
+            path=info.path,
+            user=request.user.name,
+            code=request.code,
+            duration_ms=round(duration_s * 1000, 2),
+            audit_id=request.audit_id,
+        )
+
+
+def _audited(request: Request) -> Audited:
+    workspace = request.info.workspace
+    return Audited(
+        audit_id=request.audit_id,
+        http=request.http,
+        info=request.info,
+        user=request.user,
+        received_s=time.time() - (time.monotonic() - request.started),
+        cluster=request.cluster,
+        path=workspace if ":" in workspace else "",
+        impersonator=request.impersonator,
+        through=request.through,
+        decision=request.decision,
+    )

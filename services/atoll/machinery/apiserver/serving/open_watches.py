@@ -1,0 +1,218 @@
+"""The watches that are open in this process, and their end when what they watch is served differently or no more.
+
+Kubernetes closes the watches of a custom resource when its definition changes, so that clients list again under the new
+one. Those that a virtual workspace let in are judged again besides, whenever something changed that they were let in
+by: their own cluster's bindings and its LogicalCluster, and exports and RBAC of the clusters that they rely on, on
+whatever shard those are. One task follows these types; a watch costs an entry here for each of its clusters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import CORE, LOCAL, ResourceType
+from atoll.machinery.meta.types import (
+    API_BINDINGS,
+    API_CONVERSIONS,
+    API_EXPORTS,
+    API_RESOURCE_SCHEMAS,
+    CACHED_RESOURCE_ENDPOINT_SLICES,
+    CACHED_RESOURCES,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CRDS,
+    LOGICAL_CLUSTERS,
+    ROLE_BINDINGS,
+    ROLES,
+)
+from atoll.machinery.storage.contract import Cursor, GateState, Scope, Store
+
+READ_LIMIT = 500
+#: What decides how a cluster's kinds are served, and whether the cluster is open.
+_SERVING = (CRDS, API_BINDINGS, LOGICAL_CLUSTERS)
+#: What decides, in the clusters that a watch relies on, whether somebody is let in.
+_GRANTING = (
+    API_EXPORTS,
+    API_RESOURCE_SCHEMAS,
+    API_CONVERSIONS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    ROLES,
+    ROLE_BINDINGS,
+    CACHED_RESOURCES,
+    CACHED_RESOURCE_ENDPOINT_SLICES,
+)
+
+
+V = TypeVar("V")
+
+
+class Watch(Protocol):
+    """A watch that is served, here or by another shard."""
+
+    def end(self) -> None:
+        """End it cleanly."""
+
+
+class Still(msgspec.Struct, frozen=True):
+    """What a watch needs to go on: `holds` is asked whenever its own cluster changes, or one that it relies on."""
+
+    holds: Callable[[View], bool]
+    relies_on: tuple[str, ...] = ()
+    #: The kind is not one of the watch's own cluster; `holds` says whether it is still the same.
+    foreign: bool = False
+
+
+class OpenWatches:
+    """Watches by cluster. Wildcard watches live under "" and outlast the definitions of single clusters."""
+
+    def __init__(self, store: Store, catalogs: Catalogs) -> None:
+        self._store, self._catalogs = store, catalogs
+        self._open: dict[str, dict[Watch, tuple[Kind, Still | None]]] = {}
+        self._relying: dict[str, dict[Watch, Still]] = {}
+        self._relied_on = asyncio.Event()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def add(self, cluster: str, kind: Kind, watch: Watch, still: Still | None = None) -> None:
+        """Remember an open watch until `drop`."""
+        self._open.setdefault(cluster, {})[watch] = kind, still
+        if still is not None:
+            for other in still.relies_on:
+                self._relying.setdefault(other, {})[watch] = still
+                self._relied_on.set()
+
+    def drop(self, cluster: str, watch: Watch) -> None:
+        """Forget a watch that ended."""
+        _, still = _take(self._open, cluster, watch) or (None, None)
+        for other in still.relies_on if still is not None else ():
+            _take(self._relying, other, watch)
+        if not self._relying:
+            self._relied_on.clear()
+
+    def conditional(self) -> list[tuple[Watch, Still]]:
+        """The open watches that need something to go on."""
+        every = (entry for watches in self._open.values() for entry in watches.items())
+        return [(watch, still) for watch, (_, still) in every if still is not None]
+
+    async def follow(self) -> None:
+        """End watches whose kind changed, or that are let in no more, for ever. Run it once a process."""
+        await asyncio.gather(
+            *(self._follow(type, self._judge) for type in _SERVING),
+            self._follow(API_CONVERSIONS, self._judge_converted),
+            *map(self._follow_granting, _GRANTING),
+            self._follow_there(),
+        )
+
+    async def _follow(self, type: ResourceType, judge: Callable[[str], None]) -> None:
+        with contextlib.closing(self._from_now_on(type)) as cursor:
+            while True:
+                self._read(cursor, judge)
+                await cursor.wait()
+
+    async def _follow_granting(self, type: ResourceType) -> None:
+        """Only while a watch relies on it: where nobody looks through a view, nobody pays for it."""
+        while True:
+            await self._relied_on.wait()
+            with contextlib.closing(self._from_now_on(type)) as cursor:
+                for cluster in tuple(self._relying):
+                    self._judge_relying(cluster)
+                while self._relying:
+                    self._read(cursor, self._judge_relying)
+                    await cursor.wait()
+
+    async def _follow_there(self) -> None:
+        """Judge again what relies on clusters of other shards, when something of theirs arrived or ceased to count."""
+        seen: dict[str, tuple[int, ...]] = {}
+        seen_of_all: tuple[int, ...] = ()
+        while True:
+            await self._relied_on.wait()
+            with self._store.snapshot() as snapshot:
+                count, of_all = snapshot.replicas.count, _stamps(snapshot, "")
+                new = of_all != seen_of_all or not seen.keys() >= self._relying.keys()
+                stamps = {cluster: _stamps(snapshot, cluster) for cluster in self._relying} if new else seen
+            for cluster, stamp in stamps.items():
+                # What is not known from before may have changed since its watches were let in.
+                if seen.get(cluster) != stamp:
+                    self._judge_relying(cluster)
+            seen, seen_of_all = stamps, of_all
+            await self._store.replicated(count)
+
+    def _from_now_on(self, type: ResourceType) -> Cursor:
+        with self._store.snapshot() as snapshot:
+            return self._store.cursor(Scope(type), snapshot.revision)
+
+    def _read(self, cursor: Cursor, judge: Callable[[str], None]) -> None:
+        for cluster in {change.key.cluster for change in cursor.read(READ_LIMIT)}:
+            judge(cluster)
+
+    def _judge(self, cluster: str) -> None:
+        """End the watches of a cluster whose kind is served differently now, or whose gate closed."""
+        self._judge_relying(cluster)
+        with self._store.snapshot() as snapshot:
+            gate = snapshot.gate(cluster)
+            catalog = self._catalogs.of(snapshot, cluster) if cluster in self._open else None
+            watches = self._open.get(cluster, {}).items()
+            self._end(snapshot, ((watch, still) for watch, (_, still) in watches if still is not None))
+        if gate.state in {GateState.INACTIVE, GateState.MOVING}:
+            # kcp cuts every connection through which the cluster could be seen, wildcard ones too.
+            for watch in (*self._open.get(cluster, ()), *self._open.get("", ())):
+                watch.end()
+        elif catalog is not None:
+            for watch, (kind, still) in tuple(self._open[cluster].items()):
+                if still is not None and still.foreign:
+                    continue
+                if not _same(catalog.find(kind.group, kind.version, kind.plural), kind):
+                    watch.end()
+
+    def _judge_converted(self, _: str) -> None:
+        """End the watches of what is converted by other rules now. Whoever binds it may be in any cluster."""
+        for cluster, watches in tuple(self._open.items()):
+            if any(len(kind.versions) > 1 and kind.identity not in {CORE, LOCAL} for kind, _ in watches.values()):
+                self._judge(cluster)
+
+    def _judge_relying(self, cluster: str) -> None:
+        """End the watches that were let in by something in a cluster that lets them in no more."""
+        if (watches := self._relying.get(cluster)) is None:
+            return
+        with self._store.snapshot() as snapshot:
+            self._end(snapshot, watches.items())
+
+    def _end(self, snapshot: View, watches: Iterable[tuple[Watch, Still]]) -> None:
+        for watch in [watch for watch, still in watches if not still.holds(snapshot)]:
+            watch.end()
+
+
+def _stamps(snapshot: View, cluster: str) -> tuple[int, ...]:
+    """When what decides in a cluster of another shard ("" for all) was last changed; empty for one that is here."""
+    replicas = snapshot.replicas
+    if cluster and not replicas.shard_of(cluster):
+        return ()
+    return tuple(replicas.last(type, cluster) for type in (LOGICAL_CLUSTERS, *_GRANTING))
+
+
+def _take(watches: dict[str, dict[Watch, V]], cluster: str, watch: Watch) -> V | None:
+    """Remove a watch from those of a cluster; gives what was kept with it."""
+    of_cluster = watches.get(cluster)
+    if of_cluster is None:
+        return None
+    found = of_cluster.pop(watch, None)
+    if not of_cluster:
+        del watches[cluster]
+    return found
+
+
+def _same(now: Kind | None, then: Kind) -> bool:
+    """Whether events of a kind still look as they did; the start of its deletion changes nothing about them."""
+    if now is None or now.type != then.type:
+        return False
+    return now.mark == then.mark if then.mark else (now.schema, now.columns) == (then.schema, then.columns)

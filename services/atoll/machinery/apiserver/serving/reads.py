@@ -1,0 +1,130 @@
+"""Reads as they are answered: at once from the request's snapshot, or later where something has to be waited for.
+
+`resources` gives each get, list and watch here. What is small is a reply; what is long is streamed; what a webhook
+converts, or a revision that is still to come, is awaited by the one task of the exchange. Invariant: half a list is
+never taken for a whole one: where it fails after its head was sent, the connection is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
+from typing import TypeAlias
+
+import structlog
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Call, Reply, look_up
+from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.rest import list as listing
+from atoll.machinery.apiserver.rest import present, scale
+from atoll.machinery.apiserver.rest.get import get, wanted_revision
+from atoll.machinery.apiserver.serving.watches import Watches, reach, rows_of
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.storage.contract import Record, RevisionCompacted, Snapshot
+from atoll.machinery.wire.compress import PACKED, Packer
+
+log = structlog.get_logger()
+
+#: A list that a webhook converts is held back up to so many bytes, to fail whole if it fails.
+HELD_BYTES = 16 << 20
+
+#: What is left to do for an answer, awaited by the one task of its exchange.
+Work: TypeAlias = Coroutine[object, object, None]
+
+
+class Reads:
+    """Answers gets, lists and watches of every kind."""
+
+    def __init__(self, core: Core, watches: Watches) -> None:
+        self._core, self._watches = core, watches
+
+    def read(self, request: Request, call: Call, snapshot: Snapshot) -> Work | None:
+        """Answer a read, or give what has to be awaited for it: there is one task an exchange."""
+        if call.info.verb == "watch":
+            self._watches.serve(request, call, snapshot)
+            return None
+        if call.info.query and wanted_revision(call) > snapshot.revision:
+            if call.info.verb == "list":
+                listing.checked(call, rows_of(call, self._core.store).list_window_s)
+            return self._read_later(request, call)
+        if call.kind.conversion is not None:
+            return self._read_converted(request, call, snapshot)
+        if call.info.verb == "list":
+            return self._list(request, call)
+        if call.info.subresource == "scale":
+            return request.reply_read(scale.get_scale(call, snapshot))
+        return request.reply_read(get(call, snapshot))
+
+    def _read_converted(self, request: Request, call: Call, snapshot: Snapshot) -> Work:
+        """A read of a kind that a webhook converts, in the version asked for."""
+        if call.info.verb == "list":
+            return self._list_converted(request, call)
+        record = look_up(call, snapshot, call.info.name)
+        if record is None:
+            raise errors.not_found(call.kind, call.info.name)
+        return self._get_converted(request, call, record)
+
+    async def _get_converted(self, request: Request, call: Call, record: Record) -> None:
+        (value,) = await self._core.conversions.served(call.kind, [record.value])
+        call = replace(call, kind=bare(call.kind))
+        reply = scale.reply(call, value) if call.info.subresource == "scale" else present.single(call, value)
+        await request.reply_packed(reply)
+
+    async def _read_later(self, request: Request, call: Call) -> None:
+        """A read of a state that is not there yet: wait a little for it. Raises Timeout."""
+        await reach(self._core.store, wanted_revision(call))
+        with self._core.store.snapshot() as snapshot:
+            work = self.read(request, call, snapshot)
+        if work is not None:
+            await work
+
+    # --- lists ---
+
+    def _list(self, request: Request, call: Call) -> Work | None:
+        found, first = listing.start(call, rows_of(call, self._core.store))
+        if found.done:
+            return request.reply_read(listing.whole(call, found, first))
+        if call.form.media_type != JSON or request.is_pretty:
+            return request.reply_later(listing.collected(call, found, first))
+        return _stream(request, first, listing.rest_of(call, found, first))
+
+    async def _list_converted(self, request: Request, call: Call) -> None:
+        """A list whose first megabytes are all converted before the head is sent, so that it fails whole."""
+        convert = partial(self._core.conversions.served, call.kind)
+        call = replace(call, kind=bare(call.kind))
+        found, first = await listing.start_converted(call, rows_of(call, self._core.store), convert)
+        if call.form.media_type != JSON or request.is_pretty:
+            await request.reply_packed(await listing.collected(call, found, first))
+            return
+        parts, rest = [first], listing.rest_of(call, found, first)
+        async for part in rest:
+            parts.append(part)
+            if sum(map(len, parts)) > HELD_BYTES:
+                await _stream(request, b"".join(parts), rest)
+                return
+        await request.reply_packed(Reply(200, b"".join(parts)))
+
+
+async def _stream(request: Request, first: bytes, rest: AsyncIterator[bytes]) -> None:
+    exchange, packer = request.exchange, Packer() if request.wants_gzip else None
+    request.start(JSON, PACKED if packer is not None else ())
+    try:
+        exchange.write(await packer.pack(first) if packer is not None else first)
+        async for part in rest:
+            await exchange.drain()
+            exchange.write(await packer.pack(part) if packer is not None else part)
+        if packer is not None:
+            exchange.write(packer.finish())
+    except (RevisionCompacted, ApiError):
+        # Half a list must not be taken for a whole one.
+        exchange.abort()
+    except ConnectionResetError:
+        log.debug("client left during a list", audit_id=request.audit_id)
+    else:
+        exchange.finish()
+    request.done()

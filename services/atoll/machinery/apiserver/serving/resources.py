@@ -1,0 +1,279 @@
+"""The API of a cluster: from an authorized resource request to its verb.
+
+The pipeline calls `serve`, which finds the kind and makes the Call. Reads go on in `reads`, watches in `watches`;
+writes are planned and committed by `core`, as a task of the exchange. Invariant: what serves no such kind, verb or
+subresource answers so before anything is read or written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Call, Reply, View
+from atoll.machinery.apiserver.call.negotiation import choose
+from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.request import Request, fail
+from atoll.machinery.apiserver.rest import deletecollection, present
+from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
+from atoll.machinery.apiserver.serving.reads import Reads
+from atoll.machinery.apiserver.serving.reviews import is_deep
+from atoll.machinery.apiserver.serving.watches import Watches
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, NotFound, TooManyRequests
+from atoll.machinery.storage.contract import Snapshot
+
+#: Requests that change something, under way at a time; beyond it 429 with Retry-After.
+MAX_MUTATING = 400
+#: Single deletes of one deletecollection under way; they share commits.
+DELETES_AT_A_TIME = 32
+_MUTATING = frozenset({"create", "update", "patch", "delete"})
+_READS = frozenset({"get", "list", "watch"})
+#: Names that no object can have, and that stand for one that depends on who asks.
+_MADE_UP = frozenset({"~"})
+_ON_ONE = frozenset({"update", "patch"})
+
+V = TypeVar("V")
+
+#: Answers a create that is more or less than one object (reviews, token requests, whole logical clusters), or the get
+#: of a name that no object has. None: it goes the ordinary way.
+Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply] | None]
+
+
+class Elsewhere(Protocol):
+    """Virtual resources: kinds that an endpoint of their export serves."""
+
+    def take(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
+        """Answer an authorized request for such a kind, or have it answered. Raises ApiError."""
+
+
+class Resources:
+    """Serves every kind. `specials` maps (group, plural, subresource) to what is not an ordinary create, `named`
+    (group, plural, name) to what is not an ordinary get."""
+
+    def __init__(
+        self,
+        core: Core,
+        specials: Mapping[tuple[str, str, str], Special],
+        named: Mapping[tuple[str, str, str], Special],
+    ) -> None:
+        self._core, self._specials, self._named = core, specials, named
+        self._mutating = 0
+        #: What serves kinds of which nothing is stored here; None: they are empty.
+        self.elsewhere: Elsewhere | None = None
+        watches = Watches(core)
+        self.watches, self._reads = watches.open, Reads(core, watches)
+
+    def serve(self, request: Request, snapshot: Snapshot) -> None:
+        """Answer an authorized resource request."""
+        if request.onward is not None:
+            request.onward.serve(request, snapshot)
+            return
+        kind = self._kind(request, snapshot)
+        if kind.virtual is not None and self.elsewhere is not None:
+            self.elsewhere.take(request, kind, snapshot)
+            return
+        call = self._call(request, kind, snapshot)
+        self._check_verb(call)
+        if call.kind.deprecation:
+            call.warnings.append(call.kind.deprecation)
+        special = self._specials.get((call.kind.group, call.kind.plural, call.info.subresource))
+        if special is not None and call.info.verb == "create" and self._special(request, call, special, snapshot):
+            return
+        if self._mutating >= MAX_MUTATING and call.info.verb not in _READS:
+            text = "Too many requests, please try again later."
+            raise TooManyRequests(text, Details(retry_after_s=1))
+        elif call.info.verb in _MUTATING:
+            request.exchange.spawn(self._guarded(request, self._write(request, call)))
+        elif call.info.verb == "deletecollection":
+            request.exchange.spawn(self._guarded(request, self._delete_collection(request, call)))
+        elif call.info.name in _MADE_UP and (special := self._named_special(call)) is not None:
+            self._special(request, call, special, snapshot)
+        else:
+            work = self._reads.read(request, call, snapshot)
+            if work is not None:
+                request.exchange.spawn(self._guarded(request, work))
+
+    def _named_special(self, call: Call) -> Special | None:
+        plain = call.info.verb == "get" and not call.info.subresource
+        return self._named.get((call.kind.group, call.kind.plural, call.info.name)) if plain else None
+
+    # --- what is asked for ---
+
+    def _kind(self, request: Request, snapshot: Snapshot) -> Kind:
+        info = request.info
+        wanted = info.group, info.version, info.resource
+        if info.is_wildcard:
+            return self._wildcard_kind(request, snapshot)
+        catalog = request.catalog or self._core.catalogs.of(snapshot, request.cluster)
+        kind = catalog.find(*wanted)
+        if kind is None and (info.group, info.resource) in catalog.unavailable:
+            raise errors.unavailable(info.group, info.resource)
+        if kind is None or (info.identity is not None and info.identity != kind.identity):
+            raise errors.not_served()
+        return kind
+
+    def _wildcard_kind(self, request: Request, snapshot: Snapshot) -> Kind:
+        info, catalogs = request.info, self._core.catalogs
+        if info.verb not in {"list", "watch"}:
+            raise MethodNotAllowed(f"{info.verb} is not supported in the `*` logical cluster")
+        wanted = info.group, info.version, info.resource
+        if info.identity == "":
+            raise ApiError(f"invalid resource {info.resource}:: missing identity", code=500, reason="InternalError")
+        kind = (request.catalog or catalogs.base).find(*wanted)
+        if kind is not None and info.identity not in {None, kind.identity}:
+            raise errors.not_served()
+        if kind is None and request.catalog is not None:
+            raise errors.not_served()
+        if kind is None and info.identity:
+            kind = catalogs.by_identity(snapshot, wanted, info.identity)
+        elif kind is None and choose(request.http.header("accept")).transform.startswith("PartialObjectMetadata"):
+            kind = catalogs.defined_anywhere(snapshot, wanted)
+            # Metadata is alike in all versions, and one cluster's webhook must not see the objects of others.
+            kind = bare(kind) if kind is not None else None
+        if kind is None:
+            raise errors.not_served()
+        return kind
+
+    def _call(self, request: Request, kind: Kind, snapshot: Snapshot) -> Call:
+        http, info = request.http, request.info
+        self._check_place(request, kind)
+
+        def may(verb: str) -> bool:
+            with self._core.store.snapshot() as view:
+                return request.judge(view, verb).allowed
+
+        return Call(
+            info=info,
+            user=request.user,
+            cluster=request.cluster,
+            kind=kind,
+            form=choose(http.header("accept"), transforms="get" in kind.verbs),
+            body=http.body,
+            content_type=http.header("content-type"),
+            user_agent=http.header("user-agent"),
+            now=times.now(),
+            warnings=request.warnings,
+            may=may,
+            deep=is_deep(http, request.user),
+            check=request.check,
+            door=request.door,
+            shown=request.shown,
+            rows=request.rows,
+        )
+
+    def _check_place(self, request: Request, kind: Kind) -> None:
+        """Namespaced kinds are written inside a namespace, cluster-scoped ones outside of any."""
+        info = request.info
+        namespaces = not kind.group and kind.plural == "namespaces"
+        if not kind.namespaced and info.namespace and not namespaces:
+            raise errors.not_served()
+        if kind.namespaced and not info.namespace and info.verb not in {"list", "watch", "deletecollection"}:
+            if kind.builtin and info.verb == "create":
+                raise errors.method_not_allowed()
+            raise errors.not_served()
+        if kind.namespaced and not info.namespace and info.verb == "deletecollection":
+            raise errors.method_not_allowed()
+
+    def _check_verb(self, call: Call) -> None:
+        kind, verb = call.kind, call.info.verb
+        one = bool(call.info.name)
+        if (verb in _ON_ONE and not one) or (verb == "create" and one and not call.info.subresource):
+            raise errors.method_not_allowed()
+        if not call.info.subresource:
+            allowed = kind.verbs
+        else:
+            sub = kind.subresource(call.info.subresource)
+            if sub is None:
+                raise errors.not_served()
+            allowed = sub.verbs
+        if verb not in allowed:
+            raise errors.method_not_allowed()
+
+    # --- answers ---
+
+    def _special(self, request: Request, call: Call, special: Special, snapshot: Snapshot) -> bool:
+        """Answer out of the ordinary; whether that is done."""
+        answer = special(call, snapshot)
+        if isinstance(answer, Reply):
+            request.reply(answer)
+        elif answer is not None:
+            request.exchange.spawn(self._guarded(request, request.reply_later(answer)))
+        return answer is not None
+
+    async def _guarded(self, request: Request, work: Awaitable[None]) -> None:
+        mutating = request.info.verb not in _READS
+        self._mutating += mutating
+        try:
+            if mutating:
+                await request.observer.room()
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            fail(request, error)
+        finally:
+            self._mutating -= mutating
+
+    async def _write(self, request: Request, call: Call) -> None:
+        def recheck(view: View) -> None:
+            if not request.judge(view, request.info.verb).allowed:
+                raise errors.forbidden(call.kind, call.info.name, "access was withdrawn")
+
+        request.reply(await self._core.commit(call, self._core.planner(call), recheck))
+
+    async def _delete_collection(self, request: Request, call: Call) -> None:
+        options, convert = read_options(call), None
+        if call.kind.conversion is not None:
+            convert = partial(self._core.conversions.served, call.kind)
+            call = replace(call, kind=bare(call.kind))
+        selected = await deletecollection.Selected.open(call, self._core.store, convert)
+        chosen = aiter(selected)
+        deleted: list[bytes] = []
+        while some := await _take(chosen, DELETES_AT_A_TIME):
+            gone = await asyncio.gather(*(self._delete_one(call, item, options) for item in some))
+            deleted.extend(each for each in gone if each is not None)
+        body = b'{"apiVersion":%b,"items":[%b],"kind":%b,"metadata":%b}\n' % (
+            encode_json(call.kind.api_version),
+            b",".join(deleted),
+            encode_json(call.kind.list_kind_name),
+            encode_json(selected.metadata()),
+        )
+        request.reply(Reply(200, body))
+
+    async def _delete_one(self, call: Call, item: tuple[str, str, bytes], options: DeleteOptions) -> bytes | None:
+        """Delete one object of a collection; None if somebody else did."""
+        namespace, name, value = item
+        one = _single(call, namespace, name)
+        try:
+            await self._core.commit(
+                one, lambda one, view: plan_delete(self._core.writing(one, view, WriteOptions()), name, options)
+            )
+        except NotFound:
+            return None
+        return present.in_version(call.kind, value)
+
+
+async def _take(items: AsyncIterator[V], count: int) -> list[V]:
+    """The next items, at most `count`; none at the end."""
+    taken: list[V] = []
+    async for item in items:
+        taken.append(item)
+        if len(taken) == count:
+            break
+    return taken
+
+
+def _single(call: Call, namespace: str, name: str) -> Call:
+    """The delete of one item of a collection."""
+    info = replace(call.info, verb="delete", namespace=namespace, name=name)
+    return replace(call, info=info)

@@ -1,0 +1,103 @@
+"""Watches as they are served: begun in the request's snapshot, run as the exchange's task, and told of when they end.
+
+`reads` gives each watch here; `rest.watch` says what is sent, `openwatches` ends those that may not go on. Invariant:
+a watch is among the open ones from its head to its end, so that nothing that is sent can outlive what allowed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Call, View
+from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.filtered_rows import Rows
+from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.rest import frames, watch
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, Still
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.storage.contract import Snapshot, Store
+
+log = structlog.get_logger()
+
+#: How long a read waits for a revision that is still to come.
+REVISION_WAIT_S = 3.0
+
+
+class Watches:
+    """Serves watches of every kind. `open` are those that are being served."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._frames, self._unshared = frames.FrameCache(), frames.Unshared()
+        self.open = OpenWatches(core.store, core.catalogs)
+
+    def serve(self, request: Request, call: Call, snapshot: Snapshot) -> None:
+        """Send the head of a watch and spawn the rest. Raises ApiError for what is asked wrongly."""
+        watched, convert = call.kind, None
+        if watched.conversion is not None:
+            convert = partial(self._core.conversions.served, watched)
+            call = replace(call, kind=bare(watched))
+        wanted = watch.checked(call)
+        cache = self._frames if call.rows is None else self._unshared
+        serving = watch.Watch(call, rows_of(call, self._core.store), wanted, cache, convert)
+        revision = max(wanted.options.resource_version, 0)
+        request.start(JSON)
+        still = None if request.lasting else Still(_still(request), request.relies_on, call.rows is not None)
+        self.open.add(call.cluster, watched, serving, still)
+        wait_for = revision if revision > snapshot.revision else 0
+        request.exchange.spawn(self._run(request, call, serving, wait_for))
+
+    async def _run(self, request: Request, call: Call, serving: watch.Watch, wait_for: int) -> None:
+        exchange = request.exchange
+        exchange.on_drain(serving.end)
+        try:
+            if wait_for:
+                await reach(self._core.store, wait_for)
+            await serving.run(exchange)
+        except ApiError as error:
+            exchange.write(frames.line(frames.ERROR, encode_json(error.status())))
+            exchange.finish()
+        except ConnectionResetError:
+            log.debug("watch left", audit_id=request.audit_id)
+        except Exception as error:
+            log.error("watch failed", audit_id=request.audit_id, exc_info=error)
+            exchange.abort()
+        finally:
+            self.open.drop(call.cluster, serving)
+            request.done()
+
+
+def rows_of(call: Call, store: Store) -> Rows:
+    """What a call reads: the store's rows, or those that a virtual workspace shows in their place."""
+    return store if call.rows is None else call.rows
+
+
+async def reach(store: Store, revision: int) -> None:
+    """Wait a little for a state that is not there yet. Raises Timeout."""
+    try:
+        async with asyncio.timeout(REVISION_WAIT_S):
+            await store.committed(revision - 1)
+    except TimeoutError:
+        with store.snapshot() as snapshot:
+            raise errors.too_large_revision(revision, snapshot.revision) from None
+
+
+def _still(request: Request) -> Callable[[View], bool]:
+    """Whether a watch that is open would still be allowed."""
+
+    def still(view: View) -> bool:
+        try:
+            return request.judge(view, "watch").allowed
+        except ApiError:
+            return False
+
+    return still

@@ -1,0 +1,281 @@
+"""A call to a URL that a tenant configured, under every rule there is for such calls.
+
+Order of a call: the URL is https and nothing else; its circuit is not open; there is room; its name is resolved and
+every address of the answer allowed; the connection goes to an address that was judged, never to the name; the peer's
+certificate names the host and is of the bundle given or of the system's roots; one response of bounded size, redirects
+not followed. All within the caller's deadline. Each call that fails leaves one line and a count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from atoll.machinery.egress.addresses import Policy
+from atoll.machinery.egress.circuit import Circuits, Lanes, NoRoom
+from atoll.machinery.egress.resolver import Resolver, Unresolved
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.process import tls
+from atoll.machinery.wire.client import (
+    BadResponse,
+    ClientError,
+    ClientLimits,
+    ClientResponse,
+    ConnectionLost,
+    HttpClient,
+    Origin,
+    Unreachable,
+)
+from atoll.machinery.wire.exchange import Headers
+
+log = structlog.get_logger()
+
+PER_HOST, TOTAL, WAITING = 8, 128, 64
+MAX_RESPONSE = 8 << 20
+MAX_CLIENTS, MAX_TRUSTS = 128, 256
+CONNECT_TIMEOUT_S = 10.0
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_LIMITS = ClientLimits(
+    connections=PER_HOST, streams=0, connect_timeout_s=CONNECT_TIMEOUT_S, idle_timeout_s=30.0, body_bytes=MAX_RESPONSE
+)
+
+
+class Outbound(msgspec.Struct, frozen=True, kw_only=True):
+    """One call. `purpose` is a word for metrics; an empty `ca_pem` means the machine's own roots."""
+
+    purpose: str
+    url: str
+    body: bytes = b""
+    ca_pem: bytes = b""
+    timeout_s: float = 10.0
+    #: Added to the URL, e.g. `timeout=10s`.
+    query: str = ""
+    #: May be sent again when a kept connection died unanswered.
+    repeatable: bool = False
+    method: str = "POST"
+    #: The operator named the URL, so that any address may be behind it.
+    vouched: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The call as Go's client names it in errors."""
+        return f'{self.method.capitalize()} "{self.url}{"?" + self.query if self.query else ""}"'
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the peer said; any status but 2xx is an EgressError before it gets here."""
+
+    status: int
+    headers: Mapping[str, list[str]]
+    body: bytes
+
+
+class EgressError(Exception):
+    """A call that was refused or failed. `result` is one of a few words for metrics; the text says what happened.
+
+    refused, busy, open (the circuit), unresolved, unreachable, untrusted, timeout, broken, status
+    """
+
+    def __init__(self, result: str, text: str) -> None:
+        super().__init__(text)
+        self.result = result
+
+
+class Egress:
+    """The guard of one process. Close it when done."""
+
+    def __init__(
+        self, rules: Policy, registry: CollectorRegistry | None = None, resolver: Resolver | None = None
+    ) -> None:
+        self._rules, self._resolver = rules, resolver or Resolver()
+        self._circuits, self._lanes = Circuits(), Lanes(PER_HOST, TOTAL, WAITING)
+        self._trusts: LruCache[bytes, ssl.SSLContext] = LruCache(MAX_TRUSTS)
+        self._clients: OrderedDict[tuple[str, int, str, bytes], HttpClient] = OrderedDict()
+        registry = registry or CollectorRegistry()
+        self._calls = Counter(
+            "atoll_egress_requests_total",
+            "Calls to addresses that tenants name.",
+            ("purpose", "result"),
+            registry=registry,
+        )
+        self._times = Histogram(
+            "atoll_egress_duration_seconds", "Time such calls took.", ("purpose",), buckets=_BUCKETS, registry=registry
+        )
+
+    async def send(self, call: Outbound) -> Answer:
+        """Make the call, with a JSON body if it has one; give the answer, whose status is 2xx. Raises EgressError."""
+        began = time.monotonic()
+        host = ""
+        try:
+            parts = _https(call.url)
+            host = parts.hostname or ""
+            answer = await self._guarded(call, parts)
+        except EgressError as error:
+            self._calls.labels(call.purpose, error.result).inc()
+            # What an open circuit keeps back was told when it opened.
+            tell = log.debug if error.result == "open" else log.warning
+            tell(
+                "egress failed",
+                purpose=call.purpose,
+                host=host,
+                result=error.result,
+                reason=str(error),
+                duration_s=round(time.monotonic() - began, 3),
+            )
+            raise EgressError(error.result, f"{call.shown}: {error}") from error
+        finally:
+            self._times.labels(call.purpose).observe(time.monotonic() - began)
+        self._calls.labels(call.purpose, "ok").inc()
+        return answer
+
+    async def judged(self, url: str) -> tuple[SplitResult, tuple[str, ...]]:
+        """The parts of a URL that may be called, and the addresses that were judged. Raises EgressError."""
+        parts = _https(url)
+        return parts, await self._addresses(parts.hostname or "", parts.port or 443, vouched=False)
+
+    async def close(self) -> None:
+        """Close every kept connection."""
+        while self._clients:
+            await self._clients.popitem()[1].close()
+
+    async def _guarded(self, call: Outbound, parts: SplitResult) -> Answer:
+        key = (call.url, hashlib.sha256(call.ca_pem).digest())
+        async with self._circuit(key):
+            try:
+                lane = f"{(parts.hostname or '').rstrip('.')}:{parts.port or 443}"
+                async with asyncio.timeout(call.timeout_s), self._lanes.room(lane):
+                    return await self._call(call, parts)
+            except TimeoutError:
+                raise EgressError("timeout", "context deadline exceeded") from None
+            except NoRoom:
+                raise EgressError("busy", "too many calls to this host wait already") from None
+
+    @asynccontextmanager
+    async def _circuit(self, key: object) -> AsyncIterator[None]:
+        """Fail at once while the peer is known not to answer, and remember how this call ends."""
+        now = asyncio.get_running_loop().time
+        if reason := self._circuits.open_reason(key, now()):
+            raise EgressError("open", f"not called, as the last calls failed: {reason}")
+        try:
+            yield
+        except EgressError as error:
+            if error.result in _OF_THE_PEER:
+                self._circuits.failed(key, now(), str(error))
+            else:
+                self._circuits.gave_up(key)
+            raise
+        except BaseException:
+            self._circuits.gave_up(key)
+            raise
+        self._circuits.succeeded(key)
+
+    async def _call(self, call: Outbound, parts: SplitResult) -> Answer:
+        host, port = parts.hostname or "", parts.port or 443
+        trust = self._trust(call.ca_pem)
+        failure: EgressError | None = None
+        for address in await self._addresses(host, port, vouched=call.vouched):
+            try:
+                return await self._send(self._client(address, port, host, call.ca_pem, trust), call, parts)
+            except EgressError as error:
+                if error.result != "unreachable":
+                    raise
+                failure = error
+        assert failure is not None, "a host has at least one address"
+        raise failure
+
+    async def _addresses(self, host: str, port: int, *, vouched: bool) -> tuple[str, ...]:
+        """Every address of a host, none of which is refused unless it is vouched for. Raises EgressError."""
+        try:
+            addresses = await self._resolver.resolve(host, port)
+        except Unresolved as error:
+            raise EgressError("unresolved", str(error)) from error
+        for address in addresses:
+            if not vouched and (reason := self._rules.refusal(address, port)):
+                raise EgressError("refused", f"{host} must not be called: {address} {reason}")
+        return addresses
+
+    def _trust(self, ca_pem: bytes) -> ssl.SSLContext:
+        found = self._trusts.get(ca_pem)
+        if found is None:
+            try:
+                found = tls.client_context(ca_pem) if ca_pem else tls.public_context()
+            except (ssl.SSLError, ValueError) as error:
+                raise EgressError("untrusted", "caBundle holds no usable certificate") from error
+            self._trusts.put(ca_pem, found)
+        return found
+
+    def _client(self, address: str, port: int, host: str, ca_pem: bytes, trust: ssl.SSLContext) -> HttpClient:
+        key = (address, port, host, ca_pem)
+        found = self._clients.get(key)
+        if found is None:
+            origin = Origin(host=address, port=port, tls=trust, server_name=host, name=authority(host, port))
+            found = HttpClient(origin, _LIMITS)
+            self._clients[key] = found
+            if len(self._clients) > MAX_CLIENTS:
+                # Calls under way on it end as they will; its idle connections close themselves.
+                self._clients.popitem(last=False)
+        else:
+            self._clients.move_to_end(key)
+        return found
+
+    async def _send(self, client: HttpClient, call: Outbound, parts: SplitResult) -> Answer:
+        target = (parts.path or "/") + (f"?{call.query}" if call.query else "")
+        headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "atoll")]
+        try:
+            response = await self._request(client, call, target, headers)
+        except Unreachable as error:
+            if isinstance(error.__cause__, ssl.SSLError):
+                raise EgressError("untrusted", f"tls: failed to verify certificate: {error.__cause__}") from error
+            raise EgressError("unreachable", str(error)) from error
+        except BadResponse as error:
+            raise EgressError("broken", str(error)) from error
+        except ClientError as error:
+            raise EgressError("unreachable", str(error)) from error
+        if not 200 <= response.status < 300:
+            raise EgressError("status", f"the server responded with status {response.status}")
+        return Answer(response.status, response.headers, response.body)
+
+    async def _request(self, client: HttpClient, call: Outbound, target: str, headers: Headers) -> ClientResponse:
+        try:
+            return await client.request(call.method, target, headers, call.body, timeout_s=call.timeout_s)
+        except ConnectionLost as error:
+            # The peer closed a kept connection while we wrote to it.
+            if error.begun or not call.repeatable:
+                raise
+            return await client.request(call.method, target, headers, call.body, timeout_s=call.timeout_s)
+
+
+#: Ends of a call that say something of the peer: it is not asked again at once. A wrong status is an answer.
+_OF_THE_PEER = frozenset({"unreachable", "unresolved", "untrusted", "timeout", "broken"})
+
+
+def _https(url: str) -> SplitResult:
+    """The parts of a URL that may be called. Raises EgressError."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise EgressError("refused", f"not a URL: {error}") from error
+    if parts.scheme != "https" or not parts.hostname or port == 0:
+        raise EgressError("refused", "only https URLs with a host are called")
+    if parts.username is not None or parts.password is not None:
+        raise EgressError("refused", "user information is not permitted in the URL")
+    if any(ord(char) <= 32 or ord(char) == 127 for char in url):
+        raise EgressError("refused", "the URL has spaces or control characters")
+    return parts
+
+
+def authority(host: str, port: int) -> str:
+    """What a Host header says."""
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port == 443 else f"{shown}:{port}"

@@ -1,0 +1,301 @@
+"""APIBindings: what one binds, and what its status says.
+
+`settle` plans a binding against its export and against what else stands in its logical cluster. The binding
+controller, workspace building and bootstrap all bind through it; discovery and the store read the status it makes.
+Invariant: a group-resource, and each of its names, is held by at most one binding or definition of a cluster: the
+status and the locks come from the same plan and are written in one submit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from atoll.machinery.kcp.apis import claim_status
+from atoll.machinery.kcp.apis.claim_status import CLAIMS_APPLIED, CLAIMS_VALID
+from atoll.machinery.kcp.apis.locks import Lock
+from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, names_of, told
+from atoll.machinery.kcp.sharding import replication_level
+from atoll.machinery.meta.conditions import (
+    ERROR,
+    FALSE,
+    TRUE,
+    WARNING,
+    Condition,
+    find,
+    is_true,
+    set_condition,
+    set_summary,
+)
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.wellknown import PATH
+
+READY, EXPORT_VALID, INITIAL, UP_TO_DATE = "Ready", "APIExportValid", "InitialBindingCompleted", "BindingUpToDate"
+BINDING, BOUND = "Binding", "Bound"
+NAMING_CONFLICTS = "NamingConflicts"
+#: What a new cluster has before it has all its bindings, so that claims on it are applied afterwards.
+_EARLY = frozenset({("apis.kcp.io", "apibindings"), ("core.kcp.io", "logicalclusters")})
+
+
+class BoundResource(msgspec.Struct, frozen=True):
+    """One kind of an export: names, and name and uid of the APIResourceSchema that defines it.
+
+    `virtual` ones have no storage of their own: another virtual workspace serves their objects.
+    """
+
+    group: str
+    resource: str
+    schema: str
+    uid: str
+    storage_version: str
+    names: Names = Names()
+    virtual: bool = False
+
+    @property
+    def group_resource(self) -> str:
+        """Key of its lock: `workspaces.tenancy.kcp.io`, core kinds without a dot."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    @property
+    def all_names(self) -> Names:
+        return self.names if self.names.plural else Names(plural=self.resource)
+
+
+class Export(msgspec.Struct, frozen=True):
+    """An APIExport as a binding needs it. `identity` is empty while the export has none.
+
+    `missing` are the schemas it names and its cluster does not have. `organization` is the path below which alone it is
+    found, empty where that is everywhere.
+    """
+
+    cluster: str
+    name: str
+    identity: str
+    resources: tuple[BoundResource, ...]
+    claims: tuple[Object, ...] = ()
+    missing: tuple[str, ...] = ()
+    organization: str = ""
+    #: It carries a maximal permission policy.
+    policed: bool = False
+
+    @property
+    def can_bind_at_once(self) -> bool:
+        """Whether a new cluster can bind it without a controller.
+
+        It has an identity and its schemas, and claims nothing that stands in the cluster before its bindings do.
+        """
+        early = any((each.get("group") or "", each["resource"]) in _EARLY for each in self.claims)
+        return bool(self.identity) and not self.missing and not early
+
+
+def read_export(cluster: str, export: Object, find_schema: Callable[[str], Object | None]) -> Export:
+    """An APIExport (v1alpha2) as stored; `find_schema` gives its cluster's APIResourceSchemas by name."""
+    spec, resources, missing = export.get("spec") or {}, [], []
+    for offered in spec.get("resources") or ():
+        schema = find_schema(offered["schema"])
+        if schema is None:
+            missing.append(offered["schema"])
+        else:
+            resources.append(_offered(offered, schema))
+    return Export(
+        cluster=cluster,
+        name=export["metadata"]["name"],
+        identity=(export.get("status") or {}).get("identityHash", ""),
+        resources=tuple(resources),
+        claims=tuple(spec.get("permissionClaims") or ()),
+        missing=tuple(missing),
+        organization=_organization(cluster, export),
+        policed=(spec.get("maximalPermissionPolicy") or {}).get("local") is not None,
+    )
+
+
+def _organization(cluster: str, export: Object) -> str:
+    """Whose an export is, if it says that it is an organization's own."""
+    if replication_level.level_of(export) != replication_level.ORGANIZATION:
+        return ""
+    return replication_level.organization(str((export["metadata"].get("annotations") or {}).get(PATH) or cluster))
+
+
+def _offered(offered: Object, schema: Object) -> BoundResource:
+    version = next(each["name"] for each in schema["spec"]["versions"] if each["storage"])
+    return BoundResource(
+        group=offered.get("group") or "",
+        resource=offered["name"],
+        schema=offered["schema"],
+        uid=schema["metadata"]["uid"],
+        storage_version=version,
+        names=names_of(schema["spec"]["names"]),
+        virtual="virtual" in (offered.get("storage") or {}),
+    )
+
+
+class Around(msgspec.Struct, frozen=True):
+    """What stands in a binding's logical cluster beside it.
+
+    `holders` gives who else holds names in some groups, asked only when something new is to be bound; `stands` whether
+    the bound CRD of a schema's uid is there.
+    """
+
+    locks: Mapping[str, Lock]
+    holders: Callable[[Collection[str]], Sequence[Holder]]
+    stands: Callable[[str], bool]
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A plan: the binding's status, and all locks of the cluster as they are with it."""
+
+    status: Object
+    locks: Mapping[str, Lock]
+
+
+def settle(binding: Object, export: Export | Condition, around: Around, now: str) -> Settled:
+    """Bind what an export offers, as far as nobody else holds it. A Condition says why there is no export.
+
+    What was bound stays bound, whatever becomes of the export: a resource that it withdraws, one whose schema was
+    deleted or made anew, all of them once it is gone. A resource whose export names another schema moves on to that.
+    """
+    status = dict(binding.get("status") or {})
+    if isinstance(export, Export):
+        status["apiExportClusterName"] = export.cluster
+        export_valid = _validity(export)
+    else:
+        export_valid = export
+    conditions = set_condition(status.get("conditions") or [], export_valid, now)
+    if not isinstance(export, Export) or export_valid.status != TRUE:
+        settled = Settled({**status, "phase": status.get("phase") or BINDING, "conditions": conditions}, around.locks)
+    else:
+        groups = frozenset(offered.group for offered in export.resources)
+        plan = _Binding(binding["metadata"]["name"], around, now, groups)
+        settled = _bind(status, conditions, export, plan)
+    return _with_claims(binding, export, settled, now) if isinstance(export, Export) else settled
+
+
+def _with_claims(binding: Object, export: Export, settled: Settled, now: str) -> Settled:
+    """What the status says of claims: who waits for Bound sees them, and what is written from then on is labelled.
+
+    Where there are none, nobody has to look at the binding again for it.
+    """
+    status = settled.status
+    if export.claims or binding["spec"].get("permissionClaims") or status.get("exportPermissionClaims"):
+        announced = claim_status.announced({**binding, "status": status}, export.claims, now)
+        return replace(settled, status=announced["status"])
+    conditions = status["conditions"]
+    for type in (CLAIMS_VALID, CLAIMS_APPLIED):
+        if find(conditions, INITIAL) is not None and find(conditions, type) is None:
+            conditions = set_condition(conditions, Condition(type, TRUE), now)
+    return replace(settled, status={**status, "conditions": conditions})
+
+
+def _validity(export: Export) -> Condition:
+    named = f"APIExport {export.cluster}|{export.name}"
+    if export.missing:
+        text = f"{named} names schemas that do not exist: {', '.join(export.missing)}. Its owner has to resolve that"
+        return Condition(EXPORT_VALID, FALSE, "InternalError", text, ERROR)
+    if not export.identity:
+        return Condition(EXPORT_VALID, FALSE, "MissingIdentityHash", f"{named} is missing status.identityHash", WARNING)
+    return Condition(EXPORT_VALID, TRUE)
+
+
+def not_found(path: str, name: str) -> Condition:
+    """Why there is nothing to bind: no such export."""
+    return Condition(EXPORT_VALID, FALSE, "APIExportNotFound", f"APIExport {path}|{name} not found", ERROR)
+
+
+def without_cluster(binding: Object, now: str) -> Object:
+    """The status of a binding whose LogicalCluster is not there."""
+    status = dict(binding.get("status") or {})
+    refused = Condition(INITIAL, FALSE, "LogicalClusterNotFound", "LogicalCluster of the binding not found", ERROR)
+    return {**status, "phase": status.get("phase") or BINDING, "conditions": _judged(status, refused, now)}
+
+
+class _Binding(msgspec.Struct):
+    """A plan while it is made."""
+
+    name: str
+    around: Around
+    now: str
+    groups: frozenset[str]
+    _holders: Sequence[Holder] | None = None
+
+    def refusal(self, offered: BoundResource) -> str:
+        """Why a resource cannot be bound now; empty if it can."""
+        lock = self.around.locks.get(offered.group_resource)
+        if self._holders is None:
+            self._holders = self.around.holders(self.groups)
+        refused = conflict(offered.group, offered.all_names, self._holders)
+        if lock is None or refused or not lock.is_held_against(self.name, self.now):
+            return refused
+        who = f'CustomResourceDefinition "{offered.group_resource}"' if lock.c else f'APIBinding "{lock.n}"'
+        return told(who, f"spec.names.plural={offered.resource}")
+
+
+def _bind(status: Object, conditions: list[Object], export: Export, plan: _Binding) -> Settled:
+    bound = {(item.get("group") or "", item["resource"]): item for item in status.get("boundResources") or ()}
+    locks, refused = dict(plan.around.locks), []
+    for offered in export.resources:
+        key = offered.group, offered.resource
+        before = bound.get(key)
+        if before is None or not _is_current(before, offered, export, plan.around):
+            if text := plan.refusal(offered):
+                refused.append(text)
+                continue
+            bound[key] = _entry(offered, export, before)
+            locks[offered.group_resource] = Lock(n=plan.name)
+        else:
+            locks.setdefault(offered.group_resource, Lock(n=plan.name))
+    status["boundResources"] = list(bound.values())
+    if not bound:
+        del status["boundResources"]
+    judged = {**status, "conditions": conditions}
+    if refused:
+        text = refused[0] if len(refused) == 1 else f"[{', '.join(refused)}]"
+        conditions = _judged(judged, Condition(UP_TO_DATE, FALSE, NAMING_CONFLICTS, text, ERROR), plan.now)
+    else:
+        conditions = _judged(judged, Condition(UP_TO_DATE, TRUE), plan.now)
+    done = is_true(conditions, INITIAL)
+    phase = BOUND if done else status.get("phase") or BINDING
+    return Settled({**status, "phase": phase, "conditions": conditions}, locks)
+
+
+def _is_current(before: Object, offered: BoundResource, export: Export, around: Around) -> bool:
+    """Whether a resource is bound as its export offers it now. Another schema of the same name is no news."""
+    schema = before["schema"]
+    same = (schema["name"], schema["identityHash"]) == (offered.schema, export.identity)
+    return same and around.stands(schema["UID"])
+
+
+def _entry(offered: BoundResource, export: Export, before: Object | None) -> Object:
+    stored = set((before or {}).get("storageVersions") or ())
+    versions = [] if offered.virtual else sorted({*stored, offered.storage_version})
+    return {
+        "group": offered.group,
+        "resource": offered.resource,
+        "schema": {"name": offered.schema, "UID": offered.uid, "identityHash": export.identity},
+        "storageVersions": versions,
+    }
+
+
+def _judged(status: Object, said: Condition, now: str) -> list[Object]:
+    """Conditions with a verdict on the binding as it should be now; it is the initial one until that held once."""
+    conditions = status.get("conditions") or []
+    initial = Condition(INITIAL, said.status, said.reason, said.message, said.severity)
+    if said.type != INITIAL:
+        conditions = set_condition(conditions, said, now)
+    if not is_true(conditions, INITIAL):
+        conditions = set_condition(conditions, initial, now)
+    return set_summary(conditions, (INITIAL,), now)
+
+
+def held_by(binding: Object, offered: Sequence[BoundResource]) -> list[Holder]:
+    """Whose the names of those resources are that a binding has bound."""
+    bound = {item["schema"]["UID"] for item in binding["status"].get("boundResources") or ()}
+    return [Holder(who(binding), each.group, each.all_names) for each in offered if each.uid in bound]
+
+
+def who(binding: Object) -> str:
+    """A binding in the words of conflicts."""
+    export = binding["spec"]["reference"]["export"]
+    name = f"{export['path']}:{export['name']}" if export.get("path") else export["name"]
+    return f'APIBinding "{binding["metadata"]["name"]}" bound to APIExport "{name}"'

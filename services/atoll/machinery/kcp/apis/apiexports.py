@@ -1,0 +1,207 @@
+"""APIExports: the identity that sets their objects apart, and what the system adds to an export.
+
+An identity is a Secret's data key `key`; the export's status shows its SHA-256, under which bound objects are stored.
+The export controller brings objects here and writes what comes back; nothing here reads or writes. Invariant: an
+identity hash that an export once had never changes, whatever becomes of its Secret.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from atoll.machinery.kcp.apis.root_exports import IDENTITY_KEY
+from atoll.machinery.kcp.namespaces import KCP_SYSTEM
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, find, remove, set_condition
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.wellknown import CLUSTER, PATH
+
+IDENTITY_VALID, URLS_READY = "IdentityValid", "VirtualWorkspaceURLsReady"
+GENERATION_FAILED, VERIFICATION_FAILED = "IdentityGenerationFailed", "IdentityVerificationFailed"
+#: An annotation with this key, whatever its value, and nobody makes the export's default endpoint slice.
+SKIP_SLICE = "apiexports.apis.kcp.io/skip-endpointslice"
+#: Annotations of an export that its bindings carry too.
+EXTRA_PREFIX = "extra.apis.kcp.io/"
+_EXTRA_BYTES = b'"' + EXTRA_PREFIX.encode()
+
+
+class SecretReference(NamedTuple):
+    """Where an identity's Secret is, in the export's own cluster. Either text may be empty: it is then nowhere."""
+
+    namespace: str
+    name: str
+
+
+class NoIdentity(Exception):
+    """A Secret that holds none; carries what to tell the export's owner, and nothing of what it holds."""
+
+
+def secret_reference(export: Object) -> SecretReference | None:
+    """The Secret that an export names, None where it leaves that to the system."""
+    reference = ((export.get("spec") or {}).get("identity") or {}).get("secretRef")
+    if reference is None:
+        return None
+    return SecretReference(reference.get("namespace") or "", reference.get("name") or "")
+
+
+def generated_reference(export: Object) -> SecretReference:
+    """Where the system keeps the identity of an export that names no Secret."""
+    return SecretReference(KCP_SYSTEM, export["metadata"]["name"])
+
+
+def with_reference(export: Object, reference: SecretReference) -> Object:
+    """The export with its identity's Secret named."""
+    spec = export.get("spec") or {}
+    named = {"name": reference.name, "namespace": reference.namespace}
+    return {**export, "spec": {**spec, "identity": {**(spec.get("identity") or {}), "secretRef": named}}}
+
+
+def new_secret(reference: SecretReference) -> Object:
+    """A Secret with a fresh identity."""
+    key = base64.b64encode(hashes.new_identity_key().encode()).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "data": {IDENTITY_KEY: key},
+        "metadata": {"name": reference.name, "namespace": reference.namespace},
+    }
+
+
+def identity_of(secret: Object | None, reference: SecretReference) -> str:
+    """The identity hash that a Secret stands for; None is a Secret that is not there. Raises NoIdentity."""
+    if secret is None:
+        raise NoIdentity(f'secret "{reference.namespace}/{reference.name}" not found')
+    key = base64.b64decode((secret.get("data") or {}).get(IDENTITY_KEY) or "")
+    if not key:
+        raise NoIdentity(f'secret "{reference.namespace}/{reference.name}" is missing data.{IDENTITY_KEY}')
+    return hashes.identity_hash(key)
+
+
+def verified(status: Object, secret: Object | None, reference: SecretReference, now: str) -> Object:
+    """An export's status with what its Secret says: the hash, if there was none yet, and whether it is that one."""
+    known = status.get("identityHash") or ""
+    try:
+        found = identity_of(secret, reference)
+    except NoIdentity as error:
+        return _with(status, _invalid(VERIFICATION_FAILED, str(error)), now)
+    if known and found != known:
+        text = f'hash mismatch: identity secret hash "{found}" must match status.identityHash "{known}"'
+        return _with(status, _invalid(VERIFICATION_FAILED, text), now)
+    return _with({**status, "identityHash": found}, Condition(IDENTITY_VALID, TRUE), now)
+
+
+def not_generated(status: Object, why: str, now: str) -> Object:
+    """An export's status where its Secret could not be made."""
+    return _with(status, _invalid(GENERATION_FAILED, f"Error creating identity secret: {why}"), now)
+
+
+def published(status: Object, urls: Iterable[str], now: str) -> Object:
+    """An export's status with the deprecated URLs of its virtual workspaces, in the order given."""
+    addresses = [{"url": url} for url in urls]
+    return _with({**status, "virtualWorkspaces": addresses}, Condition(URLS_READY, TRUE), now)
+
+
+def unpublished(status: Object) -> Object:
+    """An export's status without the deprecated URLs and their condition; the same object where it has neither."""
+    conditions = status.get("conditions") or []
+    if "virtualWorkspaces" not in status and find(conditions, URLS_READY) is None:
+        return status
+    rest = {key: value for key, value in status.items() if key != "virtualWorkspaces"}
+    return {**rest, "conditions": remove(conditions, URLS_READY)}
+
+
+def default_slice(export: Object) -> Object | None:
+    """The APIExportEndpointSlice that an export has unless it is annotated not to, by the export's name."""
+    metadata = export["metadata"]
+    annotations, name = metadata.get("annotations") or {}, metadata["name"]
+    if SKIP_SLICE in annotations:
+        return None
+    owner = {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport", "name": name, "uid": metadata["uid"]}
+    path = annotations.get(PATH) or annotations.get(CLUSTER, "")
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIExportEndpointSlice",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": {"export": {"path": path, "name": name}},
+    }
+
+
+class BoundExport(NamedTuple):
+    """The export that a binding names; `cluster` is empty until the binding has found it."""
+
+    cluster: str
+    path: str
+    name: str
+
+
+class _Export(msgspec.Struct, frozen=True):
+    path: str = ""
+    name: str = ""
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    export: _Export = _Export()
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    reference: _Reference = _Reference()
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    api_export_cluster_name: str = ""
+
+
+class _Binding(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_binding = msgspec.json.Decoder(_Binding)
+
+
+def bound_export(binding: bytes, cluster: str) -> BoundExport:
+    """What an APIBinding of a cluster binds, from its stored bytes: asked at every write of one, so little is read."""
+    found = _binding.decode(binding)
+    export = found.spec.reference.export
+    return BoundExport(found.status.api_export_cluster_name, export.path or cluster, export.name)
+
+
+def export_of(binding: Object, cluster: str = "") -> BoundExport:
+    """As `bound_export`, of an APIBinding that is read already; `cluster` is where it is."""
+    export = ((binding.get("spec") or {}).get("reference") or {}).get("export") or {}
+    home = (binding.get("status") or {}).get("apiExportClusterName") or ""
+    return BoundExport(home, export.get("path") or cluster, export.get("name") or "")
+
+
+def extra_annotations(obj: Object) -> dict[str, str]:
+    """The annotations that go from an export to its bindings."""
+    annotations = obj["metadata"].get("annotations") or {}
+    return {key: value for key, value in annotations.items() if key.startswith(EXTRA_PREFIX)}
+
+
+def may_have_extra(value: bytes) -> bool:
+    """Whether stored bytes can be those of an object with extra annotations: nearly none are, and those are read."""
+    return _EXTRA_BYTES in value
+
+
+def with_extra_annotations(binding: Object, extra: dict[str, str]) -> Object:
+    """A binding with exactly these extra annotations, all others as they are; the same object where it has them."""
+    if extra_annotations(binding) == extra:
+        return binding
+    metadata = binding["metadata"]
+    annotations = metadata.get("annotations") or {}
+    kept = {key: value for key, value in annotations.items() if not key.startswith(EXTRA_PREFIX)}
+    return {**binding, "metadata": {**metadata, "annotations": {**kept, **extra}}}
+
+
+def _invalid(reason: str, message: str) -> Condition:
+    return Condition(IDENTITY_VALID, FALSE, reason, message, ERROR)
+
+
+def _with(status: Object, condition: Condition, now: str) -> Object:
+    return {**status, "conditions": set_condition(status.get("conditions") or [], condition, now)}

@@ -1,0 +1,181 @@
+"""ClusterCachedResources and their endpoint slices: what they say of themselves.
+
+A ClusterCachedResource offers the objects of one cluster-scoped resource of its workspace for reading elsewhere; a
+slice ties it to the APIExport by whose bindings consumers come. Controllers bring objects here and write what comes
+back, the replication view asks which objects are meant. Invariant: an identity hash that was there once does not
+change, and a slice that ties what belongs to two workspaces is never sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from atoll.machinery.kcp.apis import apiexports, endpointslices
+from atoll.machinery.kcp.apis.endpointslices import Reference
+from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
+from atoll.machinery.meta.wellknown import CLUSTER
+
+FINALIZER = "cache.kcp.io/clustercachedresource"
+INITIALIZING, READY, DELETING = "Initializing", "Ready", "Deleting"
+RESOURCE_VALID, STARTED, IDENTITY_VALID = "ResourceValid", "ReplicationStarted", apiexports.IDENTITY_VALID
+NO_RESOURCES, NOT_CLUSTER_SCOPED, INVALID_REFERENCE = (
+    "NoResources",
+    "ResourceNotClusterScoped",
+    "ClusterCachedResourceInvalidReference",
+)
+NOT_FOUND = "ClusterCachedResourceNotFound"
+SLICE_API_VERSION, SLICE_KIND = "cache.kcp.io/v1alpha1", "ClusterCachedResourceEndpointSlice"
+_NOTHING = LabelSelector(matches_nothing=True)
+
+
+class Resource(NamedTuple):
+    """What is offered: group, version (empty: any), plural."""
+
+    group: str
+    version: str
+    plural: str
+
+    @property
+    def group_resource(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class Found(NamedTuple):
+    """What a resource is in its workspace, and how many objects of it are meant."""
+
+    namespaced: bool
+    objects: int
+
+
+def resource_of(obj: Object) -> Resource:
+    """The resource that a ClusterCachedResource names."""
+    spec = obj.get("spec") or {}
+    return Resource(spec.get("group") or "", spec.get("version") or "", str(spec.get("resource") or ""))
+
+
+def selector_of(obj: Object) -> LabelSelector:
+    """Which objects are meant: all where nothing is said, none where what is said makes no sense."""
+    selector = (obj.get("spec") or {}).get("labelSelector")
+    try:
+        return LabelSelector() if selector is None else compile_label_selector(selector)
+    except SelectorError:
+        return _NOTHING
+
+
+def settled(obj: Object, found: Found | None, now: str) -> Object:
+    """The status by what there is; `found` None: the workspace serves no such resource. Identity is judged before."""
+    status = dict(obj.get("status") or {})
+    judged = _resource_condition(resource_of(obj), found)
+    conditions = set_condition(status.get("conditions") or [], judged, now)
+    if found is None or judged.status == FALSE:
+        return {**status, "phase": status.get("phase") or INITIALIZING, "conditions": conditions}
+    if not is_true(conditions, IDENTITY_VALID):
+        return {**status, "phase": status.get("phase") or INITIALIZING, "conditions": conditions}
+    conditions = set_condition(conditions, Condition(STARTED, TRUE, "Started"), now)
+    counts = {"cache": found.objects, "local": found.objects}
+    return {**status, "phase": READY, "conditions": conditions, "resourceCounts": counts}
+
+
+def _resource_condition(resource: Resource, found: Found | None) -> Condition:
+    if found is None:
+        text = f"the workspace serves no {resource.group_resource} in version {resource.version or 'any'}"
+        return Condition(RESOURCE_VALID, FALSE, NO_RESOURCES, text, ERROR)
+    if found.namespaced:
+        text = f"{resource.group_resource} is not cluster-scoped"
+        return Condition(RESOURCE_VALID, FALSE, NOT_CLUSTER_SCOPED, text, ERROR)
+    return Condition(RESOURCE_VALID, TRUE)
+
+
+def offered_by(export: Object, cached: Object) -> bool:
+    """Whether an APIExport (v1alpha2) offers a ClusterCachedResource: as a virtual resource with its identity."""
+    resource, identity = resource_of(cached), (cached.get("status") or {}).get("identityHash") or ""
+    for each in (export.get("spec") or {}).get("resources") or ():
+        virtual = (each.get("storage") or {}).get("virtual")
+        same = (each.get("group") or "", each["name"]) == (resource.group, resource.plural)
+        if virtual and same and identity and virtual.get("identityHash") == identity:
+            return True
+    return False
+
+
+# --- endpoint slices ---
+
+
+def cached_of(obj: Object) -> Reference:
+    """The ClusterCachedResource that a slice is for: path or cluster name, and name."""
+    reference = (obj.get("spec") or {}).get("clusterCachedResource") or {}
+    own = obj["metadata"]["annotations"][CLUSTER]
+    return Reference(reference.get("path") or own, str(reference.get("name") or ""))
+
+
+class There(NamedTuple):
+    """What of a slice's references is there: clusters of the two, and the Partition; None for what lacks."""
+
+    cached: str | None
+    export: str | None
+    partition: Object | None
+    #: The ClusterCachedResource itself is in its cluster.
+    is_cached: bool
+
+
+def judged(obj: Object, there: There, now: str) -> Object:
+    """A slice's status; what refers to nothing keeps no endpoints."""
+    status = endpointslices.judged(obj, has_export=there.export is not None, partition=there.partition, now=now)
+    condition = _slice_condition(cached_of(obj), there)
+    if condition.status == FALSE:
+        status.pop("endpoints", None)
+    conditions = [_renamed(each) for each in status.get("conditions") or []]
+    return {**status, "conditions": set_condition(conditions, condition, now)}
+
+
+def _slice_condition(reference: Reference, there: There) -> Condition:
+    if there.export is not None and there.export != there.cached:
+        # Whoever may give away an export would give away what somebody else caches; he hears not even whether it is.
+        text = "ClusterCachedResource and APIExport must be in the same workspace"
+        return Condition(RESOURCE_VALID, FALSE, INVALID_REFERENCE, text, ERROR)
+    if not there.is_cached or there.export is None:
+        text = f"Error getting ClusterCachedResource {reference.path}|{reference.name}"
+        return Condition(RESOURCE_VALID, FALSE, NOT_FOUND, text, ERROR)
+    return Condition(RESOURCE_VALID, TRUE)
+
+
+def _renamed(condition: Object) -> Object:
+    """kcp has another reason here than in the slices of exports."""
+    if condition.get("reason") != endpointslices.EXPORT_NOT_FOUND:
+        return condition
+    return {**condition, "reason": "APIExportInvalidReference"}
+
+
+def is_sound(obj: Object) -> bool:
+    """Whether a slice's ClusterCachedResource is there, and in the right place."""
+    return is_true((obj.get("status") or {}).get("conditions") or [], RESOURCE_VALID)
+
+
+def endpoint_url(base: str, cluster: str, name: str) -> str:
+    """Where a shard with this virtual workspace URL serves a slice, by the name of its cluster."""
+    return f"{base.rstrip('/')}/services/replication/{cluster}/{name}"
+
+
+def applied(name: str, urls: Sequence[str]) -> Object:
+    """What a shard applies to a slice's status."""
+    return {**endpointslices.applied(name, urls), "apiVersion": SLICE_API_VERSION, "kind": SLICE_KIND}
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] = {}
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decoder = msgspec.json.Decoder(_Labelled)
+
+
+def labels_of(value: bytes) -> dict[str, str]:
+    """The labels of a stored object."""
+    return _decoder.decode(value).metadata.labels

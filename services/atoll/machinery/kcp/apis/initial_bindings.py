@@ -1,0 +1,81 @@
+"""Whole bindings for a new logical cluster, bound at once where they can be.
+
+Workspace building, homes and bootstrap write what `bind` gives behind the LogicalCluster, whose locks it makes too.
+Invariant: they are settled one after the other, each beside those before it, by the same `bindings.settle` that the
+binding controller asks later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from atoll.machinery.kcp.apis import claim_status, permission_claims
+from atoll.machinery.kcp.apis.apibindings import BOUND, Around, Export, held_by, settle
+from atoll.machinery.kcp.apis.locks import Lock, lock_annotation
+from atoll.machinery.kcp.apis.naming_conflicts import Holder
+from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import API_BINDINGS
+from atoll.machinery.meta.wellknown import BINDING_FINALIZER
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One binding to make. `path` is how it refers to the export's workspace; `export` None is not found."""
+
+    name: str
+    path: str
+    export_name: str
+    export: Export | None
+
+
+class Bindings(msgspec.Struct, frozen=True):
+    """The bindings of a cluster, and its lock annotation's value."""
+
+    manifests: tuple[Manifest, ...]
+    locks: str
+    #: Names of those that are not bound yet.
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def all_bound(self) -> bool:
+        return not self.waiting
+
+
+def bind(stamp: Stamp, wanted: Sequence[Wanted]) -> Bindings:
+    """Bind what can be bound at once; what cannot is written as a user would, for the binding controller.
+
+    Claims are granted and told to be applied: whatever is written into the cluster after these is labelled by them.
+    """
+    locks: Mapping[str, Lock] = {}
+    holders: list[Holder] = []
+    manifests, waiting = [], []
+    for each in wanted:
+        binding, bound = _requested(stamp, each), False
+        if each.export is not None and each.export.can_bind_at_once:
+            around = Around(locks, lambda groups: holders, lambda uid: True)
+            settled = settle(binding, each.export, around, stamp.now)
+            binding["status"], locks = settled.status, settled.locks
+            bound = settled.status["phase"] == BOUND
+            if bound and each.export.claims:
+                binding = claim_status.settled(binding, each.export.claims, {}, stamp.now)
+            holders.extend(held_by(binding, each.export.resources))
+        if not bound:
+            waiting.append(each.name)
+        manifests.append(Manifest(stamp.cluster, binding, API_BINDINGS))
+    return Bindings(tuple(manifests), lock_annotation(locks), tuple(waiting))
+
+
+def _requested(stamp: Stamp, wanted: Wanted) -> Object:
+    metadata = stamp.pathed_metadata("apibindings", wanted.name)
+    metadata["finalizers"] = [BINDING_FINALIZER]
+    spec: Object = {"reference": {"export": {"path": wanted.path, "name": wanted.export_name}}}
+    if wanted.export is not None:
+        key, value = hashes.reflexive_claim_label(wanted.export.cluster, wanted.export.name)
+        export_hash = key.removeprefix(hashes.CLAIM_LABEL_PREFIX)
+        metadata["labels"] = {hashes.EXPORT_LABEL: export_hash, key: value}
+        if wanted.export.claims:
+            spec["permissionClaims"] = [permission_claims.accept(claim) for claim in wanted.export.claims]
+    return {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": metadata, "spec": spec}

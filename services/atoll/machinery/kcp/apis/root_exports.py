@@ -1,0 +1,193 @@
+"""What root offers: APIResourceSchemas made of our CustomResourceDefinitions, APIExports, identities.
+
+Bootstrap writes these into root; bindings in root, system:shard and every universal workspace refer to
+them. Names of schemas are kcp's (`schemas/bootstrap/exports.yaml`); an identity is the hash of a secret key
+that is drawn once, at the first start, and never changes after.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from atoll.machinery.kcp.apis.apibindings import BoundResource, Export
+from atoll.machinery.kcp.apis.bound_crds import bound_crd, established, with_policed
+from atoll.machinery.kcp.apis.naming_conflicts import names_of
+from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.namespaces import KCP_SYSTEM
+from atoll.machinery.kcp.schema_files import bootstrap_file, definition
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, SECRETS
+
+#: Data key of an identity secret.
+IDENTITY_KEY = "key"
+
+
+def root_exports() -> tuple[str, ...]:
+    """Names of the APIExports that root offers from the start."""
+    return tuple(bootstrap_file("exports")["exports"])
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """An export's identity: its hash, and its key where that has yet to be written into a Secret."""
+
+    hash: str
+    key: str = ""
+
+
+def new_identity(key: str = "") -> Identity:
+    """An identity that nobody had before, or that of a key which no Secret holds yet."""
+    key = key or hashes.new_identity_key()
+    return Identity(hashes.identity_hash(key.encode()), key)
+
+
+def exported_type(name: str, identities: Mapping[str, Identity]) -> ResourceType:
+    """Under which type objects of a root export's kind are stored; name is `<plural>.<group>`.
+
+    Raises KeyError for a kind that root does not export.
+    """
+    resource, _, group = name.partition(".")
+    for export, offer in bootstrap_file("exports")["exports"].items():
+        if name in offer["resources"]:
+            return ResourceType(group, resource, identities[export].hash)
+    raise KeyError(name)
+
+
+def schemas(stamp: Stamp) -> Iterator[Manifest]:
+    """The APIResourceSchemas of root, also those that belong to no export."""
+    for name, prefix in bootstrap_file("exports")["schemas"].items():
+        yield Manifest(stamp.cluster, _schema(stamp, name, prefix), API_RESOURCE_SCHEMAS, reconciled=True)
+
+
+def exports(stamp: Stamp, identities: Mapping[str, Identity]) -> Iterator[Manifest]:
+    """For each export its identity secret, if that is to be written, then the APIExport."""
+    for name, offer in bootstrap_file("exports")["exports"].items():
+        identity = identities[name]
+        if identity.key:
+            yield Manifest(stamp.cluster, _secret(stamp, name, identity.key), SECRETS)
+        yield Manifest(stamp.cluster, _export(stamp, name, offer, identity), API_EXPORTS, reconciled=True)
+
+
+def bindable(root: Stamp, identities: Mapping[str, Identity]) -> dict[str, Export]:
+    """Root's exports by name, as bindings need them. `root` is the stamp with which `schemas` were made."""
+    return {
+        name: Export(
+            cluster=ROOT,
+            name=name,
+            identity=identities[name].hash,
+            resources=tuple(_bound_resource(root, resource) for resource in offer["resources"]),
+        )
+        for name, offer in bootstrap_file("exports")["exports"].items()
+    }
+
+
+def bound(root: Stamp, stamp: Stamp, *, elsewhere: bool = False) -> Iterator[Manifest]:
+    """The bound CRDs of what root exports. `stamp` is that of their own cluster; `elsewhere`: root is on another shard,
+    and what it permits consumers is to be asked for even before anything of it is known."""
+    for export, offer in bootstrap_file("exports")["exports"].items():
+        for name in offer["resources"]:
+            schema = _schema(root, name, bootstrap_file("exports")["schemas"][name])
+            crd = bound_crd(schema, root.cluster, export, stamp.now)
+            crd = with_policed(crd, export, policed=elsewhere and bool(offer.get("limited")))
+            metadata = crd["metadata"]
+            stamped = stamp.metadata("customresourcedefinitions", metadata["name"], annotations=metadata["annotations"])
+            yield Manifest(stamp.cluster, {**crd, "metadata": stamped}, CRDS, reconciled=True)
+
+
+def definitions(stamp: Stamp) -> Iterator[Manifest]:
+    """The CustomResourceDefinitions of the kinds that every logical cluster serves, established."""
+    for name in bootstrap_file("exports")["system"]:
+        source = definition(name)
+        obj = {
+            "apiVersion": source["apiVersion"],
+            "kind": source["kind"],
+            "metadata": stamp.metadata("customresourcedefinitions", name),
+            "spec": {**source["spec"], "conversion": {"strategy": "None"}},
+            "status": {
+                "acceptedNames": source["spec"]["names"],
+                "conditions": established(stamp.now),
+                "storedVersions": [_storage_version(source)],
+            },
+        }
+        yield Manifest(stamp.cluster, obj, CRDS, reconciled=True)
+
+
+def schema_name(name: str) -> str:
+    """Name of the APIResourceSchema of `<plural>.<group>` in root."""
+    return f"{bootstrap_file('exports')['schemas'][name]}.{name}"
+
+
+def _schema(stamp: Stamp, name: str, prefix: str) -> Object:
+    spec = definition(name)["spec"]
+    fields = ("name", "served", "storage", "subresources", "additionalPrinterColumns")
+    versions = [
+        {
+            **{field: version[field] for field in fields if field in version},
+            "schema": version["schema"]["openAPIV3Schema"],
+        }
+        for version in spec["versions"]
+    ]
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha1",
+        "kind": "APIResourceSchema",
+        "metadata": stamp.metadata("apiresourceschemas", f"{prefix}.{name}"),
+        "spec": {
+            "group": spec["group"],
+            "names": spec["names"],
+            "scope": spec["scope"],
+            "nameValidation": "DNS1123Subdomain",
+            "versions": versions,
+        },
+    }
+
+
+def _secret(stamp: Stamp, name: str, key: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": stamp.metadata("secrets", name, KCP_SYSTEM),
+        "type": "Opaque",
+        "data": {IDENTITY_KEY: base64.b64encode(key.encode()).decode()},
+    }
+
+
+def _export(stamp: Stamp, name: str, offer: Object, identity: Identity) -> Object:
+    spec: Object = {
+        "identity": {"secretRef": {"name": name, "namespace": KCP_SYSTEM}},
+        "resources": [_offered(resource) for resource in offer["resources"]],
+    }
+    if offer.get("limited"):
+        spec["maximalPermissionPolicy"] = {"local": {}}
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIExport",
+        "metadata": stamp.pathed_metadata("apiexports", name),
+        "spec": spec,
+        # Of a Secret that is there already the export controller says whether it is the right one.
+        "status": {
+            "identityHash": identity.hash,
+            **({"conditions": stamp.holds(("IdentityValid",))} if identity.key else {}),
+        },
+    }
+
+
+def _offered(name: str) -> Object:
+    resource, _, group = name.partition(".")
+    return {"name": resource, "group": group, "schema": schema_name(name), "storage": {"crd": {}}}
+
+
+def _bound_resource(stamp: Stamp, name: str) -> BoundResource:
+    resource, _, group = name.partition(".")
+    schema = schema_name(name)
+    uid = stamp.uid_of("apiresourceschemas", schema)
+    source = definition(name)
+    return BoundResource(group, resource, schema, uid, _storage_version(source), names_of(source["spec"]["names"]))
+
+
+def _storage_version(source: Object) -> str:
+    name: str = next(version["name"] for version in source["spec"]["versions"] if version["storage"])
+    return name

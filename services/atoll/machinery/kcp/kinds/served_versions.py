@@ -1,0 +1,90 @@
+"""APIExports and APIBindings served in v1alpha1 beside the stored v1alpha2.
+
+`kinds` puts the kinds of their definitions through here. What is written in v1alpha1 has to be sound in both: it is
+checked in its own version, then converted and checked as what will be stored. Invariant: nothing is stored that a
+write in v1alpha2 would not have been let through with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from atoll.machinery.kcp.apis.versions import V1ALPHA1, V1ALPHA2, convert, problems
+from atoll.machinery.kcp.apis.versions.apibindings import keep_told
+from atoll.machinery.kinds.conversion import Convert
+from atoll.machinery.kinds.kind import Judge, Kind, Verdict
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+
+_Hook = Callable[[Object], Object]
+
+
+def served_in_both(kinds: Sequence[Kind]) -> list[Kind]:
+    """The kinds of one definition, in v1alpha2 and v1alpha1, made to convert as kcp does."""
+    stored = next(kind for kind in kinds if kind.api_version == V1ALPHA2)
+    older = next(kind for kind in kinds if kind.api_version == V1ALPHA1)
+    converting = _converting(stored)
+    return [replace(stored, convert=converting), _older(older, stored, converting)]
+
+
+def _converting(stored: Kind) -> Convert:
+    finish = stored.convert
+    assert finish is not None, "every kind of a definition has one"
+    return lambda obj, api_version: finish(convert(obj, stored.kind, api_version), api_version)
+
+
+def _older(kind: Kind, stored: Kind, converting: Convert) -> Kind:
+    checks = _Checks(kind, stored, converting)
+    return replace(
+        kind,
+        convert=converting,
+        from_stored=_after_conversion(kind.from_stored, kind.kind, V1ALPHA1),
+        to_stored=_after_conversion(kind.to_stored, kind.kind, V1ALPHA2),
+        validate=checks.validate,
+        validate_update=checks.validate_update,
+        judge=checks.judge,
+        prepare_update=keep_told if kind.kind == "APIBinding" else kind.prepare_update,
+    )
+
+
+def _after_conversion(finish: _Hook | None, kind: str, api_version: str) -> _Hook:
+    assert finish is not None, "v1alpha1 is not the stored version"
+    return lambda obj: finish(convert(obj, kind, api_version))
+
+
+class _Checks:
+    """What more holds for an object of v1alpha1: it is sound once converted."""
+
+    def __init__(self, kind: Kind, stored: Kind, converting: Convert) -> None:
+        self._kind, self._stored, self._converting = kind, stored, converting
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return problems(obj, self._kind.kind) or self._stored_errors(obj, None)
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return problems(obj, self._kind.kind) or self._stored_errors(obj, old)
+
+    def _stored_errors(self, obj: Object, old: Object | None) -> list[FieldError]:
+        schema = self._stored.schema
+        assert schema is not None
+        before = self._converting(old, V1ALPHA2) if old is not None else None
+        return schema.validate(self._converting(obj, V1ALPHA2), before)
+
+    def judge(
+        self, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
+    ) -> Verdict:
+        """The rules of v1alpha1, then those of v1alpha2 on the converted object."""
+        found = _asked(self._kind.judge, obj, old, errors, pause)
+        if errors or found.errors:
+            return found
+        before = self._converting(old, V1ALPHA2) if old is not None else None
+        more = _asked(self._stored.judge, self._converting(obj, V1ALPHA2), before, errors, pause)
+        return Verdict(more.errors, [*found.warnings, *more.warnings])
+
+
+def _asked(
+    judge: Judge | None, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
+) -> Verdict:
+    return judge(obj, old, errors, pause) if judge is not None else Verdict([], [])

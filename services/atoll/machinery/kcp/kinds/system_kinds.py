@@ -1,0 +1,80 @@
+"""The kinds every cluster of a shard serves: Kubernetes' built-in ones and kcp's system CRDs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import yaml
+from msgspec.structs import replace
+
+from atoll.machinery.kcp.kinds.served_versions import served_in_both
+from atoll.machinery.kcp.workspaces.deletion_phase import begin_deletion
+from atoll.machinery.kinds.custom import kinds_of_crd
+from atoll.machinery.kinds.kind import Kind, Verdict
+from atoll.machinery.kinds.registry import NATIVE
+from atoll.machinery.kinds.rules.definition import Checks
+from atoll.machinery.meta.names import CORE
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import FieldError
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.process.resources import schema_path
+from atoll.machinery.schema.definitions.crd import validate_resource_schema
+
+#: CRDs of `system:system-crds`, served in every cluster and not overridable.
+SYSTEM_CRDS = (
+    "apis.kcp.io_apibindings",
+    "apis.kcp.io_apiconversions",
+    "apis.kcp.io_apiexportendpointslices",
+    "apis.kcp.io_apiexports",
+    "apis.kcp.io_apiresourceschemas",
+    "cache.kcp.io_clustercachedresourceendpointslices",
+    "cache.kcp.io_clustercachedresources",
+    "core.kcp.io_logicalclusters",
+)
+
+
+def load_crd(name: str) -> Object:
+    """One of our CRDs by file name."""
+    text = schema_path("crds", f"{name}.yaml").read_text()
+    crd: Object = yaml.load(text, Loader=yaml.CSafeLoader)
+    return crd
+
+
+_RESOURCE_SCHEMAS = "apiresourceschemas.apis.kcp.io"
+_IN_BOTH_VERSIONS = ("apiexports.apis.kcp.io", "apibindings.apis.kcp.io")
+_ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}]}
+
+
+def system_kinds() -> tuple[Kind, ...]:
+    """Every kind of the base catalogue, in discovery order.
+
+    Two of kcp's have an older version that differs in more than its apiVersion: a CRD's own conversion could not bring
+    it over without loss, ours does.
+    """
+    return (*NATIVE, *(kind for name in SYSTEM_CRDS for kind in _served(load_crd(name))))
+
+
+def _served(crd: Object) -> list[Kind]:
+    kinds = kinds_of_crd({**crd, "status": _ESTABLISHED}, CORE)
+    if crd["metadata"]["name"] in _IN_BOTH_VERSIONS:
+        return served_in_both(kinds)
+    if crd["metadata"]["name"] == _RESOURCE_SCHEMAS:
+        return [_compiling(kind) for kind in kinds]
+    return [_deletable(kind) if kind.type == LOGICAL_CLUSTERS else kind for kind in kinds]
+
+
+def _compiling(kind: Kind) -> Kind:
+    """Admission judges APIResourceSchemas and cannot wait: here their rules are compiled in time, before it asks."""
+    own = kind.judge
+
+    def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
+        if old is None:
+            validate_resource_schema(obj, rules=Checks(pause))
+        return own(obj, old, errors, pause) if own is not None else Verdict([], [])
+
+    return replace(kind, judge=judge)
+
+
+def _deletable(kind: Kind) -> Kind:
+    """LogicalClusters say in their phase that their deletion began."""
+    return replace(kind, begin_deletion=begin_deletion)

@@ -1,0 +1,150 @@
+"""What Workspaces and LogicalClusters say about which shard a logical cluster lies on, and how far that is proven.
+
+`reckoning` draws the conclusions. A Workspace names the cluster behind it and the shard it is on; the cluster's name is
+made of the Workspace (`hashes.cluster_name_of`), so that none but its own can name it. A LogicalCluster without a
+Workspace is a home if its name is that of its user's. Of a cluster that moved, the source keeps its LogicalCluster,
+naming successor and generation, for as long as the stream keeps tombstones; who receives a cluster clears both
+annotations on it, and who writes the Workspace then notes where it was born.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.names import ROOT, is_cluster_name, is_system_cluster
+from atoll.machinery.meta.wellknown import SHARD
+
+#: The shard that the cluster `root` lies on, by name.
+ROOT_SHARD = "root"
+#: On a LogicalCluster: who has its cluster now, and for the how manieth time it moved.
+MOVED_TO = "internal.atoll.dev/moved-to"
+MOVED_GENERATION = "internal.atoll.dev/moved-generation"
+#: On the Workspace of a cluster that moved: the shard that its cluster was named for.
+BORN_ON = "internal.atoll.dev/born-on"
+
+
+class Seat(NamedTuple):
+    """Where a cluster lies, and how many moves brought it there, as far as known."""
+
+    shard: str
+    generation: int
+
+
+class Claim(NamedTuple):
+    """What a Workspace says: `cluster` lies on `shard`. It is `proven` if nobody else's can have that name."""
+
+    cluster: str
+    shard: str
+    proven: bool = True
+
+
+class Standing(NamedTuple):
+    """What a LogicalCluster says: whose it is, and where it went. `successor` is empty where it stays."""
+
+    owner: tuple[str, str] | None
+    is_home: bool
+    successor: str = ""
+    generation: int = 0
+
+
+class Rows(Protocol):
+    """What is known, all of it as of one moment. An origin is a shard, this one (`own`, "" for none) included.
+
+    LogicalClusters and Workspaces are given as the origin sent them, whether they count or not.
+    """
+
+    @property
+    def own(self) -> str: ...
+
+    def seat(self, cluster: str) -> Seat | None:
+        """What was decided last; None where nothing was."""
+
+    def origins(self) -> Sequence[str]:
+        """Everybody that is followed."""
+
+    def logical_cluster(self, origin: str, cluster: str) -> bytes | None: ...
+
+    def workspace(self, origin: str, cluster: str, name: str) -> bytes | None: ...
+
+    def workspaces(self, origin: str, cluster: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
+        """Up to `limit` of a cluster, name and object, in order behind a name."""
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] = {}
+    uid: str = ""
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    name: str = ""
+    cluster: str = ""
+
+
+class _WorkspaceSpec(msgspec.Struct, frozen=True):
+    cluster: str = ""
+
+
+class _Workspace(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _WorkspaceSpec = _WorkspaceSpec()
+
+
+class _Creator(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _ClusterSpec(msgspec.Struct, frozen=True):
+    owner: _Reference | None = None
+    createdBy: _Creator = _Creator()
+
+
+class _LogicalCluster(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _ClusterSpec = _ClusterSpec()
+
+
+_workspaces = msgspec.json.Decoder(_Workspace)
+_clusters = msgspec.json.Decoder(_LogicalCluster)
+
+
+def claim_of(parent: str, value: bytes | None) -> Claim | None:
+    """What a Workspace of cluster `parent` names; None where it is not scheduled, or names what no Workspace can."""
+    if not value:
+        return None
+    try:
+        found = _workspaces.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    annotations, cluster = found.metadata.annotations, found.spec.cluster
+    shard = annotations.get(SHARD, "")
+    if not (shard and is_claimable(cluster)):
+        return None
+    named = hashes.cluster_name_of(parent, found.metadata.uid, annotations.get(BORN_ON, shard))
+    return Claim(cluster, shard, named == cluster)
+
+
+def standing_of(cluster: str, value: bytes | None) -> Standing | None:
+    """What a LogicalCluster of `cluster` says; None where it cannot be read."""
+    if not value:
+        return None
+    try:
+        found = _clusters.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    owner, annotations = found.spec.owner, found.metadata.annotations
+    generation = annotations.get(MOVED_GENERATION, "")
+    # A home is named after its user: any other name without a Workspace would be anybody's to claim.
+    is_home = owner is None and hashes.home_cluster_name(found.spec.createdBy.username) == cluster
+    reference = (owner.cluster, owner.name) if owner is not None else None
+    if not (generation.isascii() and generation.isdigit() and len(generation) < 10):
+        return Standing(reference, is_home)
+    return Standing(reference, is_home, annotations.get(MOVED_TO, ""), int(generation))
+
+
+def is_claimable(cluster: str) -> bool:
+    """Whether a Workspace or a home can be behind this name at all."""
+    return cluster != ROOT and is_cluster_name(cluster) and not is_system_cluster(cluster)

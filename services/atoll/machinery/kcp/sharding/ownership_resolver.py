@@ -1,0 +1,240 @@
+"""Whose word counts about a logical cluster: which shard it lies on, from what shards publish.
+
+Followers of other shards come here with every Workspace and LogicalCluster that arrives and write what is decided as
+routes beside the rows; a row counts where its shard of origin is where its cluster's route leads. Shards are not
+believed about each other: a cluster belongs to the shard that its Workspace names, if the Workspace was sent by the
+owner of the cluster it lies in and is shown to be the one; from there on it changes hands only by the word of who has
+it. Nothing here reads a store: `Rows` is what is known. Invariant: whatever arrives first, the same rows end in the
+same owners, and none of a stranger's counts meanwhile. What arrives before its owner is known is kept by the follower,
+and looked at here when it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from atoll.machinery.kcp.sharding.ownership import (
+    ROOT_SHARD,
+    Claim,
+    Rows,
+    Seat,
+    Standing,
+    claim_of,
+    is_claimable,
+    standing_of,
+)
+from atoll.machinery.meta.names import ROOT
+
+#: Workspaces of one cluster that are looked at in one step, and steps at once.
+PAGE = 200
+
+
+class _Cluster(NamedTuple):
+    """An origin's LogicalCluster is to be looked at; `gone` is what it was before it ceased to be."""
+
+    origin: str
+    cluster: str
+    gone: Standing | None = None
+
+
+class _Workspaced(NamedTuple):
+    """An origin's Workspace is to be looked at."""
+
+    origin: str
+    cluster: str
+    name: str
+
+
+class _Unclaimed(NamedTuple):
+    """A Workspace that named this cluster does so no more."""
+
+    cluster: str
+
+
+class _Seated(NamedTuple):
+    """What the new owner of a cluster sent from it is to be looked at, Workspaces behind a name."""
+
+    cluster: str
+    after: str
+
+
+_Work: TypeAlias = "_Cluster | _Workspaced | _Unclaimed | _Seated"
+
+
+class Reckoning:
+    """Follows from one arrival to the next what it means. Tell it what arrived, then take `decisions`.
+
+    `rows` holds what arrived already. Decisions reach `rows` between two calls of `decisions`, or not: what was decided
+    is remembered here.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._decided: dict[str, Seat | None] = {}
+        self._work: deque[_Work] = deque()
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is left to be looked at."""
+        return bool(self._work)
+
+    # --- what arrived ---
+
+    def workspace(self, origin: str, cluster: str, name: str, before: Claim | None) -> None:
+        """A Workspace arrived, or ceased to be. `before` is what it said."""
+        now = self._claim(origin, cluster, name)
+        left = before if now is None or before is None or now.cluster != before.cluster else None
+        if left is not None and self._counts(origin, cluster, left):
+            self._work.append(_Unclaimed(left.cluster))
+        self._work.append(_Workspaced(origin, cluster, name))
+
+    def logical_cluster(self, origin: str, cluster: str, before: bytes | None) -> None:
+        """A LogicalCluster arrived, or ceased to be. `before` is what it was."""
+        gone = None
+        if self._rows.logical_cluster(origin, cluster) is None:
+            gone = standing_of(cluster, before) or Standing(None, is_home=False)
+        self._work.append(_Cluster(origin, cluster, gone))
+
+    def seated(self, cluster: str) -> None:
+        """Somebody else decided where a cluster lies: what was sent from it is to be looked at."""
+        self._work.append(_Seated(cluster, ""))
+
+    # --- what follows ---
+
+    def decisions(self, limit: int = PAGE) -> Iterator[tuple[str, Seat | None]]:
+        """Clusters that lie elsewhere than before, or (None) nowhere any more, after at most `limit` steps."""
+        changed: dict[str, None] = {}
+        for _ in range(limit):
+            if not self._work:
+                break
+            changed.update(dict.fromkeys(self._step(self._work.popleft())))
+        for cluster in changed:
+            if self._decided[cluster] != self._rows.seat(cluster):
+                yield cluster, self._decided[cluster]
+
+    def owner(self, cluster: str) -> str:
+        """The shard whose rows about a cluster count; "" where that is not known."""
+        if cluster == ROOT:
+            return ROOT_SHARD
+        if not is_claimable(cluster):
+            return ""
+        if self._is_here(cluster):
+            return self._rows.own
+        seat = self._seat(cluster)
+        return seat.shard if seat is not None else ""
+
+    def _step(self, work: _Work) -> Iterator[str]:
+        match work:
+            case _Cluster(origin, cluster, None):
+                yield from self._stands(origin, cluster)
+            case _Cluster(origin, cluster, Standing() as gone):
+                yield from self._left(origin, cluster, gone)
+            case _Workspaced(origin, cluster, name):
+                yield from self._named(origin, cluster, self._claim(origin, cluster, name))
+            case _Unclaimed(cluster):
+                yield from self._unclaimed(cluster)
+            case _Seated(cluster, after):
+                yield from self._seated(cluster, after)
+
+    def _unclaimed(self, cluster: str) -> Iterator[str]:
+        """No Workspace names a cluster any more. It stays while it is being emptied."""
+        seat = self._seat(cluster)
+        standing = self._standing(seat.shard, cluster) if seat is not None else None
+        if seat is not None and (standing is None or standing.successor):
+            yield from self._decide(cluster, None)
+
+    def _counts(self, origin: str, parent: str, claim: Claim) -> bool:
+        """Whether a Workspace has a say. What is written here was admitted here, and root names for everybody."""
+        return self.owner(parent) == origin and (claim.proven or origin in {ROOT_SHARD, self._rows.own})
+
+    def _named(self, origin: str, parent: str, claim: Claim | None) -> Iterator[str]:
+        """A Workspace of `parent` makes its claim. It says where a cluster begins, never where one goes."""
+        if claim is None or self._seat(claim.cluster) is not None or self._is_here(claim.cluster):
+            return
+        if self._counts(origin, parent, claim):
+            yield from self._decide(claim.cluster, Seat(claim.shard, 0))
+
+    def _stands(self, origin: str, cluster: str) -> Iterator[str]:
+        """A LogicalCluster says that it is there, or that it went on."""
+        standing = self._standing(origin, cluster)
+        if standing is None or not is_claimable(cluster):
+            return
+        seat = self._seat(cluster) or (Seat(origin, 0) if origin == self._rows.own else None)
+        if seat is None:
+            yield from self._found(origin, cluster, standing)
+        elif seat.shard == origin and standing.successor and standing.generation > seat.generation:
+            yield from self._decide(cluster, Seat(standing.successor, standing.generation))
+
+    def _found(self, origin: str, cluster: str, standing: Standing) -> Iterator[str]:
+        """A cluster of which nothing was decided yet: a home, or one whose Workspace may have come before it."""
+        if standing.owner is not None:
+            yield from self._reclaimed(cluster, standing.owner, 0)
+        elif standing.is_home and not standing.successor and not self._is_here(cluster):
+            # What only tells where a home went speaks for itself no more.
+            yield from self._decide(cluster, Seat(origin, 0))
+
+    def _left(self, origin: str, cluster: str, gone: Standing) -> Iterator[str]:
+        """Who had a cluster has it no more: it lies where its Workspace says, or nowhere."""
+        seat = self._seat(cluster)
+        if seat is None or seat.shard != origin:
+            return
+        yield from self._decide(cluster, None)
+        if gone.owner is not None:
+            yield from self._reclaimed(cluster, gone.owner, seat.generation)
+            return
+        for other in self._rows.origins():
+            found = self._standing(other, cluster)
+            if found is not None and found.is_home and not found.successor:
+                yield from self._decide(cluster, Seat(other, seat.generation))
+                return
+
+    def _reclaimed(self, cluster: str, owner: tuple[str, str], generation: int) -> Iterator[str]:
+        """Its Workspace, by name, says where a cluster lies."""
+        parent, name = owner
+        origin = self.owner(parent)
+        claim = self._claim(origin, parent, name)
+        if claim is None or claim.cluster != cluster or self._is_here(cluster):
+            return
+        there = self._standing(claim.shard, cluster)
+        if there is not None and there.successor and there.generation <= generation:
+            # The Workspace has not caught up: from there the cluster came.
+            return
+        if self._counts(origin, parent, claim):
+            yield from self._decide(cluster, Seat(claim.shard, generation))
+
+    def _seated(self, cluster: str, after: str) -> Iterator[str]:
+        """What the owner of a cluster sent from it before it was known to be the owner counts from now on."""
+        owner = self.owner(cluster)
+        if not owner:
+            return
+        if not after:
+            yield from self._stands(owner, cluster)
+        page = self._rows.workspaces(owner, cluster, after, PAGE)
+        for _, value in page:
+            yield from self._named(owner, cluster, claim_of(cluster, value))
+        if len(page) == PAGE:
+            self._work.append(_Seated(cluster, page[-1][0]))
+
+    def _decide(self, cluster: str, seat: Seat | None) -> Iterator[str]:
+        self._decided[cluster] = seat
+        if seat is not None:
+            self._work.append(_Seated(cluster, ""))
+        yield cluster
+
+    # --- what is known, with what was decided ---
+
+    def _seat(self, cluster: str) -> Seat | None:
+        return self._decided[cluster] if cluster in self._decided else self._rows.seat(cluster)
+
+    def _standing(self, origin: str, cluster: str) -> Standing | None:
+        return standing_of(cluster, self._rows.logical_cluster(origin, cluster)) if origin else None
+
+    def _claim(self, origin: str, cluster: str, name: str) -> Claim | None:
+        return claim_of(cluster, self._rows.workspace(origin, cluster, name)) if origin else None
+
+    def _is_here(self, cluster: str) -> bool:
+        """Whether this shard has the cluster itself, whatever others say."""
+        here = self._standing(self._rows.own, cluster)
+        return here is not None and not here.successor

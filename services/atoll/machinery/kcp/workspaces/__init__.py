@@ -1,0 +1,1 @@
+"""Workspaces and LogicalClusters: types, phases, mounts, default bindings, and the objects of a new workspace. Pure."""

@@ -1,0 +1,65 @@
+"""What a mounted Workspace says of the object that it mounts.
+
+The mount controller calls `settle`; paths and admission ask `reference`. A mountable object is any that is annotated so
+and has `status.URL` and `status.phase`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, set_condition
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.wellknown import PHASE
+
+#: "true" on objects that may be mounted.
+IS_MOUNT = "experimental.tenancy.kcp.io/is-mount"
+MOUNT_READY = "WorkspaceMountReady"
+READY, UNAVAILABLE = "Ready", "Unavailable"
+
+
+class Reference(msgspec.Struct, frozen=True, rename="camel"):
+    """The mounted object, in the Workspace's own logical cluster."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+def reference(workspace: Object) -> Reference | None:
+    """What a Workspace mounts; None if it is an ordinary one."""
+    mount = (workspace.get("spec") or {}).get("mount")
+    return msgspec.convert(mount.get("ref") or {}, Reference) if mount else None
+
+
+def settle(workspace: Object, mounted: Object | None, now: str) -> Object:
+    """The Workspace as it stands with the object that it mounts, None where that is not there."""
+    condition, url = _judged(mounted)
+    status = workspace.get("status") or {}
+    phase = READY if condition.status == TRUE else UNAVAILABLE
+    spec = {**workspace["spec"], "URL": url} if url else workspace["spec"]
+    labels = {**(workspace["metadata"].get("labels") or {}), PHASE: phase}
+    conditions = set_condition(status.get("conditions") or [], condition, now)
+    return {
+        **workspace,
+        "metadata": {**workspace["metadata"], "labels": labels},
+        "spec": spec,
+        "status": {**status, "phase": phase, "conditions": conditions},
+    }
+
+
+def _judged(mounted: Object | None) -> tuple[Condition, str]:
+    if mounted is None:
+        return Condition(MOUNT_READY, FALSE, "MountObjectNotFound", "the mounted object does not exist", "Error"), ""
+    if (mounted["metadata"].get("annotations") or {}).get(IS_MOUNT) != "true":
+        message = f"the object is not annotated {IS_MOUNT}=true"
+        return Condition(MOUNT_READY, FALSE, "MountAnnotationInvalid", message, "Error"), ""
+    status = mounted.get("status")
+    status = status if isinstance(status, dict) else {}
+    url, phase = status.get("URL"), status.get("phase") or "Unknown"
+    url = url if isinstance(url, str) else ""
+    if phase != READY or not url:
+        message = f"the mounted object is {phase}" + ("" if url else " and has no URL")
+        return Condition(MOUNT_READY, FALSE, "MountObjectNotReady", message, "Error"), url
+    return Condition(MOUNT_READY, TRUE), url

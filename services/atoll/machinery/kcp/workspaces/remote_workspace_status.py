@@ -1,0 +1,113 @@
+"""A Workspace whose logical cluster lies on another shard: what its state is at each step. Pure.
+
+The controllers that look after such Workspaces write what these functions give. Invariant: what a Workspace shows of
+its cluster is never older than what was last said of it (`CLUSTER_REVISION`).
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.kcp.workspaces import workspace
+from atoll.machinery.meta import hashes
+from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, set_condition
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.wellknown import (
+    CLUSTER_REVISION,
+    OWNER_FINALIZER,
+    PHASE,
+    SCHEDULED_CLUSTER,
+    SHARD,
+    SHARD_HASH,
+)
+
+UNAVAILABLE = "Unavailable"
+_CONTENT_DELETED, _INITIALIZED = "WorkspaceContentDeleted", "WorkspaceInitialized"
+_CHOICE = (SCHEDULED_CLUSTER, SHARD, SHARD_HASH)
+#: What a Workspace shows of its LogicalCluster.
+_SHOWN = ("phase", "initializers", "terminators")
+
+
+def chosen(obj: Object, cluster: str, shard: str, now: str) -> Object:
+    """Phase one of scheduling, in kcp's words: where its cluster will be, before anybody is asked to make it."""
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    choice = {SCHEDULED_CLUSTER: cluster, SHARD: shard, SHARD_HASH: hashes.shard_hash(shard)}
+    finalizers = metadata.get("finalizers") or []
+    conditions = set_condition(status.get("conditions") or [], Condition(workspace.SCHEDULED, TRUE), now)
+    return {
+        **obj,
+        "metadata": {
+            **metadata,
+            "annotations": {**(metadata.get("annotations") or {}), **choice},
+            "finalizers": finalizers if OWNER_FINALIZER in finalizers else [*finalizers, OWNER_FINALIZER],
+        },
+        "status": {"phase": "Scheduling", **status, "conditions": conditions},
+    }
+
+
+def unchosen(obj: Object) -> Object:
+    """The Workspace without its choice, and without our hold on it."""
+    metadata = obj["metadata"]
+    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in _CHOICE}
+    finalizers = [each for each in metadata.get("finalizers") or [] if each != OWNER_FINALIZER]
+    return {**obj, "metadata": {**metadata, "annotations": kept, "finalizers": finalizers}}
+
+
+def told_revision(obj: Object) -> int:
+    """The revision of its LogicalCluster that a Workspace was told of; 0 where that is none, or no revision."""
+    text = (obj["metadata"].get("annotations") or {}).get(CLUSTER_REVISION, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def mirrored(obj: Object, cluster: Object, told: int, now: str) -> Object:
+    """The Workspace with its LogicalCluster's present state; `told` is noted where it was told of one by a call."""
+    settled = workspace.settle(obj, cluster, workspace.Shard(shard_of(obj), "", ""), now)
+    # Where it is reached was said when it was made; the shard may not be known here at all now.
+    changed = {**settled, "spec": obj["spec"]}
+    if not told:
+        return changed
+    metadata = changed["metadata"]
+    annotations = {**metadata["annotations"], CLUSTER_REVISION: str(told)}
+    return {**changed, "metadata": {**metadata, "annotations": annotations}}
+
+
+def shard_of(obj: Object) -> str:
+    """The shard that a Workspace has chosen; "" before that."""
+    return str((obj["metadata"].get("annotations") or {}).get(SHARD, ""))
+
+
+def shows(obj: Object, cluster: Object) -> bool:
+    """Whether a Workspace shows the state of its LogicalCluster, so that its shard need not be told."""
+    theirs, ours = cluster.get("status") or {}, obj.get("status") or {}
+    if any((theirs.get(field) or None) != (ours.get(field) or None) for field in _SHOWN):
+        return False
+    if not cluster["metadata"].get("deletionTimestamp"):
+        return True
+    return _progress(theirs) == _progress(ours) and bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def disappeared(obj: Object, now: str) -> Object:
+    """The Workspace of a cluster that its own shard does not have."""
+    text = "the shard of the logical cluster does not have it"
+    return _in_phase(obj, UNAVAILABLE, Condition(_INITIALIZED, FALSE, "WorkspaceDisappeared", text, ERROR), now)
+
+
+def undeletable(obj: Object, message: str, now: str) -> Object:
+    """A Workspace under deletion whose cluster's shard cannot be told so."""
+    phase = "Terminating" if (obj.get("status") or {}).get("terminators") else "Deleting"
+    return _in_phase(obj, phase, Condition(_CONTENT_DELETED, FALSE, "ShardUnavailable", message, INFO), now)
+
+
+def _progress(status: Object) -> list[Object]:
+    return [each for each in status.get("conditions") or [] if each["type"] == _CONTENT_DELETED]
+
+
+def _in_phase(obj: Object, phase: str, condition: Condition, now: str) -> Object:
+    status, metadata = obj.get("status") or {}, obj["metadata"]
+    return {
+        **obj,
+        "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), PHASE: phase}},
+        "status": {
+            **status,
+            "phase": phase,
+            "conditions": set_condition(status.get("conditions") or [], condition, now),
+        },
+    }

@@ -1,0 +1,247 @@
+"""A new workspace, built in the furthest state that its type allows.
+
+The workspace controller gathers the facts (resolved type, exports to bind, shard, creator), calls `build`,
+and submits the manifests in one batch; then it writes the Workspace as `settle` gives it. Initializers that
+the system runs itself (`root:universal`, `system:apibindings`) are passed here; any other leaves the
+logical cluster Initializing. The objects are those that kcp's controllers would have left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from atoll.machinery.kcp.apis.apibindings import Export
+from atoll.machinery.kcp.apis.initial_bindings import Bindings, Wanted, bind
+from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
+from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, no_export, required, verdict
+from atoll.machinery.kcp.workspaces.logicalcluster import READY, Facts, Life, initialized, logical_cluster
+from atoll.machinery.kcp.workspaces.workspacetypes import BINDINGS_INITIALIZER, Resolution
+from atoll.machinery.meta import hashes, wellknown
+from atoll.machinery.meta.conditions import TRUE, Condition, set_condition
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS
+
+#: The initializer that makes a workspace's first namespaces; every type that extends `universal` has it.
+NAMESPACE_INITIALIZER = "root:universal"
+ADMIN_BINDING = "workspace-admin"
+SCHEDULED = "WorkspaceScheduled"
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """The shard that hosts a cluster. URLs have no trailing slash; `ca_bundle` is PEM. `virtual_workspace_url` is where
+    its views are reached."""
+
+    name: str
+    external_url: str
+    ca_bundle: str
+    labels: dict[str, str] = {}
+    virtual_workspace_url: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who made a workspace: UserInfo, as the owner annotation and spec.createdBy have it."""
+
+    username: str
+    uid: str = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+
+
+_owner_decoder = msgspec.json.Decoder(Owner)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Who must finish before a cluster is Ready and before it goes, where another shard says so."""
+
+    initializers: tuple[str, ...] = ()
+    terminators: tuple[str, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is known when a Workspace is scheduled.
+
+    `path` is the new workspace's canonical path, `cluster` its logical cluster's name
+    (hashes.cluster_name_of), `find_export` gives an export by path or cluster name and name, or None.
+    `parent_cluster` is empty for a home, which no Workspace owns.
+    `required_groups` comes from the parent's LogicalCluster, empty where it has none. `asked` is what the shard of a
+    parent elsewhere says of its type, None where that is `resolution`'s to say.
+    """
+
+    workspace: Object
+    parent_cluster: str
+    path: str
+    cluster: str
+    resolution: Resolution
+    shard: Shard
+    find_export: Callable[[str, str], Export | None]
+    now: str
+    new_uid: Callable[[], str]
+    required_groups: str = ""
+    asked: Asked | None = None
+
+
+def build(plan: Plan) -> tuple[Manifest, ...]:
+    """Everything inside the new logical cluster; the LogicalCluster, which opens the gate, comes first."""
+    stamp = Stamp(plan.cluster, plan.path, plan.now, partial(_fresh, plan.new_uid))
+    bindings, missing = _bindings(plan, stamp)
+    life = _life(plan, bindings, missing)
+    # Bindings come next, so that what they claim of the rest is labelled in this very submit.
+    conditions = _verdicts(plan.resolution, bindings, missing)
+    manifests = [_logical_cluster(plan, stamp, bindings, (life, conditions)), *bindings.manifests]
+    owner = owner_of(plan.workspace)
+    if owner is not None:
+        manifests.append(_admin_binding(stamp, owner.username))
+    if NAMESPACE_INITIALIZER in life.initializers:
+        manifests.extend(namespaces(stamp, (DEFAULT, KUBE_SYSTEM), plan.shard.ca_bundle))
+    return tuple(manifests)
+
+
+def settle(workspace: Object, cluster: Object, shard: Shard, now: str) -> Object:
+    """The Workspace as it stands once its LogicalCluster `cluster` was written on `shard`.
+
+    Also mirrors later phases: called again with the LogicalCluster's present state it changes what has
+    changed.
+    """
+    status = cluster["status"]
+    metadata, annotations = workspace["metadata"], cluster["metadata"]["annotations"]
+    name, phase = annotations[wellknown.CLUSTER], status["phase"]
+    labels = {**(metadata.get("labels") or {}), wellknown.PHASE: phase}
+    if region := shard.labels.get(wellknown.REGION):
+        labels[wellknown.REGION] = region
+    finalizers = metadata.get("finalizers") or []
+    if wellknown.OWNER_FINALIZER not in finalizers:
+        finalizers = [*finalizers, wellknown.OWNER_FINALIZER]
+    url = f"{shard.external_url}/clusters/{annotations[wellknown.PATH]}"
+    return {
+        **workspace,
+        "metadata": {
+            **metadata,
+            "annotations": _workspace_annotations(workspace, shard.name, name, phase),
+            "labels": labels,
+            "finalizers": finalizers,
+        },
+        "spec": {**workspace["spec"], "cluster": name, "URL": url},
+        "status": _workspace_status(workspace, status, now),
+    }
+
+
+def owner_of(obj: Object) -> Owner | None:
+    """The creator in the owner annotation; None where it is absent or, put there by hand, unreadable."""
+    text = (obj["metadata"].get("annotations") or {}).get(wellknown.OWNER, "")
+    try:
+        return _owner_decoder.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def owner_reference(plan: Plan) -> Object:
+    """spec.owner of the LogicalCluster behind a Workspace."""
+    metadata = plan.workspace["metadata"]
+    return {
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "resource": "workspaces",
+        "name": metadata["name"],
+        "cluster": plan.parent_cluster,
+        "uid": metadata["uid"],
+    }
+
+
+def reduced_owner(owner: Owner) -> str:
+    """Value of the owner annotation once a workspace is ready: the name alone."""
+    return msgspec.json.encode({"username": owner.username}).decode()
+
+
+def _fresh(new_uid: Callable[[], str], _: str) -> str:
+    return new_uid()
+
+
+def _bindings(plan: Plan, stamp: Stamp) -> tuple[Bindings, tuple[str, ...]]:
+    """The default bindings, and the exports that are not there: a binding waits for its export to be made."""
+    wanted, missing = [], []
+    for each in required(plan.cluster, plan.resolution.default_bindings):
+        export = plan.find_export(each.path, each.export)
+        if export is None:
+            missing.append(no_export(each))
+        else:
+            wanted.append(Wanted(each.name, each.path, each.export, export))
+    return bind(stamp, wanted), tuple(missing)
+
+
+def _life(plan: Plan, bindings: Bindings, missing: Sequence[str]) -> Life:
+    asked = plan.asked or plan.resolution
+    bound = plan.resolution.default_bindings and bindings.all_bound and not missing
+    passed = {NAMESPACE_INITIALIZER, *([BINDINGS_INITIALIZER] if bound else [])}
+    left = tuple(name for name in asked.initializers if name not in passed)
+    return Life(asked.initializers, asked.terminators, left)
+
+
+def _verdicts(resolution: Resolution, bindings: Bindings, missing: Sequence[str]) -> tuple[Condition, ...]:
+    types = [INITIALIZED] if resolution.default_bindings else []
+    types += [RECONCILED] if resolution.maintained_bindings else []
+    return tuple(verdict(type, bindings.waiting, missing) for type in types)
+
+
+def _logical_cluster(
+    plan: Plan, stamp: Stamp, bindings: Bindings, state: tuple[Life, tuple[Condition, ...]]
+) -> Manifest:
+    (life, conditions), metadata = state, plan.workspace["metadata"]
+    spec: Object = {}
+    annotations: dict[str, str] = {}
+    if plan.parent_cluster:
+        spec["owner"] = owner_reference(plan)
+    if (creator := owner_of(plan.workspace)) is not None:
+        spec["createdBy"] = msgspec.to_builtins(creator)
+        full = metadata["annotations"][wellknown.OWNER]
+        annotations[wellknown.OWNER] = full if life.left else reduced_owner(creator)
+    if plan.required_groups:
+        annotations[wellknown.REQUIRED_GROUPS] = plan.required_groups
+    facts = Facts(
+        shard=plan.shard.name,
+        external_url=plan.shard.external_url,
+        type=plan.resolution.type.qualified,
+        locks=bindings.locks,
+        life=life,
+        spec=spec,
+        annotations=annotations,
+        conditions=conditions,
+    )
+    return logical_cluster(stamp, facts)
+
+
+def _admin_binding(stamp: Stamp, username: str) -> Manifest:
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": stamp.metadata("clusterrolebindings", ADMIN_BINDING),
+        "roleRef": {"apiGroup": wellknown.RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": wellknown.RBAC_GROUP, "kind": "User", "name": username}],
+    }
+    return Manifest(stamp.cluster, binding, CLUSTER_ROLE_BINDINGS)
+
+
+def _workspace_annotations(workspace: Object, shard: str, cluster: str, phase: str) -> dict[str, str]:
+    annotations: dict[str, str] = {
+        **(workspace["metadata"].get("annotations") or {}),
+        wellknown.SHARD: shard,
+        wellknown.SHARD_HASH: hashes.shard_hash(shard),
+        wellknown.SCHEDULED_CLUSTER: cluster,
+    }
+    if phase == READY and (owner := owner_of(workspace)) is not None:
+        annotations[wellknown.OWNER] = reduced_owner(owner)
+    return annotations
+
+
+def _workspace_status(workspace: Object, cluster_status: Object, now: str) -> Object:
+    left = tuple(cluster_status.get("initializers") or ())
+    conditions = (workspace.get("status") or {}).get("conditions") or []
+    for condition in (initialized(left), Condition(SCHEDULED, TRUE)):
+        conditions = set_condition(conditions, condition, now)
+    status: Object = {"phase": cluster_status["phase"], "conditions": conditions}
+    for field in ("initializers", "terminators"):
+        if names := cluster_status.get(field):
+            status[field] = list(names)
+    return status

@@ -1,0 +1,316 @@
+"""Which WorkspaceType a new workspace gets, what it extends, and whether it may stand where it is made.
+
+The admission steps of Workspaces call `resolve` (mutating) and `check` (validating); workspace building
+reads the Resolution. WorkspaceTypes are found through a lookup that the caller gives, by path or cluster
+name and by name. What is not allowed raises TypeRefused with kcp's text, which `forbidden` turns into the
+403 clients see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+from atoll.machinery.meta import paths
+from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Details, Forbidden
+from atoll.machinery.meta.wellknown import CLUSTER, PATH, TYPE
+
+#: An older form of spec.defaultAPIBindingLifecycle; what the spec says comes first.
+LIFECYCLE_ANNOTATION = "experimental.tenancy.kcp.io/default-api-binding-lifecycle"
+MAINTAIN = "Maintain"
+#: Done when every default binding is bound; the system runs it, for every type that has default bindings.
+BINDINGS_INITIALIZER = "system:apibindings"
+#: kcp bounds neither; a type may not make each new workspace walk further than this.
+MAX_ALIASES = 64
+
+
+class TypeRefused(Exception):
+    """This type cannot be used here; the text says why."""
+
+
+class TypeReference(msgspec.Struct, frozen=True, order=True):
+    """A WorkspaceType by workspace path (empty: to be found by walking up) and name."""
+
+    name: str
+    path: str = ""
+
+    def __str__(self) -> str:
+        return paths.join(self.path, self.name)
+
+
+class DefaultBinding(msgspec.Struct, frozen=True):
+    """An export that workspaces of a type bind; `path` empty means the type's own workspace."""
+
+    export: str
+    path: str = ""
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """Which types may stand above or below. Without `types` and `none` everything may."""
+
+    none: bool = False
+    types: tuple[TypeReference, ...] = ()
+
+    def allows(self, aliases: Sequence[WorkspaceType]) -> bool:
+        """Whether something with these aliases may: one of them being listed is enough."""
+        return not self.types or any(alias.qualified in map(str, self.types) for alias in aliases)
+
+
+class NamedReference(msgspec.Struct, frozen=True):
+    """An object of the type's own logical cluster."""
+
+    name: str
+
+
+class _Extend(msgspec.Struct, frozen=True):
+    bases: tuple[TypeReference, ...] = msgspec.field(default=(), name="with")
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    initializer: bool = False
+    terminator: bool = False
+    extend: _Extend = _Extend()
+    additional_workspace_labels: Mapping[str, str] = {}
+    default_child_workspace_type: TypeReference | None = None
+    limit_allowed_children: Limit = Limit()
+    limit_allowed_parents: Limit = Limit()
+    default_bindings: tuple[DefaultBinding, ...] = msgspec.field(default=(), name="defaultAPIBindings")
+    default_binding_lifecycle: str = msgspec.field(default="", name="defaultAPIBindingLifecycle")
+    authentication_configurations: tuple[NamedReference, ...] = ()
+    initializer_permissions: tuple[Object, ...] = ()
+    terminator_permissions: tuple[Object, ...] = ()
+
+
+class WorkspaceType(msgspec.Struct, frozen=True, dict=True):
+    """A WorkspaceType object, read: its logical cluster, that cluster's canonical path, its name and spec."""
+
+    cluster: str
+    path: str
+    name: str
+    spec: _Spec = _Spec()
+    #: Of its default bindings: InitializeOnly (also where it is empty) or Maintain.
+    lifecycle: str = ""
+
+    @property
+    def maintains(self) -> bool:
+        """Whether its workspaces keep its default bindings, and get those that it gains."""
+        return self.lifecycle == MAINTAIN and bool(self.spec.default_bindings)
+
+    @cached_property
+    def qualified(self) -> str:
+        """`<canonical path>:<name>`, by which limits and annotations speak of it."""
+        return paths.join(self.path, self.name)
+
+    @property
+    def lifecycle_name(self) -> str:
+        """Its name as initializer and terminator: by logical cluster, which no rename changes."""
+        return f"{self.cluster}:{self.name}"
+
+
+Lookup = Callable[[str, str], WorkspaceType | None]
+#: Whether the caller may `use` a WorkspaceType.
+MayUse = Callable[[WorkspaceType], bool]
+
+
+class Resolution(msgspec.Struct, frozen=True, dict=True):
+    """A type with everything it extends: bases in the order of their references, the type itself last."""
+
+    aliases: tuple[WorkspaceType, ...]
+
+    @property
+    def type(self) -> WorkspaceType:
+        return self.aliases[-1]
+
+    @cached_property
+    def initializers(self) -> tuple[str, ...]:
+        """Who must finish before a workspace of this type is ready, in kcp's order."""
+        names = tuple(alias.lifecycle_name for alias in self.aliases if alias.spec.initializer)
+        return (*names, BINDINGS_INITIALIZER) if self.default_bindings else names
+
+    @cached_property
+    def terminators(self) -> tuple[str, ...]:
+        return tuple(alias.lifecycle_name for alias in self.aliases if alias.spec.terminator)
+
+    @cached_property
+    def default_bindings(self) -> tuple[DefaultBinding, ...]:
+        """Each export once, with its path filled in."""
+        return _default_bindings(self.aliases)
+
+    @cached_property
+    def maintained_bindings(self) -> tuple[DefaultBinding, ...]:
+        """Those of the types that keep them up in workspaces which are there."""
+        return _default_bindings([alias for alias in self.aliases if alias.maintains])
+
+
+def _default_bindings(aliases: Sequence[WorkspaceType]) -> tuple[DefaultBinding, ...]:
+    found = (
+        DefaultBinding(binding.export, binding.path or alias.cluster)
+        for alias in aliases
+        for binding in alias.spec.default_bindings
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def read_type(obj: Object) -> WorkspaceType:
+    """A stored WorkspaceType; where it has no path annotation, its cluster's name stands for the path."""
+    metadata = obj["metadata"]
+    annotations = metadata.get("annotations") or {}
+    cluster = annotations.get(CLUSTER, "")
+    spec = msgspec.convert(obj.get("spec") or {}, _Spec)
+    lifecycle = spec.default_binding_lifecycle or annotations.get(LIFECYCLE_ANNOTATION, "")
+    return WorkspaceType(cluster, annotations.get(PATH) or cluster, metadata["name"], spec, lifecycle)
+
+
+def resolve(requested: TypeReference | None, parent: Object, lookup: Lookup) -> Resolution:
+    """The type of a workspace made in the workspace of LogicalCluster `parent`.
+
+    Without a request it is the default child type of the parent's type; without a path the nearest one of
+    that name going up from the parent, and `root` at last. Raises TypeRefused.
+    """
+    reference = requested or _default_child(parent, lookup)
+    found = lookup(reference.path, reference.name) if reference.path else _nearest(parent, reference, lookup)
+    if found is None:
+        raise TypeRefused(f'workspace type "{reference}" cannot be resolved')
+    return Resolution(tuple(_with_bases(found, lookup)))
+
+
+def resolve_present(cluster: Object, lookup: Lookup) -> Resolution | None:
+    """The type of a LogicalCluster that is there; None for one that has none. Raises TypeRefused."""
+    if TYPE not in (cluster["metadata"].get("annotations") or {}):
+        return None
+    path, name = _annotated_type(cluster)
+    found = lookup(path, name)
+    if found is None:
+        raise TypeRefused(f'workspace type "{paths.join(path, name)}" cannot be resolved')
+    return with_bases(found, lookup)
+
+
+def with_bases(found: WorkspaceType, lookup: Lookup) -> Resolution:
+    """A type with everything it extends. Raises TypeRefused."""
+    return Resolution(tuple(_with_bases(found, lookup)))
+
+
+def check(resolution: Resolution, parent: Object, lookup: Lookup, may_use: MayUse) -> None:
+    """Refuse a type the caller may not use, or whose limits or whose parent's limits forbid it here."""
+    for alias in resolution.aliases:
+        if not may_use(alias):
+            text = "missing verb='use' permission on workspacetype"
+            raise TypeRefused(f"unable to use workspace type {alias.qualified}: {text}")
+    _check_limits(resolution.aliases, tuple(_with_bases(_parent_type(parent, lookup), lookup)))
+
+
+def forbidden(workspace: str, error: TypeRefused) -> Forbidden:
+    """The 403 that the creation of a Workspace answers."""
+    message = f'workspaces.tenancy.kcp.io "{workspace}" is forbidden: {error}'
+    return Forbidden(message, Details(workspace, "tenancy.kcp.io", "workspaces"))
+
+
+def with_type(workspace: Object, resolution: Resolution) -> Object:
+    """The Workspace with its type spelled out, and the type's additional labels where it lacks them."""
+    found, spec = resolution.type, workspace.get("spec") or {}
+    path = (spec.get("type") or {}).get("path") or found.path
+    metadata = dict(workspace["metadata"])
+    if additional := found.spec.additional_workspace_labels:
+        metadata["labels"] = {**additional, **(metadata.get("labels") or {})}
+    return {**workspace, "metadata": metadata, "spec": {**spec, "type": {"name": found.name, "path": path}}}
+
+
+def _annotated_type(parent: Object) -> tuple[str, str]:
+    annotation = (parent["metadata"].get("annotations") or {}).get(TYPE)
+    if annotation is None:
+        raise TypeRefused(f"annotation {TYPE} on LogicalCluster must be set")
+    path, name = paths.split(annotation)
+    if not path:
+        raise TypeRefused(f"annotation {TYPE} on LogicalCluster must be in the form of cluster:name")
+    return path, name
+
+
+def _parent_type(parent: Object, lookup: Lookup) -> WorkspaceType:
+    path, name = _annotated_type(parent)
+    found = lookup(path, name)
+    if found is None:
+        missing = f'workspacetypes.tenancy.kcp.io "{paths.join(path, name)}" not found'
+        raise TypeRefused(f"parent type cannot be resolved: {missing}")
+    return found
+
+
+def _default_child(parent: Object, lookup: Lookup) -> TypeReference:
+    parent_type = _parent_type(parent, lookup)
+    child = parent_type.spec.default_child_workspace_type
+    if child is None:
+        raise TypeRefused(f"spec.defaultChildWorkspaceType of workspace type {parent_type.qualified} must be set")
+    return child
+
+
+def _nearest(parent: Object, reference: TypeReference, lookup: Lookup) -> WorkspaceType | None:
+    annotations = parent["metadata"].get("annotations") or {}
+    path = annotations.get(PATH) or annotations.get(CLUSTER, "")
+    for step in (*paths.ancestors(path), ROOT):
+        if (found := lookup(step, reference.name)) is not None:
+            return found
+    return None
+
+
+def _with_bases(found: WorkspaceType, lookup: Lookup) -> list[WorkspaceType]:
+    aliases: list[WorkspaceType] = []
+    seen: set[str] = {found.qualified}
+    aliases.extend(_bases(found, lookup, seen, (found.qualified,)))
+    return [*aliases, found]
+
+
+def _bases(found: WorkspaceType, lookup: Lookup, seen: set[str], trail: tuple[str, ...]) -> Iterator[WorkspaceType]:
+    """Depth first: each base, then what it extends. `trail` are the types on the way here."""
+    for reference in found.spec.extend.bases:
+        name = str(TypeReference(reference.name, reference.path or found.path))
+        if name in trail:
+            cycle = " -> ".join(trail[trail.index(name) :])
+            raise TypeRefused(f"circular dependency detected in workspace type {name}: {cycle}")
+        if name in seen:
+            continue
+        if len(seen) >= MAX_ALIASES:
+            raise TypeRefused(f"workspace type {trail[0]} extends more than {MAX_ALIASES} types")
+        seen.add(name)
+        base = lookup(reference.path or found.path, reference.name)
+        if base is None:
+            raise TypeRefused(f"unable to find inherited workspace type {name}")
+        yield base
+        yield from _bases(base, lookup, seen, (*trail, name))
+
+
+def _check_limits(children: Sequence[WorkspaceType], parents: Sequence[WorkspaceType]) -> None:
+    child, parent = children[-1].qualified, parents[-1].qualified
+    problems = []
+    for alias in children:
+        limit = alias.spec.limit_allowed_parents
+        if limit.none:
+            raise TypeRefused(f"workspace type {child} cannot have any parents")
+        if not limit.allows(parents):
+            than = f"parent workspaces, but parent type {parent} {_implements(parents)}"
+            problems.append(f"{_limiting(child, alias)} {_listed(limit.types)} {than}")
+    for alias in parents:
+        limit = alias.spec.limit_allowed_children
+        if limit.none:
+            raise TypeRefused(f"workspace type {parent} cannot have any children")
+        if not limit.allows(children):
+            than = f"child workspaces, but child type {child} {_implements(children)}"
+            problems.append(f"{_limiting(parent, alias)} {_listed(limit.types)} {than}")
+    if problems:
+        raise TypeRefused(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+
+def _limiting(name: str, alias: WorkspaceType) -> str:
+    """The type at fault, and which of its bases has the limit where it is not its own."""
+    extending = f" extends {alias.qualified}, which" if alias.qualified != name else ""
+    return f"workspace type {name}{extending} only allows"
+
+
+def _listed(references: Sequence[TypeReference]) -> str:
+    return f"[{' '.join(sorted({str(reference) for reference in references}))}]"
+
+
+def _implements(aliases: Sequence[WorkspaceType]) -> str:
+    return f"only implements [{' '.join(sorted({alias.qualified for alias in aliases}))}]"

@@ -1,0 +1,35 @@
+"""Well-known keys: annotations, labels, finalizers and names that several packages read or write.
+
+Each stands here once. Keys that one module alone knows stay in that module.
+"""
+
+from __future__ import annotations
+
+CLUSTER = "kcp.io/cluster"
+PATH = "kcp.io/path"
+TYPE = "internal.tenancy.kcp.io/type"
+SCHEDULED_CLUSTER = "internal.tenancy.kcp.io/cluster"
+SHARD = "core.kcp.io/shard"
+SHARD_HASH = "internal.tenancy.kcp.io/shard"
+OWNER = "experimental.tenancy.kcp.io/owner"
+REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
+REPLICATE = "internal.kcp.io/replicate"
+LOCKS = "internal.apis.kcp.io/resource-bindings"
+#: On a Workspace whose LogicalCluster lies on another shard: the newest revision of it that this shard told of.
+CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
+#: Label on Workspaces and LogicalClusters that mirrors status.phase.
+PHASE = "tenancy.kcp.io/phase"
+REGION = "region"
+
+#: On the Workspace, until its LogicalCluster is gone.
+OWNER_FINALIZER = "core.kcp.io/logicalcluster"
+#: On the LogicalCluster, until its content is gone.
+DELETION_FINALIZER = "core.kcp.io/logicalcluster-deletion"
+TERMINATOR_FINALIZER = "kcp.io/has-terminators"
+BINDING_FINALIZER = "apis.kcp.io/apibinding-finalizer"
+
+#: The name of every LogicalCluster.
+SINGLETON = "cluster"
+
+TENANCY_GROUP, CORE_GROUP, APIS_GROUP = "tenancy.kcp.io", "core.kcp.io", "apis.kcp.io"
+RBAC_GROUP = "rbac.authorization.k8s.io"

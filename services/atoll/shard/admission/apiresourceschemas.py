@@ -1,0 +1,29 @@
+"""APIResourceSchemas on their way in: sound when they come, unchanged afterwards.
+
+Stands for kcp's plug-in apis.kcp.io/APIResourceSchema.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.kinds.rules.definition import Checks
+from atoll.machinery.schema.definitions.crd import validate_resource_schema
+
+_OWN = ("apis.kcp.io", "apiresourceschemas")
+
+
+class ApiResourceSchemas(Validator):
+    """Guards APIResourceSchemas. Their rules were compiled in time before (`shard.kinds`), here they only count."""
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != _OWN or review.obj is None:
+            return
+        name = review.obj["metadata"]["name"]
+        if review.old is not None:
+            if review.obj["spec"] != review.old["spec"]:
+                raise errors.forbidden(review.call.kind, name, "spec: Invalid value: is immutable")
+            return
+        found = validate_resource_schema(review.obj, rules=Checks())
+        if found:
+            raise errors.forbidden(review.call.kind, name, ", ".join(str(error) for error in found))

@@ -1,0 +1,55 @@
+"""APIExportEndpointSlices on their way in: who may have one, and how it is found from its export.
+
+Stands for kcp's plug-in apis.kcp.io/APIExportEndpointSlice. A slice tells where the objects of an export's consumers
+are, so that its author must be one who may bind the export. That its reference stays is the schema's to say.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.kcp.apis import endpointslices
+from atoll.machinery.kcp.apis.endpointslices import Reference
+from atoll.shard.admission.workspaces import May, may_bind
+from atoll.tenancy.lookups import Facts
+
+_OWN = ("apis.kcp.io", "apiexportendpointslices")
+
+
+class EndpointSlices:
+    """Guards APIExportEndpointSlices."""
+
+    def __init__(self, facts: Facts, may: May) -> None:
+        self._facts, self._may = facts, may
+
+    def mutate(self, review: Review) -> None:
+        """Label every slice but that of the export's own name beside it, which is found by its name."""
+        if review.group_resource != _OWN or review.obj is None or review.subresource:
+            return
+        metadata, reference = review.obj["metadata"], endpointslices.reference_of(review.obj, review.call.cluster)
+        labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not _is_label(key)}
+        if not self._is_default(review, metadata.get("name", ""), reference):
+            labels[endpointslices.EXPORT_LABEL] = reference.label
+        if labels != (metadata.get("labels") or {}):
+            metadata["labels"] = labels
+            if not labels:
+                del metadata["labels"]
+
+    def _is_default(self, review: Review, name: str, reference: Reference) -> bool:
+        return name == reference.name and self._facts.cluster_of(review.view, reference.path) == review.call.cluster
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != _OWN or review.operation != "create" or review.call.user.is_master:
+            return
+        assert review.obj is not None
+        reference = endpointslices.reference_of(review.obj, review.call.cluster)
+        if not may_bind(self._facts, self._may, review, *reference):
+            text = (
+                "unable to create APIExportEndpointSlice: no permission to bind to export "
+                f"{reference.path}:{reference.name}"
+            )
+            raise errors.forbidden(review.call.kind, review.obj["metadata"].get("name", ""), text)
+
+
+def _is_label(key: str) -> bool:
+    return key == endpointslices.EXPORT_LABEL

@@ -1,0 +1,59 @@
+"""Which Secret may be the identity of an APIExport: one that its author may read.
+
+An identity decides whose objects an export's owner sees, so that naming somebody else's Secret, in another namespace of
+the workspace or left there by an export that is gone, must not be a way to them. kcp takes any; RBAC on Secrets would
+then protect nothing that matters about these.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.authorization.attributes import Attributes
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.kcp.apis.apiexports import SecretReference, generated_reference, secret_reference
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.types import SECRETS
+from atoll.shard.admission.workspaces import May
+
+_OWN = frozenset({("apis.kcp.io", "apiexports"), ("cache.kcp.io", "clustercachedresources")})
+
+
+class ExportIdentities(Validator):
+    """Guards spec.identity of APIExports and ClusterCachedResources. `may_here` answers for the request's cluster."""
+
+    def __init__(self, may_here: May) -> None:
+        self._may_here = may_here
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource not in _OWN or review.obj is None or review.subresource:
+            return
+        reference = _reference(review)
+        if review.call.user.is_master or reference is None or self._may_read(review, reference):
+            return
+        text = f'spec.identity.secretRef: no permission to get secret "{reference.namespace}/{reference.name}"'
+        raise errors.forbidden(review.call.kind, review.obj["metadata"]["name"], text)
+
+    def _may_read(self, review: Review, reference: SecretReference) -> bool:
+        asked = Attributes(
+            user=review.call.user,
+            verb="get",
+            cluster=review.call.cluster,
+            version="v1",
+            resource="secrets",
+            namespace=reference.namespace,
+            name=reference.name,
+        )
+        return self._may_here(review.view, asked)
+
+
+def _reference(review: Review) -> SecretReference | None:
+    """The Secret that this write makes the export's identity; None where it makes none that is there already."""
+    assert review.obj is not None
+    named = secret_reference(review.obj)
+    if named is not None:
+        return named if review.old is None or secret_reference(review.old) != named else None
+    if review.old is not None and secret_reference(review.old) is None:
+        return None
+    # The system takes the Secret of the export's name if it finds one.
+    generated = generated_reference(review.obj)
+    return generated if review.view.revision_of(ObjectKey(SECRETS, review.call.cluster, *generated)) else None

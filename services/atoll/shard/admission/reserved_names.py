@@ -1,0 +1,83 @@
+"""Names and annotations that belong to the system, and the canonical path on the kinds that carry it.
+
+Stands for kcp's plug-ins reservedcrdgroups, reservedcrdannotations, reservednames and pathannotation.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.status import FieldError, invalid
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+
+RESERVED_GROUP = "apis.kcp.io"
+PATH = "kcp.io/path"
+_CRDS = ("apiextensions.k8s.io", "customresourcedefinitions")
+_PATHED = frozenset(
+    {
+        ("apis.kcp.io", "apiexports"),
+        ("apis.kcp.io", "apibindings"),
+        ("tenancy.kcp.io", "workspacetypes"),
+        ("cache.kcp.io", "clustercachedresources"),
+    }
+)
+
+
+class ReservedDefinitions(Validator):
+    """CRDs of a workspace keep out of the group apis.kcp.io, and out of its annotations."""
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != _CRDS or review.obj is None or review.call.user.is_master:
+            return
+        name, group = review.obj["metadata"]["name"], review.obj["spec"].get("group", "")
+        if group == RESERVED_GROUP or group.endswith("." + RESERVED_GROUP):
+            text = f'spec.group: Invalid value: "{group}": "{group}" is reserved'
+            raise errors.forbidden(review.call.kind, name, text)
+        before = review.old["metadata"].get("annotations") or {} if review.old else {}
+        for key, value in (review.obj["metadata"].get("annotations") or {}).items():
+            domain = key.partition("/")[0]
+            if (domain == RESERVED_GROUP or domain.endswith("." + RESERVED_GROUP)) and before.get(key) != value:
+                raise errors.forbidden(review.call.kind, name, f'metadata.annotations[{key}]: "{key}" is reserved')
+
+
+class PathAnnotation:
+    """The canonical path of the cluster, forced on four kinds and on whatever already carries it."""
+
+    def mutate(self, review: Review) -> None:
+        own = review.group_resource == ("core.kcp.io", "logicalclusters")
+        if review.obj is None or review.operation == "delete" or own:
+            return
+        annotations = review.obj["metadata"].get("annotations") or {}
+        if review.group_resource not in _PATHED and PATH not in annotations:
+            return
+        path = canonical_path(review)
+        if path and annotations.get(PATH) != path:
+            review.obj["metadata"]["annotations"] = {**annotations, PATH: path}
+
+    def validate(self, review: Review) -> None:
+        """Nothing to refuse."""
+
+
+def canonical_path(review: Review) -> str:
+    """The path that the cluster's LogicalCluster carries; empty where there is none."""
+    record = review.view.get(ObjectKey(LOGICAL_CLUSTERS, review.call.cluster, "", "cluster"))
+    if record is None:
+        return ""
+    return str((decode(record.value)["metadata"].get("annotations") or {}).get(PATH, ""))
+
+
+class ReservedNames(Validator):
+    """WorkspaceTypes are not called `any` or `system`."""
+
+    def validate(self, review: Review) -> None:
+        if review.group_resource != ("tenancy.kcp.io", "workspacetypes") or review.operation != "create":
+            return
+        assert review.obj is not None
+        name = review.obj["metadata"]["name"]
+        if name in {"any", "system"}:
+            error = FieldError("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": the name is reserved')
+            raise invalid(review.call.kind.group_kind, name, [error])
+        if name == "root" and review.call.cluster != "root":
+            raise errors.forbidden(review.call.kind, name, "root workspace type can only be created in root cluster")

@@ -1,0 +1,136 @@
+"""Who may come in: keys, tokens and authorities of a shard, assembled into its authenticator.
+
+The composition root calls `assemble` once; what is generated stays in the root directory, readable by its owner
+alone, and a later start goes on with it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import msgspec
+
+from atoll.machinery.apiserver.authentication import dynamic_client_ca
+from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, AdminTokens, load_admin_tokens
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens, WorkspaceSource
+from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, InvalidCredentials
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator
+from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
+from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers, ServiceAccountTokens
+from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
+from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.meta.user import User
+from atoll.machinery.process import pki
+from atoll.machinery.process.config import comma_separated
+from atoll.machinery.process.pki import Pair
+from atoll.shard import service_account_keys
+from atoll.shard.config import ShardConfig
+from atoll.shard.kubeconfig import kept_admin_token
+
+SERVING_CA, SERVING = "serving-ca", "apiserver"
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What a shard was given or made: its serving pair and the authority to trust for it, token keys, administrators'
+    tokens."""
+
+    ca_pem: bytes
+    serving: Pair
+    keys: KeySet
+    tokens: AdminTokens | None
+    client_ca_pem: bytes
+    #: ClientCAs of proxies that speak for users in headers.
+    proxy_ca_pem: bytes
+    #: Users of the token file by token digest.
+    users: dict[bytes, User]
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What connections are served by; which of the CAs signed a certificate decides what it is good for."""
+        return ClientCAs(self.client_ca_pem, self.proxy_ca_pem).context(self.serving)
+
+
+def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
+    """Read the credentials of a root directory, making what is missing. `names` go into the certificate.
+
+    `tokens` are the administrators' tokens that another process of this shard made. Raises InvalidCredentials, OSError.
+    """
+    root = Path(config.root_directory)
+    ca_pem, serving = _serving(config, root, names)
+    try:
+        keys = service_account_keys.keys(config)
+    except service_account_keys.KeyRefused as error:
+        raise InvalidCredentials(str(error)) from error
+    if not config.skip_admin_user and tokens is None:
+        tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
+    users = _known_users(config.token_auth_file)
+    clients, proxies = map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file))
+    return Credentials(ca_pem, serving, keys, tokens, clients, proxies, users)
+
+
+def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, Pair]:
+    """The serving pair with the authority to trust for it: the operator's, or one of our own making."""
+    try:
+        if config.tls_cert_file:
+            pair = pki.pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+            # Whoever signed for himself, or sends a chain, is to be trusted as he stands there.
+            return dynamic_client_ca.read(config.root_ca_file) or pair.certificate, pair
+        ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
+        return dynamic_client_ca.read(config.root_ca_file) or ca.certificate, pki.serving_in(root, SERVING, ca, names)
+    except pki.PkiError as error:
+        raise InvalidCredentials(str(error)) from error
+
+
+def _known_users(file: str) -> dict[bytes, User]:
+    if not file:
+        return {}
+    try:
+        return parse_token_file(Path(file).read_text())
+    except ValueError as error:
+        raise InvalidCredentials(f"{file}: {error}") from error
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The assembled parts."""
+
+    authenticator: Authenticator
+    certificates: Certificates
+    bearers: BearerTokens
+    issuer: TokenIssuer
+    issuers: ServiceAccountIssuers
+    keys: KeySet
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """Tokens that others issue: to the whole installation, and to workspaces by their type."""
+
+    configured: TokenSource | None = None
+    workspaces: WorkspaceSource | None = None
+    #: What other shards say of their service accounts.
+    accounts: RemoteServiceAccounts | None = None
+
+
+def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: Foreign) -> Identity:
+    """The authenticator of a shard."""
+    issuers = service_account_keys.issuers(config)
+    sources: list[TokenSource] = []
+    if credentials.tokens is not None:
+        sources.append(StaticTokens(credentials.tokens.users, issuers.audiences))
+    if credentials.users:
+        sources.append(StaticTokens(credentials.users, issuers.audiences))
+    sources.append(ServiceAccountTokens(credentials.keys, issuers, elsewhere=foreign.accounts))
+    if foreign.configured is not None:
+        sources.append(foreign.configured)
+    bearers = BearerTokens(tuple(sources), issuers.audiences, foreign.workspaces)
+    certificates = Certificates(
+        credentials.client_ca_pem, credentials.proxy_ca_pem, comma_separated(config.requestheader_allowed_names)
+    )
+    headers = RequestHeaders(config.header_names)
+    authenticator = Authenticator(bearers, certificates, Impersonator(authorizer), headers)
+    tokens = TokenIssuer(credentials.keys, issuers, config.max_token_life_s)
+    return Identity(authenticator, certificates, bearers, tokens, issuers, credentials.keys)

@@ -1,0 +1,1 @@
+"""Requests that a shard answers in its own way: home workspaces, LogicalClusters ordered by other shards, reviews."""

@@ -1,0 +1,37 @@
+"""Which virtual workspaces a shard has: one line each, by the name behind `/services/`.
+
+The composition root gives them to the pipeline. A view that is not named here is not there.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.serving.pipeline import Service
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.kcp.workspaces.lifecycle import INITIALIZATION, TERMINATION, Lifecycle
+from atoll.machinery.meta.types import API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS
+from atoll.tenancy.lookups import Facts
+from atoll.virtualworkspaces import apiexport, bound_schemas, replication
+from atoll.virtualworkspaces.apiexport import ExportView
+from atoll.virtualworkspaces.bound_schemas import BoundSchemas
+from atoll.virtualworkspaces.framework import VirtualWorkspace
+from atoll.virtualworkspaces.lifecycle import LifecycleView
+from atoll.virtualworkspaces.replication import Replication, Shards
+
+
+def views(core: Core, authorizer: Authorizer, facts: Facts, shards: Shards | None = None) -> dict[str, Service]:
+    """Every view, by name. `shards`: those of other shards."""
+    kind = core.catalogs.builtin
+    cached = Replication(core.catalogs, authorizer, facts.cluster_of, core.store, shards)
+
+    def lifecycle(which: Lifecycle) -> VirtualWorkspace:
+        return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
+
+    schemas = BoundSchemas(kind(API_RESOURCE_SCHEMAS), authorizer, core.store)
+    return {
+        INITIALIZATION.service: lifecycle(INITIALIZATION),
+        TERMINATION.service: lifecycle(TERMINATION),
+        apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer)),
+        bound_schemas.SERVICE: VirtualWorkspace(schemas, implied=True),
+        replication.SERVICE: VirtualWorkspace(cached),
+    }

@@ -1,0 +1,167 @@
+"""Bound CRDs as rows: written with the binding that needs them first, remembered by revision.
+
+The binding controller, workspace building and homes add them to the batch that binds (`BoundCrds.add`). Invariant: no
+binding is written whose bound CRDs do not stand in the same moment: a guard names the revision of those that were
+there, and one that was about to be collected is taken back in the same submit.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.federation.federated_view import WideView, wide
+from atoll.machinery.apiserver.writing.loopback import Batch, Target
+from atoll.machinery.kcp.apis import bound_crds
+from atoll.machinery.kcp.apis.bound_crds import Needed
+from atoll.machinery.kcp.apis.naming_conflicts import Names, names_of
+from atoll.machinery.kinds.apiextensions.customresourcedefinitions import CUSTOMRESOURCEDEFINITIONS
+from atoll.machinery.meta import times
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
+from atoll.machinery.storage.contract import RevisionUnchanged
+
+MAX_KNOWN = 8192
+
+#: Bound CRDs are the system's own, from schemas that were judged when they came, and go without waiting for instances.
+BOUND_CRDS = replace(CUSTOMRESOURCEDEFINITIONS, judge=None, begin_deletion=lambda obj: None, held=lambda obj: False)
+
+
+class SchemaLost(Exception):
+    """A binding needs a bound CRD that is not there, and neither is the schema it was made from."""
+
+    def __init__(self, needed: Needed) -> None:
+        super().__init__(f"schema {needed.schema} ({needed.uid}) of cluster {needed.cluster}")
+
+
+class BoundCrd(msgspec.Struct, frozen=True):
+    """What is remembered of a bound CRD. `exports` of `cluster` offered it; `collected` if it is about to go."""
+
+    uid: str
+    group: str
+    names: Names
+    cluster: str
+    schema: str
+    exports: tuple[str, ...]
+    created: str
+    collected: bool
+    policed: tuple[str, ...] = ()
+
+
+def target_of(uid: str) -> Target:
+    """A bound CRD as a target of writes."""
+    return Target(BOUND_CRDS, SYSTEM_BOUND_CRDS, "", uid)
+
+
+class BoundCrds:
+    """Finds and adds bound CRDs; a look-up costs the row's revision."""
+
+    def __init__(self) -> None:
+        self._known: LruCache[str, tuple[int, BoundCrd]] = LruCache(MAX_KNOWN)
+        self._policies = Remembered(_is_policed, MAX_KNOWN)
+
+    def get(self, view: View, uid: str) -> BoundCrd | None:
+        """The bound CRD of a schema's uid, or None."""
+        return self._look(view, uid)[1]
+
+    def _look(self, view: View, uid: str) -> tuple[int, BoundCrd | None]:
+        """A bound CRD with its revision, 0 for one that a batch has not submitted yet."""
+        key = bound_crds.key_of(uid)
+        revision = view.revision_of(key)
+        found = self._known.get(uid)
+        if revision and found is not None and found[0] == revision:
+            return found
+        record = view.get(key)
+        if record is None:
+            return 0, None
+        read = revision, _read(decode(record.value))
+        if revision:
+            self._known.put(uid, read)
+        return read
+
+    def lacks(self, view: View, binding: Object) -> bool:
+        """Whether something that a binding refers to is not there, though its schema is."""
+        return any(
+            self.get(view, needed.uid) is None and _schema(view, needed) is not None
+            for needed in bound_crds.needed(binding)
+        )
+
+    def is_outdated(self, view: View, binding: Object) -> bool:
+        """Whether something that a binding refers to says otherwise of the policy of an export elsewhere."""
+        found = ((needed, self.get(view, needed.uid)) for needed in bound_crds.needed(binding))
+        return any(crd is not None and _differs(crd, needed, self._polices(view, needed)) for needed, crd in found)
+
+    def _polices(self, view: View, needed: Needed) -> bool | None:
+        """Whether a binding's export lies elsewhere and carries a maximal permission policy; None where unknown."""
+        reaching = wide(view)
+        if not isinstance(reaching, WideView):
+            return None
+        if reaching.is_local(needed.cluster):
+            return False
+        key = ObjectKey(API_EXPORTS, needed.cluster, "", needed.export)
+        revision = reaching.revision_of(key)
+        return self._policies.of(reaching, key, revision) if revision else None
+
+    def add(self, batch: Batch, binding: Object, before: Object | None = None) -> None:
+        """Add to a batch what a binding refers to, where it is not there yet.
+
+        `before` is the binding as it stands: what it lost together with the schema stays lost. Raises SchemaLost for
+        what it did not refer to. Of an export elsewhere is noted whether it carries a maximal permission policy.
+        """
+        known = {needed.uid for needed in bound_crds.needed(before)} if before is not None else set()
+        for needed in bound_crds.needed(binding):
+            revision, found = self._look(batch, needed.uid)
+            policed = self._polices(batch, needed)
+            if found is None:
+                schema = _schema(batch, needed)
+                if schema is not None:
+                    crd = bound_crds.bound_crd(schema, needed.cluster, needed.export, times.now())
+                    crd = bound_crds.with_policed(crd, needed.export, policed=bool(policed))
+                    batch.create(target_of(needed.uid), crd)
+                elif needed.uid not in known:
+                    raise SchemaLost(needed)
+            elif revision and (found.collected or _differs(found, needed, policed)):
+                record = batch.get(needed.key)
+                assert record is not None, "just read"
+                kept = bound_crds.kept_for(decode(record.value), needed.export)
+                if policed is not None:
+                    kept = bound_crds.with_policed(kept, needed.export, policed=policed)
+                batch.update(target_of(needed.uid), kept, whole=True)
+            elif revision:
+                batch.guard(RevisionUnchanged(needed.key, revision))
+
+
+def _is_policed(export: Object) -> bool:
+    return ((export.get("spec") or {}).get("maximalPermissionPolicy") or {}).get("local") is not None
+
+
+def _differs(found: BoundCrd, needed: Needed, policed: bool | None) -> bool:
+    """Whether a bound CRD does not say yet what it is bound through, or says otherwise of that."""
+    return needed.export not in found.exports or (policed is not None and policed != (needed.export in found.policed))
+
+
+def _read(crd: Object) -> BoundCrd:
+    metadata, spec = crd["metadata"], crd["spec"]
+    annotations = metadata.get("annotations") or {}
+    return BoundCrd(
+        uid=metadata["name"],
+        group=spec["group"],
+        names=names_of(spec["names"]),
+        cluster=annotations.get(bound_crds.SCHEMA_CLUSTER, ""),
+        schema=annotations.get(bound_crds.SCHEMA_NAME, ""),
+        exports=tuple(bound_crds.exports_of(crd)),
+        created=metadata["creationTimestamp"],
+        collected=bound_crds.COLLECTED in annotations,
+        policed=tuple(bound_crds.policed_of(crd)),
+    )
+
+
+def _schema(view: View, needed: Needed) -> Object | None:
+    """The schema that a bound CRD is made from, unless it is another one of that name."""
+    record = wide(view).get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
+    schema: Object | None = decode(record.value) if record is not None else None
+    return schema if schema is not None and schema["metadata"]["uid"] == needed.uid else None

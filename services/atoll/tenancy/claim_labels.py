@@ -1,0 +1,61 @@
+"""Which labels of permission claims the objects of a cluster carry: looked up by admission and by the controller.
+
+Reads the cluster's bindings through a view and keeps what was compiled of them, in a bounded cache, under the revision
+of their last change; so a cluster that grants nothing costs one look-up of a row.
+"""
+
+from __future__ import annotations
+
+from weakref import ref
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.writing.loopback import Batch
+from atoll.machinery.kcp.apis.claim_labels import NO_CLAIMS, Labelling, labelling
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.types import API_BINDINGS
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.pages import each_record
+
+MAX_CLUSTERS = 4096
+
+
+class ClaimLabels:
+    """Cached labellings by cluster."""
+
+    def __init__(self) -> None:
+        self._clusters: LruCache[str, tuple[int, Labelling]] = LruCache(MAX_CLUSTERS)
+        self._batch: tuple[ref[Batch], str, int, Labelling] | None = None
+
+    def of(self, view: View, cluster: str) -> Labelling:
+        """The labelling of a cluster at the view's revision."""
+        last = view.last(API_BINDINGS, cluster)
+        if not last:
+            return NO_CLAIMS
+        if isinstance(view, Batch):
+            return self._in_batch(view, cluster, last)
+        found = self._clusters.get(cluster)
+        if found is not None and found[0] == last:
+            return found[1]
+        made = _compiled(view, cluster)
+        self._clusters.put(cluster, (last, made))
+        return made
+
+    def _in_batch(self, batch: Batch, cluster: str, last: int) -> Labelling:
+        """What a batch holds is nobody else's to know, and is remembered for its next write alone."""
+        known = self._batch
+        if known is not None and known[0]() is batch and known[1:3] == (cluster, last):
+            return known[3]
+        made = _compiled(batch, cluster)
+        self._batch = ref(batch), cluster, last, made
+        return made
+
+
+def _compiled(view: View, cluster: str) -> Labelling:
+    # Most bindings grant nothing, and what grants something says so in these words.
+    granting = (
+        record
+        for record in each_record(view, Scope(API_BINDINGS, cluster))
+        if b'"appliedPermissionClaims":[{' in record.value
+    )
+    return labelling([decode(record.value) for record in granting])

@@ -1,0 +1,93 @@
+"""New logical clusters: what is known gathered into a plan, and what follows added to a batch.
+
+The workspace controller builds those of its own shard, `shard.newclusters` those that other shards order, `shard.homes`
+those that nobody ordered. Invariant: nothing of a new cluster is written by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.kcp.apis.apibindings import Export
+from atoll.machinery.kcp.manifest import Manifest
+from atoll.machinery.kcp.workspaces import workspace
+from atoll.machinery.kcp.workspaces.workspacetypes import Resolution, TypeReference, TypeRefused, WorkspaceType, resolve
+from atoll.machinery.meta import hashes, times, wellknown
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.storage.contract import RevisionUnchanged
+from atoll.tenancy.bound_definitions import BoundCrds
+from atoll.tenancy.lookups import Facts
+
+
+class Building:
+    """Builds logical clusters, for one shard."""
+
+    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+        self._loopback, self._facts, self._bound = loopback, facts, BoundCrds()
+
+    def parent(self, batch: Batch, cluster: str) -> Object:
+        """The LogicalCluster that a Workspace lies in. Raises TypeRefused where it is gone."""
+        home = batch.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
+        if home is None:
+            raise TypeRefused("the parent workspace is gone")
+        return decode(home.value)
+
+    def resolve(self, batch: Batch, parent: Object, obj: Object) -> Resolution:
+        """The type of a Workspace. Raises TypeRefused."""
+        reference = obj["spec"].get("type") or {}
+        requested = TypeReference(reference["name"], reference.get("path") or "") if reference else None
+
+        def lookup(path: str, name: str) -> WorkspaceType | None:
+            return self._facts.workspace_type(batch, path, name)
+
+        return resolve(requested, parent, lookup)
+
+    def plan(self, batch: Batch, parent: Object, obj: Object, shard: workspace.Shard) -> workspace.Plan:
+        """How the cluster of a Workspace is built on a shard. Raises TypeRefused."""
+        metadata, above = obj["metadata"], parent["metadata"]["annotations"][wellknown.CLUSTER]
+        below = path_below(parent, metadata["name"])
+        return workspace.Plan(
+            workspace=obj,
+            parent_cluster=above,
+            path=below,
+            cluster=hashes.cluster_name_of(above, metadata["uid"], shard.name),
+            resolution=self.resolve(batch, parent, obj),
+            shard=shard,
+            find_export=lambda path, name: export_for(batch, self._facts, path, name, below),
+            now=times.now(),
+            new_uid=new_uid,
+            required_groups=(metadata.get("annotations") or {}).get(wellknown.REQUIRED_GROUPS, ""),
+        )
+
+    def add(self, batch: Batch, manifests: Sequence[Manifest]) -> None:
+        """Add a new cluster's objects, the LogicalCluster first."""
+        kinds = self._loopback.core.catalogs.builtin
+        for manifest in manifests:
+            metadata = manifest.object["metadata"]
+            target = Target(kinds(manifest.type), manifest.cluster, metadata.get("namespace", ""), metadata["name"])
+            batch.create(target, manifest.object)
+            if manifest.type == API_BINDINGS:
+                self._bound.add(batch, manifest.object)
+
+
+def path_below(parent: Object, name: str) -> str:
+    """The canonical path of a Workspace in the cluster of LogicalCluster `parent`."""
+    annotations = parent["metadata"].get("annotations") or {}
+    return f"{annotations.get(wellknown.PATH) or annotations.get(wellknown.CLUSTER, '')}:{name}"
+
+
+def export_for(batch: Batch, facts: Facts, path: str, name: str, seen_from: str) -> Export | None:
+    """An export that a new cluster of path `seen_from` binds; the batch guards that it still offers that when it lands.
+
+    Nobody looks at a binding that comes bound, and a change of the export is only told to the bindings there are. One
+    that lies elsewhere has no revision here.
+    """
+    found = facts.export(batch, path, name, seen_from)
+    if found is not None:
+        key = ObjectKey(API_EXPORTS, found.cluster, "", name)
+        batch.guard(RevisionUnchanged(key, batch.revision_of(key)))
+    return found

@@ -1,0 +1,169 @@
+"""What workspace admission and controllers look up again and again: types, exports, paths, shards.
+
+Reads through a view, this shard's clusters first and then what other shards published; what was decoded is kept under
+the revision of the record it came from, in bounded caches, so a changed object is never found by memory. What another
+shard has not published yet is not found: whoever asks tries again when it arrives, and nobody takes it for permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.kcp.apis.apibindings import Export, read_export
+from atoll.machinery.kcp.sharding import replication_level
+from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType, read_type
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import PATH, SINGLETON
+
+T = TypeVar("T")
+_Cache: TypeAlias = LruCache[ObjectKey, tuple[tuple[int, int], T]]
+MAX_FACTS = 1024
+
+
+class Resolver(Protocol):
+    """Paths to clusters."""
+
+    def resolve(self, snapshot: View, workspace: str) -> str | None: ...
+
+    def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None: ...
+
+
+class Identities(msgspec.Struct, frozen=True):
+    """Identity hashes of root's exports: under them tenancy objects are stored and published."""
+
+    tenancy: str
+    topology: str
+    shards: str
+
+    @property
+    def workspaces(self) -> ResourceType:
+        return ResourceType("tenancy.kcp.io", "workspaces", self.tenancy)
+
+    @property
+    def workspace_types(self) -> ResourceType:
+        return ResourceType("tenancy.kcp.io", "workspacetypes", self.tenancy)
+
+    @property
+    def partitions(self) -> ResourceType:
+        return ResourceType("topology.kcp.io", "partitions", self.topology)
+
+    @property
+    def partition_sets(self) -> ResourceType:
+        return ResourceType("topology.kcp.io", "partitionsets", self.topology)
+
+    @property
+    def shard_objects(self) -> ResourceType:
+        return ResourceType("core.kcp.io", "shards", self.shards)
+
+
+class _Pathed(msgspec.Struct, frozen=True):
+    path: str = msgspec.field(default="", name=PATH)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: _Pathed = _Pathed()
+
+
+class _Cluster(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+_pathed, _NO_PATH = msgspec.json.Decoder(_Cluster), _Pathed()
+
+
+class _Reading(NamedTuple, Generic[T]):
+    """How facts are read of the objects of a type, and of which other type's objects they speak too."""
+
+    type: ResourceType
+    read: Callable[[View, ObjectKey, Object], T]
+    of: ResourceType | None = None
+
+
+class Facts:
+    """Cached look-ups over one shard's rows, and those of others that it holds copies of."""
+
+    def __init__(self, resolver: Resolver, identities: Identities) -> None:
+        self._resolver, self.identities = resolver, identities
+        self._types: _Cache[WorkspaceType] = LruCache(MAX_FACTS)
+        self._exports: _Cache[Export] = LruCache(MAX_FACTS)
+
+    def cluster_of(self, view: View, path: str) -> str | None:
+        """The cluster behind a path or name; empty means root."""
+        return self._resolver.resolve(view, path or ROOT)
+
+    def awaited(self, view: View, path: str) -> tuple[str, str] | None:
+        """Cluster and name of the Workspace whose change may lead a path somewhere else; None for a name."""
+        return self._resolver.awaited(view, path)
+
+    def workspace_type(self, view: View, path: str, name: str) -> WorkspaceType | None:
+        """A WorkspaceType by workspace path or cluster name, and name."""
+        return self._found(view, path, name, self._types, _Reading(self.identities.workspace_types, _read_type))
+
+    def export(self, view: View, path: str, name: str, seen_from: str = "") -> Export | None:
+        """An APIExport by workspace path or cluster name, with the schemas it serves.
+
+        `seen_from` is the cluster on whose behalf it is looked for, or its path where it is yet to be made: an
+        export that is an organization's own is not there for clusters of another. Without it the level is not
+        asked for: by the export's own shard, about itself.
+        """
+        found = self._found(view, path, name, self._exports, _EXPORT)
+        if found is None or not found.organization or seen_from in ("", found.cluster):
+            return found
+        path = seen_from if ":" in seen_from else self.path_of(view, seen_from)
+        return found if replication_level.is_within(path, found.organization) else None
+
+    def path_of(self, view: View, cluster: str) -> str:
+        """The canonical path of a cluster; its name where that is all that is known of it."""
+        record = wide(view).get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
+        annotations = _pathed.decode(record.value).metadata.annotations if record is not None else _NO_PATH
+        return annotations.path or cluster
+
+    def is_here(self, view: View, cluster: str) -> bool:
+        """Whether a cluster is this shard's own. One that nobody has heard of is not."""
+        return bool(view.gate(cluster).generation) or (
+            view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON)) is not None
+        )
+
+    def _found(self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]) -> T | None:
+        """What was read of an object; read again when it changed, or what it is made of in its cluster."""
+        type, of, view = reading.type, reading.of, wide(view)
+        cluster = self.cluster_of(view, path)
+        if cluster is None:
+            return None
+        key = ObjectKey(type, cluster, "", name)
+        revision = view.revision_of(key)
+        stamp = revision, view.last(of, cluster) if of is not None and revision else 0
+        known = cache.get(key)
+        if revision and known is not None and known[0] == stamp:
+            return known[1]
+        # A batch gives no revision to what it has not submitted.
+        record = view.get(key)
+        if record is None:
+            return None
+        value = reading.read(view, key, decode(record.value))
+        if revision:
+            cache.put(key, (stamp, value))
+        return value
+
+
+def _read_type(view: View, key: ObjectKey, obj: Object) -> WorkspaceType:
+    return read_type(obj)
+
+
+def _read_export(view: View, key: ObjectKey, obj: Object) -> Export:
+    def find_schema(name: str) -> Object | None:
+        record = view.get(ObjectKey(API_RESOURCE_SCHEMAS, key.cluster, "", name))
+        return decode(record.value) if record is not None else None
+
+    return read_export(key.cluster, obj, find_schema)
+
+
+_EXPORT = _Reading(API_EXPORTS, _read_export, API_RESOURCE_SCHEMAS)

@@ -1,0 +1,160 @@
+"""Who else reads an object: its words for replication, and its level, as they follow from what stands beside it.
+
+Admission and the labelling controller ask; both get the same answer for the same state, so that whoever comes last is
+right. Reads through a view: exports, types, roles and bindings of the object's own cluster. What exports say is
+remembered by their revisions. Invariant: where a cluster offers nothing and names nobody's exports, nothing is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.kcp.apis import endpointslices
+from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
+from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey, ResourceType, is_system_cluster
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import (
+    API_CONVERSIONS,
+    API_EXPORT_ENDPOINT_SLICES,
+    API_EXPORTS,
+    API_RESOURCE_SCHEMAS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+)
+from atoll.machinery.meta.wellknown import APIS_GROUP, CORE_GROUP
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.pages import each_record, each_revision
+from atoll.tenancy.lookups import Facts
+
+MAX_EXPORTS = 4096
+#: What the system notes something on.
+NOTED = frozenset(
+    {CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, API_RESOURCE_SCHEMAS, API_CONVERSIONS, API_EXPORT_ENDPOINT_SLICES}
+)
+_POLICY = replicate_annotation.POLICY_PREFIX.encode()
+_NARROWING = {APIS_GROUP}
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What an export means for what belongs to it: its level, and the schemas it names."""
+
+    level: str
+    schemas: frozenset[str]
+
+
+class Reach:
+    """Answers for one shard; caches are bounded and keyed by revision."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._offers = Remembered(_read_offer, MAX_EXPORTS)
+
+    def cluster_words(self, view: View, cluster: str) -> frozenset[str]:
+        """Words of a cluster's LogicalCluster, by what the cluster offers now."""
+        types = self._facts.identities.workspace_types
+        return replicate_annotation.of_cluster(
+            exports=_has(view, API_EXPORTS, cluster), types=_has(view, types, cluster)
+        )
+
+    def offers(self, view: View, cluster: str) -> dict[str, Offer]:
+        """The exports of a cluster, by name."""
+        if not view.last(API_EXPORTS, cluster):
+            return {}
+        found = each_revision(view, Scope(API_EXPORTS, cluster))
+        return {key.name: self._offers.of(view, key, revision) for key, revision in found}
+
+    def noted(self, view: View, key: ObjectKey, obj: Object) -> Object:
+        """An object of one of the types in NOTED as it should be; itself where nothing changes."""
+        if is_system_cluster(key.cluster):
+            return obj
+        offers = self.offers(view, key.cluster)
+        if key.type == CLUSTER_ROLES:
+            return self._role(view, key, obj, offers)
+        if key.type == CLUSTER_ROLE_BINDINGS:
+            return self._binding(view, key, obj, offers)
+        if key.type == API_EXPORT_ENDPOINT_SLICES:
+            return replication_level.noted(obj, self._slice_level(view, key.cluster, obj))
+        naming = (offer.level for offer in offers.values() if key.name in offer.schemas)
+        return replication_level.noted(obj, replication_level.shared(naming))
+
+    # --- RBAC ---
+
+    def _role(self, view: View, key: ObjectKey, role: Object, offers: Mapping[str, Offer]) -> Object:
+        rules = role.get("rules") or []
+        words = replicate_annotation.of_rules(rules, self.cluster_words(view, key.cluster))
+        is_for_policies = key.name in _policy_roles(view, key.cluster)
+        if is_for_policies:
+            words |= _NARROWING
+        return _with(role, words, _level(rules, words, offers, every=is_for_policies))
+
+    def _binding(self, view: View, key: ObjectKey, binding: Object, offers: Mapping[str, Offer]) -> Object:
+        rules, role_words = self._rules(view, key.cluster, binding)
+        words = replicate_annotation.of_binding(binding, role_words)
+        return _with(binding, words, _level(rules, words, offers, every=replicate_annotation.is_for_policies(binding)))
+
+    def _rules(self, view: View, cluster: str, binding: Object) -> tuple[list[Object], frozenset[str]]:
+        """The rules that a binding gives, and their words. A role that every cluster has means something to other
+        shards only where there is something to bind, to use or to enter."""
+        reference, words = binding.get("roleRef") or {}, self.cluster_words(view, cluster)
+        if reference.get("kind") != "ClusterRole":
+            return [], frozenset()
+        name = str(reference.get("name") or "")
+        record = view.get(ObjectKey(CLUSTER_ROLES, cluster, "", name))
+        if record is not None:
+            rules = decode(record.value).get("rules") or []
+            return rules, replicate_annotation.of_rules(rules, words)
+        record = view.get(ObjectKey(CLUSTER_ROLES, SYSTEM_ADMIN, "", name)) if words else None
+        rules = (decode(record.value).get("rules") or []) if record is not None else []
+        return rules, replicate_annotation.of_rules(rules, words) & {*words, CORE_GROUP}
+
+    # --- slices ---
+
+    def _slice_level(self, view: View, cluster: str, obj: Object) -> str:
+        reference, view = endpointslices.reference_of(obj, cluster), wide(view)
+        home = self._facts.cluster_of(view, reference.path)
+        offer = self.offers(view, home).get(reference.name) if home is not None else None
+        return offer.level if offer is not None else ""
+
+
+def _with(obj: Object, words: Iterable[str], level: str) -> Object:
+    return replication_level.noted(replicate_annotation.with_words(obj, frozenset(words)), level)
+
+
+def _level(rules: Iterable[Object], words: Iterable[str], offers: Mapping[str, Offer], *, every: bool) -> str:
+    """The level of what only gives rights on exports, if all that it may be about agree. `every`: any export."""
+    if set(words) != _NARROWING:
+        return ""
+    named: set[str] = set()
+    for rule in rules:
+        if replicate_annotation.names_exports(rule):
+            names = rule.get("resourceNames") or ()
+            named.update(names)
+            every = every or not names
+    return replication_level.shared(offer.level for name, offer in offers.items() if every or name in named)
+
+
+def _policy_roles(view: View, cluster: str) -> set[str]:
+    """Names of the ClusterRoles that a cluster's bindings give to consumers of exports."""
+    if not view.last(CLUSTER_ROLE_BINDINGS, cluster):
+        return set()
+    found = each_record(view, Scope(CLUSTER_ROLE_BINDINGS, cluster))
+    bindings = (decode(record.value) for record in found if _POLICY in record.value)
+    return {
+        str((binding.get("roleRef") or {}).get("name") or "")
+        for binding in bindings
+        if replicate_annotation.is_for_policies(binding)
+    }
+
+
+def _has(view: View, type: ResourceType, cluster: str) -> bool:
+    return bool(view.last(type, cluster)) and bool(view.revisions(Scope(type, cluster), None, 1))
+
+
+def _read_offer(export: Object) -> Offer:
+    resources = (export.get("spec") or {}).get("resources") or ()
+    return Offer(replication_level.level_of(export), frozenset(str(each.get("schema") or "") for each in resources))

@@ -1,0 +1,87 @@
+"""What stands behind a view's URL: one kind, read only, for whoever the shard says may read it.
+
+    /services/<view>/clusters/<workspace or *>/apis/<group>/<version>/<resource>
+
+`virtualworkspaces.framework` brings requests here. Discovery and OpenAPI are for everybody a shard names, rows for whom
+`reviews` lets in. Invariant: before the rows were whole once, none is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authorization.attributes import Decision, attributes_of, with_verb
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View as Reading
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, Still
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.status import Details, ServiceUnavailable
+from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.virtualworkspace_sdk.reviews import Reviews
+from atoll.virtualworkspace_sdk.rows import Rows
+from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
+
+JUDGE_EVERY_S = 5.0
+
+
+async def judge_watches(watches: OpenWatches, store: Store) -> None:
+    """Ask about every open watch again and again, until cancelled; end those that would not be allowed any more.
+
+    Nothing here tells of a right that was withdrawn at the shard, so that it is asked by the clock.
+    """
+    while True:
+        await asyncio.sleep(JUDGE_EVERY_S)
+        for watch, still in watches.conditional():
+            if not await _holds(still, store):
+                watch.end()
+
+
+async def _holds(still: Still, store: Store) -> bool:
+    try:
+        with store.snapshot() as snapshot:
+            return still.holds(snapshot)
+    except AuthenticationPending as error:
+        await error.complete()
+    try:
+        with store.snapshot() as snapshot:
+            return still.holds(snapshot)
+    except AuthenticationPending:
+        return False
+
+
+class Content:
+    """`framework.Content` of a third party's view."""
+
+    own_segments = 0
+
+    def __init__(self, kinds: list[Kind], rows: Rows, reviews: Reviews) -> None:
+        self._catalog = Catalog([shown(kind) for kind in kinds])
+        self._rows, self._reviews = rows, reviews
+
+    def opens(self, view: Reading, user: User, own: Own) -> bool:
+        """Whoever was named by somebody whom we believe."""
+        return AUTHENTICATED in user.groups
+
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+        """The kind. Raises NotFound for other documents, ServiceUnavailable while there are no rows yet."""
+        info = request.info
+        if not is_listed(info):
+            raise errors.not_served()
+        if info.is_resource and not self._rows.complete:
+            raise ServiceUnavailable("the view is not complete yet", Details(retry_after_s=1))
+        request.catalog, request.judge, request.lasting = self._catalog, self._judge(request), False
+
+    def _judge(self, request: Request) -> Judge:
+        def judge(view: Reading, verb: str) -> Decision:
+            if not request.info.is_resource:
+                return Decision(True)
+            if verb not in READ_VERBS:
+                return Decision(False)
+            asked = attributes_of(request.info, request.user, request.cluster)
+            return self._reviews.decide(with_verb(asked, verb))
+
+        return judge

@@ -1,0 +1,109 @@
+"""The rows of a view in a store of its own: written where they changed, and left alone where they did not.
+
+`projection` writes through here; the pipeline reads the store. Invariant: a row keeps its uid and its creation time for
+as long as it is there, also over a restart, and has a revision of its own for every change, as any object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import times
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object, decode, encode
+from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.storage.contract import Delete, Position, Put, Scope
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.pages import PAGE, behind
+from atoll.virtualworkspace_sdk.view import Key
+
+CLUSTER = "kcp.io/cluster"
+_SYNCED = "virtual-synced"
+
+
+def open_rows(directory: str, *, anywhere: bool) -> LmdbStore:
+    """The store of a directory, made if there is none. `anywhere` accepts any file system.
+
+    Raises StoreInUse, FileSystemRefused, UnknownFormat, OSError.
+    """
+    root = Path(directory)
+    if not anywhere:
+        require_local(root)
+    if not (root / DATA_FILE).exists():
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return open_store(StoreOptions(directory=directory, shard="view", allow_any_filesystem=anywhere))
+
+
+class RowRefused(Exception):
+    """What the author made is not what his definition says."""
+
+
+class Rows:
+    """The rows of one kind."""
+
+    def __init__(self, store: LmdbStore, kind: Kind) -> None:
+        self.store, self._kind = store, kind
+
+    @property
+    def complete(self) -> bool:
+        """Whether the rows were whole once, in this process or an earlier one: they may be shown."""
+        return self.store.get_mark(_SYNCED) is not None
+
+    def completed(self) -> None:
+        """Say so."""
+        if not self.complete:
+            self.store.set_mark(_SYNCED, b"1")
+
+    def keys(self) -> Iterator[Key]:
+        """Of every row, a page at a time."""
+        after: Position | None = None
+        while True:
+            with self.store.snapshot() as snapshot:
+                found = [key for key, _ in snapshot.revisions(Scope(self._kind.type), after, PAGE)]
+            yield from (Key(key.cluster, key.namespace, key.name) for key in found)
+            if len(found) < PAGE:
+                return
+            after = behind(found[-1])
+
+    async def write(self, key: Key, content: Object | None) -> None:
+        """Make a row what it should be; None removes it. Raises RowRefused, and the store's errors."""
+        at = ObjectKey(self._kind.type, *key)
+        with self.store.snapshot() as snapshot:
+            record = snapshot.get(at)
+        if content is None:
+            if record is not None:
+                await self.store.submit([Delete(at, record.revision)])
+            return
+        old = decode(record.value) if record is not None else None
+        row = self._row(key, content, old)
+        if old is not None and _plain(old) == _plain(row):
+            return
+        value, hole = encode(row)
+        await self.store.submit([Put(at, value, hole, record.revision if record is not None else 0)])
+
+    def _row(self, key: Key, content: Object, old: Object | None) -> Object:
+        said = content.get("metadata") or {}
+        metadata: Object = {
+            "name": key.name,
+            "annotations": {**(said.get("annotations") or {}), CLUSTER: key.cluster},
+            "uid": old["metadata"]["uid"] if old is not None else new_uid(),
+            "creationTimestamp": old["metadata"]["creationTimestamp"] if old is not None else times.now(),
+        }
+        if key.namespace:
+            metadata["namespace"] = key.namespace
+        if said.get("labels"):
+            metadata["labels"] = dict(said["labels"])
+        kind = self._kind
+        row = {**content, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        if kind.schema is not None and (found := kind.schema.validate(row)):
+            raise RowRefused(f"row {key}: {'; '.join(str(error) for error in found)}")
+        return row
+
+
+def _plain(row: Object) -> Object:
+    metadata = {name: value for name, value in row["metadata"].items() if name != "resourceVersion"}
+    return {**row, "metadata": metadata}

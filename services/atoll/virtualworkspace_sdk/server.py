@@ -1,0 +1,92 @@
+"""The ordinary pipeline over a view's own store, with the view as the one thing that it serves.
+
+`process` starts it. Who asks is known from a client certificate of the request-header authority and the X-Remote
+headers that come with it, and from nothing else. Invariant: every path but the view's own and the health checks is
+refused.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from atoll.machinery.apiserver.admission.chain import Admission
+from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
+from atoll.machinery.apiserver.authentication.certificates import Certificates
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
+from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS, Authorizer
+from atoll.machinery.apiserver.call.call import View as Reading
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.apiserver.conversion import Conversions
+from atoll.machinery.apiserver.serving.documents import Documents, Fixed
+from atoll.machinery.apiserver.serving.health import Check, ping, store_check
+from atoll.machinery.apiserver.serving.observe import Observing, RequestMetrics
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches
+from atoll.machinery.apiserver.serving.pipeline import Doors, Pipeline, Route, Way
+from atoll.machinery.apiserver.serving.resources import Resources
+from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.egress import Egress, policy
+from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.tls import server_context
+from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.virtualworkspace_sdk.content import Content
+from atoll.virtualworkspaces.framework import VirtualWorkspace
+
+
+class _NoPaths:
+    """There are no workspaces here but those behind the view's URL."""
+
+    def find(self, snapshot: Snapshot, workspace: str) -> Way | None:
+        """Nowhere."""
+        return None
+
+
+class _Doorkeeper:
+    """What is not behind the view's URL: health, for everybody."""
+
+    def authorize(self, snapshot: Reading, attributes: Attributes) -> Decision:
+        """Default deny."""
+        return Decision(attributes.path in ALWAYS_ALLOWED_PATHS and not attributes.cluster)
+
+
+#: Authorities of who speaks for users, and their common names (none: any).
+Proxies = tuple[bytes, tuple[str, ...]]
+
+
+def handler(store: Store, name: str, content: Content, proxies: Proxies, ready: Check) -> tuple[Pipeline, OpenWatches]:
+    """The handler of the listener, and what it knows of open watches."""
+    registry = CollectorRegistry()
+    catalogs = Catalogs([])
+    egress = Egress(policy(), registry)
+    core = Core(store, catalogs, Admission([]), Conversions(egress, registry))
+    resources = Resources(core, {}, {})
+    live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
+    checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": ready}}
+    documents = Documents(catalogs, Fixed({}, {}, {}), checks, registry)
+    certificates = Certificates(b"", *proxies)
+    authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
+    pipeline = Pipeline(
+        store,
+        _NoPaths(),
+        authenticator,
+        _Doorkeeper(),
+        Observing(RequestMetrics(registry)),
+        Doors(_routes(resources, documents), {name: VirtualWorkspace(content)}),
+    )
+    return pipeline, resources.watches
+
+
+def _routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:
+    def route(info: RequestInfo) -> Route:
+        return resources if info.is_resource else documents
+
+    return route
+
+
+def context(serving: Pair, authority: bytes) -> ssl.SSLContext:
+    """What connections are served by. Raises ssl.SSLError for unusable PEM."""
+    return server_context(serving, authority)

@@ -1,0 +1,102 @@
+"""What a workspace lets the provider of an APIExport reach: what it binds, and the claims it accepted.
+
+`apiexport` asks with every request into a workspace. What the cluster's bindings say is kept under their revisions and
+the export's, read in the request's own snapshot, so a withdrawn consent is none in the next request. Invariant: without
+a binding that this very export answers to (by name, and by the cluster that its status names) there is no consent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.kcp.apis import permission_claims
+from atoll.machinery.kcp.apis.apiexports import export_of
+from atoll.machinery.kcp.apis.permission_claims import Claim, ClaimKey
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_BINDINGS
+from atoll.machinery.storage.contract import Guard, RevisionUnchanged, Scope
+from atoll.machinery.storage.pages import each_record
+from atoll.virtualworkspaces.export_catalog import BINDINGS, ExportKey, Name, Offer
+
+MAX_CONSENTS = 4096
+_READS = frozenset({"get", "list", "watch"})
+
+
+class Consent(msgspec.Struct, frozen=True):
+    """What one cluster consents to: `bound` kinds by group and resource, `claims` by the kind as it is stored.
+
+    `guards` hold while the bindings that say so stand as they are.
+    """
+
+    bound: frozenset[Name]
+    claims: Mapping[ClaimKey, Claim]
+    guards: tuple[Guard, ...]
+
+    def allows(self, verb: str, name: Name, claimed: ClaimKey | None, subresource: str = "") -> bool:
+        """Whether a request on a kind is within it; `claimed` is the export's claim on the kind, if it has one."""
+        if name in self.bound:
+            return True
+        claim = self.claim(claimed)
+        if claim is not None and claim.allows(verb):
+            return True
+        return name == BINDINGS and verb in _READS and not subresource
+
+    def claim(self, key: ClaimKey | None) -> Claim | None:
+        """What was accepted of a claim."""
+        return self.claims.get(key.covered) if key is not None else None
+
+
+class _Kept(msgspec.Struct, eq=False):
+    """A consent with the revisions it was read at, and those at which it was last seen to be the present one."""
+
+    stamp: tuple[int, ...]
+    seen_at: tuple[int, ...]
+    consent: Consent | None
+
+
+class Consents:
+    """Finds what clusters consent to. One an event loop."""
+
+    def __init__(self) -> None:
+        self._kept: LruCache[tuple[str, ExportKey], _Kept] = LruCache(MAX_CONSENTS)
+
+    def of(self, view: View, cluster: str, export: ExportKey, offer: Offer) -> Consent | None:
+        """What a cluster consents to towards an export; None where it does not bind it. `view` is a snapshot."""
+        key, now = (cluster, export), (view.revision, *offer.stamp)
+        kept = self._kept.get(key)
+        if kept is not None and kept.seen_at == now:
+            return kept.consent
+        stamp = view.last(API_BINDINGS, cluster), *offer.stamp
+        if kept is None or kept.stamp != stamp:
+            kept = _Kept(stamp, now, _consent(view, cluster, export, offer))
+            self._kept.put(key, kept)
+        kept.seen_at = now
+        return kept.consent
+
+
+def _consent(view: View, cluster: str, export: ExportKey, offer: Offer) -> Consent | None:
+    bound: set[Name] = set()
+    accepted: dict[ClaimKey, Claim] = {}
+    guards: list[Guard] = []
+    for key, revision, binding in _bindings(view, cluster, export):
+        status = binding.get("status") or {}
+        bound.update((each.get("group") or "", each["resource"]) for each in status.get("boundResources") or ())
+        accepted.update(permission_claims.effective(offer.export, binding))
+        guards.append(RevisionUnchanged(key, revision))
+    if not guards:
+        return None
+    return Consent(frozenset(bound) & offer.own, accepted, tuple(guards))
+
+
+def _bindings(view: View, cluster: str, export: ExportKey) -> Iterator[tuple[ObjectKey, int, Object]]:
+    """The cluster's bindings to an export, with their keys and revisions."""
+    for record in each_record(view, Scope(API_BINDINGS, cluster)):
+        binding = decode(record.value)
+        bound = export_of(binding)
+        if (bound.cluster, bound.name) == export:
+            yield record.key, record.revision, binding

@@ -1,0 +1,119 @@
+"""The apiresourceschema view: the schemas that a workspace's bindings bind, wherever their providers keep them.
+
+    /services/apiresourceschema/<consumer>[/clusters/<* or the consumer>]/apis/apis.kcp.io/v1alpha1/apiresourceschemas
+
+`framework` brings requests here. Whoever may get APIBindings in the consumer's workspace opens it. It is read only, and
+what it shows follows the bindings: a schema is there from when a binding names it until none does. Invariant: nothing
+else of a provider's workspace is seen, neither other schemas nor a schema of the same name that is not the bound one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.gate import check_gate
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.filtered_rows import Choice, Rows
+from atoll.machinery.apiserver.request import Request
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import ObjectKey, is_cluster_name
+from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.user import User
+from atoll.machinery.meta.wellknown import SINGLETON
+from atoll.machinery.storage.contract import Scope, Snapshot
+from atoll.virtualworkspaces.cross_shard_rows import Reaching
+from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
+
+SERVICE = "apiresourceschema"
+
+
+class BoundSchemas:
+    """`framework.Content`. `kind` is that of APIResourceSchemas."""
+
+    #: The consumer's logical cluster.
+    own_segments = 1
+
+    def __init__(self, kind: Kind, authorizer: Authorizer, store: Rows) -> None:
+        self._authorizer, self._store = authorizer, store
+        self._catalog = Catalog([shown(kind)])
+
+    def opens(self, view: View, user: User, own: Own) -> bool:
+        """Who may get the consumer's APIBindings."""
+        (consumer,) = own
+        asked = Attributes(
+            user=user,
+            verb="get",
+            cluster=consumer if is_cluster_name(consumer) else "",
+            group=API_BINDINGS.group,
+            version="v1alpha2",
+            resource=API_BINDINGS.resource,
+        )
+        return self._authorizer.authorize(view, asked).allowed
+
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+        """The bound schemas. Raises NotFound for another cluster's, Forbidden for those of an inactive one."""
+        (consumer,) = own
+        if request.cluster not in {"", consumer} or not is_cluster_name(consumer) or not is_listed(request.info):
+            raise errors.not_served()
+        if snapshot.get(ObjectKey(LOGICAL_CLUSTERS, consumer, "", SINGLETON)) is None:
+            raise errors.not_served()
+        check_gate(request.info, request.user, consumer, snapshot.gate(consumer))
+        caller = request.user
+        request.judge = lambda view, verb: Decision(verb in READ_VERBS and self.opens(view, caller, own))
+        request.lasting, request.relies_on = False, (consumer,)
+        request.catalog = self._catalog
+        request.rows = Reaching(self._store, [Scope(API_BINDINGS, consumer)], bound_by)
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    name: str = ""
+    uid: str = msgspec.field(default="", name="UID")
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    schema: _Schema = _Schema()
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    api_export_cluster_name: str = ""
+    bound_resources: tuple[_Bound, ...] = ()
+
+
+class _Binding(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    uid: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Metadata
+
+
+_binding = msgspec.json.Decoder(_Binding)
+_named = msgspec.json.Decoder(_Named)
+
+
+def bound_by(bindings: Sequence[bytes]) -> Choice:
+    """The schemas that stored APIBindings say they bind."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for value in bindings:
+        status = _binding.decode(value).status
+        for each in status.bound_resources:
+            if status.api_export_cluster_name and each.schema.name:
+                found.setdefault(status.api_export_cluster_name, set()).add((each.schema.name, each.schema.uid))
+
+    def matches(cluster: str, value: bytes) -> bool:
+        metadata = _named.decode(value).metadata
+        return (metadata.name, metadata.uid) in found[cluster]
+
+    mark = frozenset((cluster, *each) for cluster, schemas in found.items() for each in schemas)
+    return Choice(tuple(sorted(found)), mark, matches)

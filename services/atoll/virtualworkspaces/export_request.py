@@ -1,0 +1,216 @@
+"""One request on its way through the view of an APIExport: how it is judged, and what its writes must keep.
+
+`apiexport` makes a Passage of every request; the pipeline asks it when the request comes, when a write is planned
+(anew) and, through the open watches, whenever something changed that an answer was derived from. It remembers nothing:
+every answer is read from the view it is asked with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from atoll.machinery.apiserver.authorization.attributes import (
+    Attributes,
+    Decision,
+    Outcome,
+    Step,
+    attributes_of,
+    with_verb,
+)
+from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.request import Request
+from atoll.machinery.kcp.apis import permission_claims
+from atoll.machinery.kcp.apis.permission_claims import Claim
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.names import SYSTEM_ADMIN
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.selectors import LabelSelector
+from atoll.machinery.meta.user import User
+from atoll.machinery.meta.wellknown import APIS_GROUP
+from atoll.machinery.storage.contract import Guard
+from atoll.virtualworkspaces.accepted_claims import Consent, Consents
+from atoll.virtualworkspaces.export_catalog import BINDINGS, ExportKey, Name, Offer, Offers
+
+_BOUND, _CONTENT, _POLICY = "boundapi", "content", "maxpermissionpolicy"
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """What passages ask."""
+
+    offers: Offers
+    consents: Consents
+    authorizer: Authorizer
+
+    def may_reach_content(self, view: View, user: User, export: ExportKey, verb: str) -> bool:
+        """Whether somebody holds a verb on what is behind an export, by the RBAC of the export's own cluster."""
+        asked = Attributes(
+            user=user,
+            verb=verb,
+            cluster=export.cluster,
+            group=APIS_GROUP,
+            version="v1alpha2",
+            resource="apiexports",
+            subresource="content",
+            name=export.name,
+        )
+        return self.authorizer.authorize(view, asked, deep=True).allowed
+
+
+class Passage:
+    """One request, by who sent it. `kind` is what a request over all clusters was answered with, if there is such."""
+
+    def __init__(self, sources: Sources, request: Request, export: ExportKey, kind: Kind | None) -> None:
+        self._sources, self._request, self._export = sources, request, export
+        self._caller, self._kind = request.user, kind
+
+    @property
+    def _name(self) -> Name:
+        return self._request.info.group, self._request.info.resource
+
+    def relies_on(self, offer: Offer) -> tuple[str, ...]:
+        """Clusters whose exports and RBAC an answer is derived from, beside the request's own."""
+        claimed = offer.claimed.get(self._name)
+        owners = claimed.owners if claimed is not None else ()
+        return tuple({SYSTEM_ADMIN, self._export.cluster, *(owner.cluster for owner in owners)})
+
+    def labels(self, view: View, offer: Offer) -> LabelSelector | None:
+        """Labels of the objects that are there for it; None for all of a kind.
+
+        Bindings to the export are shown in any case, all of a workspace only where that is granted. In a workspace a
+        claim shows what it selects now, whatever still carries its label.
+        """
+        claimed, cluster = offer.claimed.get(self._name), self._request.cluster
+        if not cluster or (claimed is None and self._name != BINDINGS):
+            return claimed.wide if claimed is not None else offer.bindings if self._name == BINDINGS else None
+        consent, verb = self._sources.consents.of(view, cluster, self._export, offer), self._request.info.verb
+        claim = consent.claim(claimed.key) if consent is not None and claimed is not None else None
+        if self._name == BINDINGS and (claim is None or not claim.allows(verb)):
+            return offer.bindings
+        shown = claimed.shown if claimed is not None else None
+        return _narrowed(shown, claim.under(verb)) if claim is not None and shown is not None else shown
+
+    # --- judging ---
+
+    def judge(self, view: View, verb: str) -> Decision:
+        """kcp's order: consent of the workspace, content of the export, policy of whose kind it is, the workspace."""
+        offer = self._sources.offers.of(view, self._export)
+        if offer is None:
+            return _no(_BOUND, "the export is not there", denied=True)
+        info, cluster = self._request.info, self._request.cluster
+        if info.is_resource and cluster and self._consent(view, offer, verb) is None:
+            return _no(_BOUND, "the workspace does not bind or grant it", denied=True)
+        if not self._sources.may_reach_content(view, self._caller, self._export, verb):
+            return _no(_CONTENT, "no permission on apiexports/content")
+        if not info.is_resource:
+            return _ALLOWED
+        if self.labels(view, offer) != self._request.shown:
+            return _no(_BOUND, "the workspace grants something else now", denied=True)
+        if not self._is_permitted(view, offer, verb):
+            return _no(_POLICY, "the policy of the claimed kind's export does not permit it")
+        if not cluster:
+            return _ALLOWED if self._is_as_before(offer) else _no(_BOUND, "the kind is served differently now")
+        asked = with_verb(attributes_of(info, self._request.user, cluster), verb)
+        decision = self._sources.authorizer.authorize(view, asked)
+        return Decision(decision.allowed, decision.denied, decision.reason, (*_PASSED, *decision.steps))
+
+    def _consent(self, view: View, offer: Offer, verb: str) -> Consent | None:
+        """What the workspace consents to, if this is within it."""
+        consent = self._sources.consents.of(view, self._request.cluster, self._export, offer)
+        claimed = offer.claimed.get(self._name)
+        key = claimed.key if claimed is not None else None
+        if consent is None or not consent.allows(verb, self._name, key, self._request.info.subresource):
+            return None
+        return consent
+
+    def _is_permitted(self, view: View, offer: Offer, verb: str) -> bool:
+        claimed = offer.claimed.get(self._name)
+        if claimed is None or not claimed.key.identity:
+            return True
+        asked = with_verb(attributes_of(self._request.info, self._caller, self._request.cluster), verb)
+        permits = self._sources.authorizer.permits
+        if not claimed.owners and not view.replicas.empty:
+            # Whose kind it is has not been told by its shard yet, and its policy may forbid it.
+            return False
+        return all(permits(view, asked, owner.cluster, owner.name) for owner in claimed.owners)
+
+    def _is_as_before(self, offer: Offer) -> bool:
+        """Whether a kind that all clusters' objects are shown as is still the same."""
+        info, then = self._request.info, self._kind
+        now = offer.catalog.find(info.group, info.version, info.resource)
+        if now is None or then is None:
+            return now is then
+        return (now.type, now.mark, now.verbs) == (then.type, then.mark, then.verbs)
+
+    # --- writes ---
+
+    def door(self, view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
+        """What a write must keep: the consent behind it, until it is done, and the selector of a claim.
+
+        Raises Forbidden where the workspace withdrew its consent, and for what the claim does not select.
+        """
+        request = self._request
+        offer, verb = self._sources.offers.of(view, self._export), request.info.verb
+        consent = self._consent(view, offer, verb) if offer is not None else None
+        if offer is None or consent is None:
+            raise self._refusal(obj or old, "access was withdrawn")
+        claimed = offer.claimed.get(self._name)
+        claim = consent.claim(claimed.key) if claimed is not None else None
+        claim = claim.under(verb) if claim is not None else None
+        if claim is not None and old is not None:
+            # Its label may be there still when the selector is another one already.
+            self._check_selected(claim, old, old["metadata"].get("labels") or {})
+        if claim is not None and obj is not None:
+            self._keep_selected(claim, obj, is_new=old is None)
+        return consent.guards
+
+    def _keep_selected(self, claim: Claim, obj: Object, *, is_new: bool) -> None:
+        metadata = obj["metadata"]
+        labels = metadata.get("labels") or {}
+        if is_new:
+            labels = {**labels, **permission_claims.labelled_for(claim, permission_claims.unclaimed(labels))}
+            if labels:
+                metadata["labels"] = labels
+        self._check_selected(claim, obj, labels)
+
+    def _check_selected(self, claim: Claim, obj: Object, labels: Mapping[str, str]) -> None:
+        if text := permission_claims.unselected(claim, permission_claims.unclaimed(labels)):
+            raise self._refusal(obj, text)
+
+    def _refusal(self, obj: Object | None, text: str) -> Exception:
+        name = str((obj or {"metadata": {}})["metadata"].get("name", ""))
+        kind = self._kind
+        assert kind is not None, "a write has a kind"
+        return errors.forbidden(kind, name, text)
+
+
+def _narrowed(shown: LabelSelector, claim: Claim) -> LabelSelector:
+    """Of the objects that carry a claim's label those that it selects. Where several selectors count, labels say."""
+    if len(claim.selectors) != 1 or claim.selectors[0].everything:
+        return shown
+    return _both(shown, claim.selectors[0].selector)
+
+
+@lru_cache(maxsize=1024)
+def _both(one: LabelSelector, other: LabelSelector) -> LabelSelector:
+    nothing = one.matches_nothing or other.matches_nothing
+    return LabelSelector((*one.requirements, *other.requirements), matches_nothing=nothing)
+
+
+def _step(name: str, outcome: Outcome, reason: str = "") -> Step:
+    """What audit is told of one of kcp's three steps, under kcp's name of it."""
+    return Step(name, outcome, reason, f"virtual.apiexport.{name}.authorization.kcp.io")
+
+
+def _no(name: str, reason: str, *, denied: bool = False) -> Decision:
+    outcome = Outcome.DENY if denied else Outcome.NO_OPINION
+    return Decision(False, denied, ACCESS_DENIED, (_step(name, outcome, reason),))
+
+
+_PASSED = tuple(_step(name, Outcome.ALLOW) for name in (_BOUND, _CONTENT, _POLICY))
+_ALLOWED = Decision(True, steps=_PASSED)
