@@ -44,7 +44,7 @@ def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[A
     """Apply a batch as ever, do `early`, commit only then, do `late`."""
     from atoll.machinery.storage import lmdb_store
     from atoll.machinery.storage.writing.commit_batch import CommitBatch
-    from atoll.machinery.storage.writing.writer import Lazy, Writer
+    from atoll.machinery.storage.writing.writer import LazyPositions, Writer
 
     straight = Writer._start
 
@@ -52,7 +52,7 @@ def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[A
         if not _of_traffic(writer._queue):
             straight(writer, loop)
             return
-        taken, lazy = writer._take(), Lazy(dict(writer.marks), writer.published)
+        taken, lazy = writer._take(), LazyPositions(dict(writer.marks), writer.published)
         batch = CommitBatch(writer._options, writer._records, writer._clock)
         writer._clock.sync()
         txn = writer._records.environment.env.begin(write=True)
@@ -63,7 +63,7 @@ def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[A
 
         def finish() -> None:
             txn.commit()
-            batch.settle(committed=True)
+            batch.finish(committed=True)
             writer._busy = False
             writer._forget(lazy)
             late(writer, taken, batch)

@@ -14,7 +14,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Position, ReplicaView, Scope, SweepReplicas
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 from harness.replicamodel import ReplicaModel
 from harness.stores import delete, gone, key, put, replica, store_options
 
@@ -118,7 +118,7 @@ class Machine(RuleBasedStateMachine):
             found += [(record.key, record.revision, record.value) for record in page]
             if len(page) < limit:
                 break
-            after = behind(page[-1].key)
+            after = position_after(page[-1].key)
         assert found == self.model.counting(scope)
 
     @rule(type=st.sampled_from([None, PLAIN, OTHER]), value=st.sampled_from("12"), limit=st.integers(1, 3))

@@ -31,7 +31,7 @@ from atoll.machinery.storage.contract import (
     Snapshot,
     Store,
 )
-from atoll.machinery.storage.pages import PAGE, Revisions, behind
+from atoll.machinery.storage.pages import PAGE, RevisionSource, position_after
 
 #: What kcp's cache server notes of the object that a row was made of.
 ORIGINAL_REVISION = "cache.kcp.io/original-resource-version"
@@ -108,7 +108,7 @@ class Rows:
             yield from self._each(lambda snapshot: snapshot.replicas, origin, type)
 
     def _each(
-        self, rows: Callable[[Snapshot], Revisions], read: ResourceType, type: ResourceType
+        self, rows: Callable[[Snapshot], RevisionSource], read: ResourceType, type: ResourceType
     ) -> Iterator[ObjectKey]:
         """Row keys of what stands under a type, a page at a time: no transaction stays open between them."""
         after: Position | None = None
@@ -118,7 +118,7 @@ class Rows:
             yield from (ObjectKey(type, key.cluster, key.namespace, key.name) for key in found)
             if len(found) < PAGE:
                 return
-            after = behind(found[-1])
+            after = position_after(found[-1])
 
     # --- what to do ---
 

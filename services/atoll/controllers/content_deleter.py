@@ -29,7 +29,7 @@ from atoll.machinery.storage.contract import (
     RevisionConflict,
     Scope,
 )
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 
 BATCH, PAGE = 500, 200
 #: Deletions begun in one batch, which holds up the loop while it is planned.
@@ -118,7 +118,7 @@ async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin
         seen += len(records)
         if len(records) < PAGE:
             return
-        after = behind(records[-1].key)
+        after = position_after(records[-1].key)
 
 
 async def _ask(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:

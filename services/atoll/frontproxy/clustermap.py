@@ -17,7 +17,7 @@ import structlog
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.contract import Position, Scope, Store
-from atoll.machinery.storage.pages import PAGE, behind
+from atoll.machinery.storage.pages import PAGE, position_after
 
 log = structlog.get_logger()
 
@@ -59,4 +59,4 @@ def _page(store: Store, after: Position | None) -> Iterator[tuple[Position, str]
     with store.snapshot() as snapshot:
         replicas = snapshot.replicas
         for key, _ in replicas.revisions(Scope(LOGICAL_CLUSTERS), after, PAGE):
-            yield behind(key), replicas.shard_of(key.cluster)
+            yield position_after(key), replicas.shard_of(key.cluster)

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from atoll.machinery.kcp.sharding.ownership import Seat
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Position, Record, Scope, Store
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 from atoll.replication.ownership_rows import readable
 
 _PAGE = 200
@@ -93,7 +93,7 @@ class ReplicaNotifier:
                 while page := self._page(seat.shard, Scope(type, turn.cluster), after):
                     for record in page:
                         yield _told(record.key, operation, record)
-                    after = behind(page[-1].key)
+                    after = position_after(page[-1].key)
                     await asyncio.sleep(0)
 
     def _page(self, origin: str, scope: Scope, after: Position | None) -> list[Record]:

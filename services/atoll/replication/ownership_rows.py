@@ -19,7 +19,7 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import CorruptRecord, Position, Record, ReplicaView, Scope, Snapshot
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ def readable(read: ReadPage, scope: Scope, after: Position | None, limit: int) -
             found += page
         except CorruptRecord as error:
             key = error.key
-        after = behind(key) if key is not None else after
+        after = position_after(key) if key is not None else after
         if after == before:
             break
     return found

@@ -34,7 +34,7 @@ from atoll.machinery.storage.contract import (
     Store,
     StoreFull,
 )
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 from atoll.replication.metrics import MALFORMED, ReplicationMetrics
 from atoll.replication.notifications import OwnerChange, ReplicaChange, ReplicaListener, ReplicaNotifier
 from atoll.replication.ownership_rows import OwnershipRows, RootTypes, readable
@@ -223,7 +223,7 @@ class ReplicaWriter:
                         else:
                             reckoning.workspace(origin, key.cluster, key.name, None)
                 await self._finish(reckoning, known)
-                after = behind(page[-1])
+                after = position_after(page[-1])
 
     def _page(self, origin: str, type: ResourceType, after: Position | None) -> list[ObjectKey]:
         with self.store.snapshot() as snapshot:

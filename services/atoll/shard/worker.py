@@ -21,7 +21,7 @@ import structlog
 from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens
 from atoll.machinery.process import logging
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.workers.remote_store import connect_store
+from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp

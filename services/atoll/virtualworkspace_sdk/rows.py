@@ -18,7 +18,7 @@ from atoll.machinery.storage.contract import Delete, Position, Put, Scope
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.pages import PAGE, behind
+from atoll.machinery.storage.pages import PAGE, position_after
 from atoll.virtualworkspace_sdk.view import Key
 
 CLUSTER = "kcp.io/cluster"
@@ -67,7 +67,7 @@ class Rows:
             yield from (Key(key.cluster, key.namespace, key.name) for key in found)
             if len(found) < PAGE:
                 return
-            after = behind(found[-1])
+            after = position_after(found[-1])
 
     async def write(self, key: Key, content: Object | None) -> None:
         """Make a row what it should be; None removes it. Raises RowRefused, and the store's errors."""

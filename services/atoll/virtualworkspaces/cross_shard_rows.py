@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.filtered_rows import Choose, Lens, Rows
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
-from atoll.machinery.storage.pages import PAGE, behind
+from atoll.machinery.storage.pages import PAGE, position_after
 
 
 class Reaching(Lens):
@@ -55,7 +55,7 @@ class _Everywhere:
             ):
                 count = min(limit, PAGE) or PAGE
                 found = snapshot.replicas.scan(scope, after, count)
-                more = behind(found[-1].key) if len(found) == count else None
+                more = position_after(found[-1].key) if len(found) == count else None
                 return Page(at or snapshot.revision, [record.value for record in found], more)
         return self._store.page(scope, at=at, after=after, limit=limit, size_bytes=size_bytes)
 

@@ -18,7 +18,7 @@ from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
-from atoll.machinery.storage.workers.remote_store import connect_store
+from atoll.machinery.storage.workers.worker_store import connect_store
 from harness.environment import python_environment
 from harness.stores import store_options
 

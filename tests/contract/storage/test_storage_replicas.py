@@ -19,7 +19,7 @@ from atoll.machinery.storage.contract import (
     Store,
     SweepReplicas,
 )
-from atoll.machinery.storage.workers.frames import SubmitFailed
+from atoll.machinery.storage.workers.frames import WriterError
 from harness.stores import CONFIGMAPS, create, gone, key, put, replica
 
 OTHERS = ResourceType("example.dev", "others")
@@ -128,7 +128,7 @@ async def test_a_sweep_leaves_other_shards_alone_and_takes_as_much_as_there_is(s
 
 
 async def test_a_sweep_that_is_not_first_is_refused(store: Store) -> None:
-    with pytest.raises((ValueError, SubmitFailed)):
+    with pytest.raises((ValueError, WriterError)):
         await store.submit([replica(there("a"), 7), SweepReplicas("east", 2)])
     assert names(store) == []
 
@@ -241,11 +241,11 @@ async def test_rows_their_mark_and_a_local_write_are_one_transaction(store: Stor
 
 
 async def test_what_is_no_object_fails_its_submit(store: Store) -> None:
-    with pytest.raises((ValueError, SubmitFailed)):
+    with pytest.raises((ValueError, WriterError)):
         await store.submit([replica(there("a"), 7), Replica("east", there("b"), b"{}", 7, 1)])
-    with pytest.raises((ValueError, SubmitFailed)):
+    with pytest.raises((ValueError, WriterError)):
         await store.submit([replica(there("a"), 7), replica(there("b"), 7, origin="")])
-    with pytest.raises((ValueError, SubmitFailed)):
+    with pytest.raises((ValueError, WriterError)):
         await store.submit([ClusterRoute("", "east")])
     with store.snapshot() as snapshot:
         assert snapshot.replicas.rows_of("east", Scope(CONFIGMAPS)) == []

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from atoll.machinery.storage.maintenance.fsck import fsck
-from atoll.machinery.storage.workers.remote_store import connect_store
+from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.storage.writing.writer import StoreClosed
 from harness.environment import python_environment
 from harness.stores import create, key, put, store_options

@@ -120,7 +120,7 @@ def _file_system(directory: Path, *, allow_any: bool) -> Finding:
     kind = filesystem.file_system_of(directory) or "of unknown kind"
     try:
         filesystem.require_local(directory)
-    except filesystem.FileSystemRefused as error:
+    except filesystem.UnsupportedFileSystem as error:
         return Finding(WARN if allow_any else FAIL, "file-system", str(error))
     return Finding(OK, "file-system", f"{directory} is on {kind}")
 

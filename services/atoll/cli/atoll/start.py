@@ -14,7 +14,7 @@ from atoll.cli.atoll import runner
 from atoll.cli.atoll.output import fail
 from atoll.machinery.client.target import KubeconfigError
 from atoll.machinery.process import config as settings
-from atoll.machinery.storage.sealing import KeyFileRefused
+from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.server.embedded import ServerFailed
 from atoll.shard.config import ShardConfig
@@ -26,7 +26,7 @@ from atoll.standalone.site.members import StartConfig
 from atoll.standalone.site.supervisor import MemberFailed
 from atoll.standalone.workers import WorkerFailed
 
-_REFUSALS = (KeyFileRefused, WorkerFailed, KubeconfigError, OtherRoot, SiteRefused, MemberFailed, ServerFailed, TooOld)
+_REFUSALS = (KeyFileInvalid, WorkerFailed, KubeconfigError, OtherRoot, SiteRefused, MemberFailed, ServerFailed, TooOld)
 
 
 def start(arguments: Sequence[str]) -> int:

@@ -16,15 +16,15 @@ from atoll.cli.atoll.output import fail
 from atoll.machinery.process import config, logging
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
-from atoll.machinery.storage.environment.filesystem import DATA_FILE, FileSystemRefused, StoreInUse
+from atoll.machinery.storage.environment.filesystem import DATA_FILE, StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.sealing import KeyFileRefused
+from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.shard.config import ShardConfig
 from atoll.standalone.start import store_options
 
-_REFUSALS = (StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError)
+_REFUSALS = (StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard, KeyFileInvalid, OSError)
 #: Problems printed one by one; of a store damaged throughout the number says enough.
 MAX_PRINTED = 100
 

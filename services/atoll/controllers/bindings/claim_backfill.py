@@ -19,7 +19,7 @@ from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import Position, Record, Scope
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 from atoll.tenancy.claim_labels import ClaimLabels
 
 PAGE, BATCH = 500, 25
@@ -89,7 +89,7 @@ class Relabelling:
             missing = [r for r in records if labelling.misses(scope.type, labels_of(r.value))]
             for some in _slices(missing):
                 failure = await self._some(kind, some) or failure
-            after = behind(records[-1].key)
+            after = position_after(records[-1].key)
 
     async def _some(self, kind: Kind, records: Sequence[Record]) -> str:
         batch = self._loopback.batch()

@@ -44,7 +44,7 @@ from atoll.machinery.storage.contract import (
     Position,
     Scope,
 )
-from atoll.machinery.storage.pages import PAGE, behind
+from atoll.machinery.storage.pages import PAGE, position_after
 from atoll.tenancy.lookups import Facts
 
 #: Clusters of one type that are found at a time.
@@ -147,7 +147,7 @@ class DefaultBindings:
             yield from (key for key, _ in page)
             if len(page) < PAGE:
                 return
-            after = behind(page[-1][0])
+            after = position_after(page[-1][0])
 
     def _waiting(self) -> Iterator[Cluster]:
         """The clusters that wait for their default bindings."""

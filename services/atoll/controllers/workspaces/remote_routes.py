@@ -14,7 +14,7 @@ from atoll.machinery.kcp.sharding.ownership import Claim, claim_of
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import CorruptRecord, LogEntry, Operation, Position, Scope, Snapshot
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 from atoll.replication.replica_writer import ReplicaWriter
 
 _PAGE = 500
@@ -54,7 +54,7 @@ class Claims:
                     yield key.cluster, key.name, claim
             if len(keys) < _PAGE:
                 return
-            after = behind(keys[-1])
+            after = position_after(keys[-1])
 
     async def reconcile(self, key: Any) -> float | None:
         cluster, name, claim = key

@@ -150,7 +150,7 @@ def open_store(
 ) -> LmdbStore:
     """Open or create the store of a shard for writing.
 
-    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard or KeyFileRefused; then nothing was
+    Raises StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard or KeyFileRefused; then nothing was
     changed. `fatal` is called when a commit failed for another reason than space, and must not return control
     to writers.
     """

@@ -17,13 +17,13 @@ from atoll.machinery.storage.contract import Position, Record, Scope
 PAGE = 500
 
 
-class Records(Protocol):
+class RecordSource(Protocol):
     """Something with records: a snapshot, or one overlaid with what a batch holds."""
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[Record]: ...
 
 
-class Revisions(Protocol):
+class RevisionSource(Protocol):
     """Something that says at which revisions objects stand."""
 
     def revisions(
@@ -31,12 +31,12 @@ class Revisions(Protocol):
     ) -> list[tuple[ObjectKey, int]]: ...
 
 
-def behind(key: ObjectKey) -> Position:
+def position_after(key: ObjectKey) -> Position:
     """Where a list goes on that ended with an object."""
     return Position(key.cluster, key.namespace, key.name)
 
 
-def each_record(rows: Records, scope: Scope) -> Iterator[Record]:
+def each_record(rows: RecordSource, scope: Scope) -> Iterator[Record]:
     """The records of a scope, in key order; none where it is empty."""
     after: Position | None = None
     while True:
@@ -44,10 +44,10 @@ def each_record(rows: Records, scope: Scope) -> Iterator[Record]:
         yield from page
         if len(page) < PAGE:
             return
-        after = behind(page[-1].key)
+        after = position_after(page[-1].key)
 
 
-def each_revision(rows: Revisions, scope: Scope) -> Iterator[tuple[ObjectKey, int]]:
+def each_revision(rows: RevisionSource, scope: Scope) -> Iterator[tuple[ObjectKey, int]]:
     """Keys and revisions of a scope's objects, in key order; the objects are not read."""
     after: Position | None = None
     while True:
@@ -55,4 +55,4 @@ def each_revision(rows: Revisions, scope: Scope) -> Iterator[tuple[ObjectKey, in
         yield from page
         if len(page) < PAGE:
             return
-        after = behind(page[-1][0])
+        after = position_after(page[-1][0])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
 
-class Logged(Protocol):
+class LogPosition(Protocol):
     """An entry of a log, as far as finding what it replaced goes."""
 
     @property
@@ -58,7 +58,7 @@ class PublishedLog:
                 on_row = cursor.next()
         return count
 
-    def before(self, entry: Logged) -> bytes | None:
+    def before(self, entry: LogPosition) -> bytes | None:
         """The record that an entry replaced, as stored; None for a create or a compacted entry."""
         with self._environment.reading() as txn:
             found = self._records.entry(txn, entry.revision)
@@ -90,11 +90,11 @@ class PublishedLog:
         return found
 
     def _entry(self, txn: Txn, key: bytes, value: bytes) -> LogEntry:
-        standing = self._records.standing(txn, key)
+        standing = self._records.live_version(txn, key)
         if standing is None:
             raise self._records.corrupt(txn, key, "an object has no version")
         revision, version = standing
-        plain = self._records.opened(txn, key, value, version) if keys.split(key).hashed else b""
+        plain = self._records.plain(txn, key, value, version) if keys.split(key).hashed else b""
         where = self._records.object_key(txn, key, plain)
         return LogEntry(revision, Operation.ADDED, where, value, version.sealed, version.crc, 0, 0)
 

@@ -83,10 +83,10 @@ class StoreReader:
         return recent or self._history.tail(revision, limit)
 
     async def committed(self, revision: int) -> int:
-        return await self.hub.above(revision)
+        return await self.hub.wait_above(revision)
 
     async def replicated(self, count: int) -> int:
-        return await self.hub.applied_above(count)
+        return await self.hub.wait_applied_above(count)
 
     def get_mark(self, name: str) -> bytes | None:
         """A position that was saved under a name, None if there is none."""

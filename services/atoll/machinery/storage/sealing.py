@@ -34,11 +34,11 @@ _HEAD_SIZE = _KEY_ID.size + _NONCE_SIZE
 _KEY_SIZE = 32
 
 
-class KeyFileRefused(Exception):
+class KeyFileInvalid(Exception):
     """The key file is absent, malformed, or readable by others."""
 
 
-class Unsealable(Exception):
+class SealingError(Exception):
     """A record does not open: its key is gone, or it was altered or moved."""
 
 
@@ -62,11 +62,11 @@ class Sealer:
         self.reload()
 
     def reload(self) -> None:
-        """Take up the key file as it stands. Raises KeyFileRefused."""
+        """Take up the key file as it stands. Raises KeyFileInvalid."""
         parsed = _read(self._path)
         self._ciphers = {key.id: AESGCM(_secret(key)) for key in parsed.keys}
         if parsed.primary not in self._ciphers:
-            raise KeyFileRefused(f"{self._path}: the primary key {parsed.primary} is not among the keys")
+            raise KeyFileInvalid(f"{self._path}: the primary key {parsed.primary} is not among the keys")
         self.primary = parsed.primary
 
     def seal(self, type: ResourceType, relative_key: bytes, plain: bytes) -> bytes:
@@ -76,24 +76,24 @@ class Sealer:
         return head + self._ciphers[self.primary].encrypt(head[_KEY_ID.size :], plain, data)
 
     def open(self, type: ResourceType, relative_key: bytes, record: bytes) -> bytes:
-        """The JSON with its hole zeroed. Raises Unsealable."""
+        """The JSON with its hole zeroed. Raises SealingError."""
         if len(record) < _HEAD_SIZE:
-            raise Unsealable("record is cut short")
+            raise SealingError("record is cut short")
         number = key_id(record)
         cipher = self._ciphers.get(number) or self._reloaded(number)
         data = _additional_data(record, type, relative_key)
         try:
             return cipher.decrypt(record[_KEY_ID.size : _HEAD_SIZE], record[_HEAD_SIZE:], data)
         except InvalidTag:
-            raise Unsealable(f"record does not open with key {number}") from None
+            raise SealingError(f"record does not open with key {number}") from None
 
     def _reloaded(self, number: int) -> AESGCM:
         try:
             self.reload()
-        except KeyFileRefused as error:
-            raise Unsealable(str(error)) from error
+        except KeyFileInvalid as error:
+            raise SealingError(str(error)) from error
         if number not in self._ciphers:
-            raise Unsealable(f"key {number} is not in the key file")
+            raise SealingError(f"key {number} is not in the key file")
         return self._ciphers[number]
 
 
@@ -120,13 +120,13 @@ def add_key(path: Path) -> int:
 
 
 def remove_key(path: Path, number: int) -> None:
-    """Forget a key. What is still sealed with it can never be read again. Raises KeyFileRefused for the
+    """Forget a key. What is still sealed with it can never be read again. Raises KeyFileInvalid for the
     primary.
     """
     with _only_editor(path):
         parsed = _read(path)
         if number == parsed.primary:
-            raise KeyFileRefused(f"{path}: key {number} is the primary key")
+            raise KeyFileInvalid(f"{path}: key {number} is the primary key")
         _write(path, _KeyFile(parsed.primary, tuple(key for key in parsed.keys if key.id != number)))
 
 
@@ -153,7 +153,7 @@ def _fresh_key(number: int) -> _Key:
 def _secret(key: _Key) -> bytes:
     secret = base64.b64decode(key.secret)
     if len(secret) != _KEY_SIZE or not 0 < key.id < 1 << 32:
-        raise KeyFileRefused(f"key {key.id} is not 32 bytes, or its id is out of range")
+        raise KeyFileInvalid(f"key {key.id} is not 32 bytes, or its id is out of range")
     return secret
 
 
@@ -162,13 +162,13 @@ def _read(path: Path) -> _KeyFile:
         mode = path.stat().st_mode
         raw = path.read_bytes()
     except OSError as error:
-        raise KeyFileRefused(f"{path}: {error.strerror}") from error
+        raise KeyFileInvalid(f"{path}: {error.strerror}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise KeyFileRefused(f"{path} must be readable by its owner alone (0600)")
+        raise KeyFileInvalid(f"{path} must be readable by its owner alone (0600)")
     try:
         return msgspec.json.decode(raw, type=_KeyFile)
     except msgspec.DecodeError as error:
-        raise KeyFileRefused(f"{path}: {error}") from error
+        raise KeyFileInvalid(f"{path}: {error}") from error
 
 
 def _write(path: Path, content: _KeyFile) -> None:

@@ -11,7 +11,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.loopback import Batch, Target
 from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import Position, Scope
-from atoll.machinery.storage.pages import behind
+from atoll.machinery.storage.pages import position_after
 from harness.cell import Cell, cell
 
 HOME = "home"
@@ -42,7 +42,7 @@ def pages(batch: Batch, limit: int) -> list[list[str]]:
     while not found or len(found[-1]) == limit:
         page = batch.scan(Scope(CLUSTER_ROLES, HOME), after, limit)
         found.append([record.key.name for record in page])
-        after = behind(page[-1].key) if page else after
+        after = position_after(page[-1].key) if page else after
     return found
 
 

@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.writing.loopback import Batch, Target
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Scope
-from atoll.machinery.storage.pages import PAGE, behind
+from atoll.machinery.storage.pages import PAGE, position_after
 from harness.cell import Cell, cell
 from harness.stores import replica
 
@@ -60,7 +60,7 @@ def names(view: View, scope: Scope = EVERYWHERE, limit: int = PAGE) -> list[str]
         found += [record.key.name for record in page]
         if len(page) < limit:
             return found
-        after = behind(page[-1].key)
+        after = position_after(page[-1].key)
 
 
 async def test_where_nothing_lies_elsewhere_the_view_is_the_snapshot_itself(here: Cell) -> None:

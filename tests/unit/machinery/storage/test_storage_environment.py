@@ -15,7 +15,7 @@ import pytest
 from atoll.machinery.storage.contract import RevisionCompacted, Scope
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard, compact_file, mark_restored
-from atoll.machinery.storage.environment.filesystem import FileSystemRefused, StoreInUse
+from atoll.machinery.storage.environment.filesystem import StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.environment import python_environment
@@ -208,7 +208,7 @@ def test_only_local_disks_are_accepted(tmp_path: Path, path: str, refused: bool)
     mounts = tmp_path / "mounts"
     mounts.write_text(MOUNTS)
     if refused:
-        with pytest.raises(FileSystemRefused):
+        with pytest.raises(UnsupportedFileSystem):
             filesystem.require_local(Path(path), mounts)
     else:
         filesystem.require_local(Path(path), mounts)
@@ -219,6 +219,6 @@ def test_a_temporary_file_system_is_refused_by_default() -> None:
     if filesystem.file_system_of(shared_memory) != "tmpfs":
         pytest.skip("no tmpfs here")
     options = msgspec.structs.replace(store_options(shared_memory / "atoll-test"), allow_any_filesystem=False)
-    with pytest.raises(FileSystemRefused, match="tmpfs"):
+    with pytest.raises(UnsupportedFileSystem, match="tmpfs"):
         open_store(options)
     assert not (shared_memory / "atoll-test").exists()

@@ -7,7 +7,7 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.storage.contract import Position, Record, Scope
-from atoll.machinery.storage.pages import PAGE, behind, each_record, each_revision
+from atoll.machinery.storage.pages import PAGE, each_record, each_revision, position_after
 
 SCOPE = Scope(CONFIG_MAPS, "home")
 
@@ -22,7 +22,7 @@ class Rows:
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         self.asked += 1
-        left = [key for key in self.keys if after is None or behind(key) > after]
+        left = [key for key in self.keys if after is None or position_after(key) > after]
         return [Record(key, 1, b"{}") for key in left[:limit]]
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:

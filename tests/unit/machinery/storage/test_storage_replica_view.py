@@ -248,9 +248,9 @@ async def test_a_sweep_spares_what_was_brought_between_its_look_and_its_transact
 
 async def test_news_that_are_overtaken_take_nothing_back() -> None:
     hub = Hub(0, 1000)
-    hub.arrive(5)
-    hub.arrive(3)
-    assert await hub.applied_above(4) == 5
+    hub.publish_applied(5)
+    hub.publish_applied(3)
+    assert await hub.wait_applied_above(4) == 5
 
 
 async def test_a_replica_of_a_sealed_type_is_not_kept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from atoll.machinery.storage.environment import databases
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.sealing import KeyFileRefused, Sealer, Unsealable
+from atoll.machinery.storage.sealing import KeyFileInvalid, Sealer, SealingError
 from harness.stores import HandClock, create, key, listed, put, store_options
 
 SECRETS = ResourceType("", "secrets")
@@ -165,7 +165,7 @@ def test_a_key_file_others_can_read_is_refused(tmp_path: Path) -> None:
     sealing.ensure_key_file(path)
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o640)
-    with pytest.raises(KeyFileRefused, match="0600"):
+    with pytest.raises(KeyFileInvalid, match="0600"):
         Sealer(path)
 
 
@@ -183,14 +183,14 @@ def test_a_malformed_key_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "keys.json"
     path.write_text(content)
     path.chmod(0o600)
-    with pytest.raises(KeyFileRefused):
+    with pytest.raises(KeyFileInvalid):
         Sealer(path)
 
 
 def test_the_primary_key_cannot_be_removed(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     sealing.ensure_key_file(path)
-    with pytest.raises(KeyFileRefused):
+    with pytest.raises(KeyFileInvalid):
         sealing.remove_key(path, 1)
 
 
@@ -209,7 +209,7 @@ def test_a_record_opens_only_for_its_type_key_and_bytes(tmp_path: Path) -> None:
         (SECRETS, b"c\0n\0a", record[:10]),
         (SECRETS, b"c\0n\0a", b"\0\0\0\7" + record[4:]),
     ]:
-        with pytest.raises(Unsealable):
+        with pytest.raises(SealingError):
             sealer.open(type, where, bad)
 
 

@@ -48,7 +48,7 @@ async def test_an_error_comes_out_as_it_went_in(error: Exception) -> None:
     reader = asyncio.StreamReader()
     reader.feed_data(frames.pack(frames.failure(9, error)))
     answer = await frames.read_answer(reader)
-    assert isinstance(answer, frames.Failed)
+    assert isinstance(answer, frames.SubmitFailure)
     out = frames.error_of(answer)
     assert type(out) is type(error)
     assert vars(out) == vars(error)
@@ -57,7 +57,7 @@ async def test_an_error_comes_out_as_it_went_in(error: Exception) -> None:
 
 async def test_an_error_of_no_known_class_stays_an_error() -> None:
     out = frames.error_of(frames.failure(1, ValueError("why")))
-    assert isinstance(out, frames.SubmitFailed)
+    assert isinstance(out, frames.WriterError)
     assert "why" in str(out)
 
 
@@ -65,7 +65,7 @@ async def test_an_error_of_no_known_class_stays_an_error() -> None:
 async def test_a_frame_that_is_too_long_or_malformed_is_refused(data: bytes) -> None:
     reader = asyncio.StreamReader()
     reader.feed_data(data)
-    with pytest.raises(frames.FrameRefused):
+    with pytest.raises(frames.InvalidFrame):
         await frames.read_request(reader)
 
 
@@ -91,9 +91,9 @@ async def test_a_stranger_is_cut_off_and_others_are_served(served: tuple[LmdbSto
     writer.close()
     reader, writer = await asyncio.open_unix_connection(str(socket))
     await frames.read_answer(reader)
-    writer.write(frames.pack(frames.Request(1, [put(KEY)], [])))
+    writer.write(frames.pack(frames.SubmitRequest(1, [put(KEY)], [])))
     answers = [await frames.read_answer(reader), await frames.read_answer(reader)]
-    assert {type(answer) for answer in answers} == {frames.Committed, frames.Done}
+    assert {type(answer) for answer in answers} == {frames.CommitNotice, frames.SubmitResults}
     assert store.hub.last > 0
     writer.close()
 
@@ -102,7 +102,7 @@ async def test_a_worker_that_leaves_in_the_middle_does_not_undo_its_submit(serve
     store, socket = served
     reader, writer = await asyncio.open_unix_connection(str(socket))
     await frames.read_answer(reader)
-    writer.write(frames.pack(frames.Request(1, [put(KEY)], [])))
+    writer.write(frames.pack(frames.SubmitRequest(1, [put(KEY)], [])))
     await writer.drain()
     writer.close()
     await until(lambda: store.hub.last > 0)
@@ -130,7 +130,7 @@ async def test_a_hub_that_skips_wakes_everybody_and_its_ring_starts_anew() -> No
     hub, watcher = Hub(5, 1 << 20), Woken()
     hub.register(Scope(CONFIGMAPS, "c"), watcher)
     hub.publish([Change(6, Operation.ADDED, KEY, None, b"")], 6)
-    waiting = asyncio.create_task(hub.above(6))
+    waiting = asyncio.create_task(hub.wait_above(6))
     await asyncio.sleep(0)
     hub.skip(90)
     assert watcher.below == [6]

@@ -17,7 +17,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, Position, Record, ReplicaView, Scope, Store
 from atoll.machinery.storage.encoding.keys import relative_key
-from atoll.machinery.storage.pages import PAGE, behind
+from atoll.machinery.storage.pages import PAGE, position_after
 
 _SYSTEM = "system:"
 
@@ -91,7 +91,7 @@ class WideView:
             found += [record for record in page if not self.is_local(record.key.cluster)]
             if len(page) < PAGE:
                 break
-            after = behind(page[-1].key)
+            after = position_after(page[-1].key)
         return found[:limit]
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[tuple[ObjectKey, int]]:

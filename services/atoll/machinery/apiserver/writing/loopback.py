@@ -49,7 +49,7 @@ from atoll.machinery.storage.contract import (
     Scope,
     Store,
 )
-from atoll.machinery.storage.pages import PAGE, behind
+from atoll.machinery.storage.pages import PAGE, position_after
 
 LOOPBACK_USER = User("system:apiserver", (MASTERS,))
 MAX_BATCH = 500
@@ -129,7 +129,7 @@ class Loopback:
             yield from records
             if len(records) < PAGE:
                 return
-            after = behind(records[-1].key)
+            after = position_after(records[-1].key)
 
     def deleting(self, scope: Scope) -> Iterator[ObjectKey]:
         """Keys of those objects of a scope whose deletion began."""
@@ -145,7 +145,7 @@ class Loopback:
                 yield key
             if len(page) < PAGE:
                 return
-            after = behind(page[-1][0])
+            after = position_after(page[-1][0])
 
     async def create(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
         """Create an object. Raises AlreadyExists and whatever admission refuses."""
@@ -371,4 +371,4 @@ def _key(record: Record) -> ObjectKey:
 def _is_behind(key: ObjectKey, scope: Scope, after: Position | None) -> bool:
     """Whether an object belongs to a page of a scope that begins behind a position."""
     inside = key.type == scope.type and key.cluster == scope.cluster and scope.namespace in {"", key.namespace}
-    return inside and (after is None or behind(key) > after)
+    return inside and (after is None or position_after(key) > after)

@@ -129,7 +129,7 @@ class Environment:
         """Types that were ever configured to be sealed, so that any of their objects may be."""
         return [ResourceType(*words) for words in self.get_meta(txn, "sealed", ())]
 
-    def refuse_void(self, txn: Txn, revision: int) -> None:
+    def require_not_void(self, txn: Txn, revision: int) -> None:
         """Raise RevisionCompacted for a revision that a restore took back."""
         for void in self.voids(txn):
             if void.restored_to < revision < void.first_new:
@@ -172,7 +172,7 @@ def _replica_databases(handles: dict[str, Database]) -> ReplicaDatabases | None:
 def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
     """Open or create the store of a shard and raise its epoch.
 
-    Raises FileSystemRefused, StoreInUse, UnknownFormat, WrongShard; then nothing was changed.
+    Raises UnsupportedFileSystem, StoreInUse, UnknownFormat, WrongShard; then nothing was changed.
     """
     directory = Path(options.directory)
     if not options.allow_any_filesystem:

@@ -29,7 +29,7 @@ class StoreInUse(Exception):
     """Another process has the store open for writing."""
 
 
-class FileSystemRefused(Exception):
+class UnsupportedFileSystem(Exception):
     """The directory is on a network or temporary file system."""
 
 
@@ -66,10 +66,10 @@ def file_system_of(directory: Path, mounts: Path = _MOUNTS) -> str:
 
 
 def require_local(directory: Path, mounts: Path = _MOUNTS) -> None:
-    """Raise FileSystemRefused for a file system on which an acknowledged write may be lost."""
+    """Raise UnsupportedFileSystem for a file system on which an acknowledged write may be lost."""
     kind = file_system_of(directory if directory.exists() else directory.parent, mounts)
     if kind in _REFUSED_FILE_SYSTEMS or kind.startswith("fuse."):
-        raise FileSystemRefused(f"{directory} is on {kind}: a store needs a local disk that survives a reboot")
+        raise UnsupportedFileSystem(f"{directory} is on {kind}: a store needs a local disk that survives a reboot")
 
 
 def own(directory: Path) -> int:

@@ -64,7 +64,7 @@ class TypeTable:
     def intern(self, txn: Txn, type: ResourceType, fresh: dict[ResourceType, int]) -> int:
         """Number of a type in a write transaction, given now if need be and then noted in `fresh`.
 
-        The caller says with `settle` how the transaction ended.
+        The caller says with `finish` how the transaction ended.
         """
         known = self._numbers.get(type) or fresh.get(type)
         if known:
@@ -80,7 +80,7 @@ class TypeTable:
         fresh[type] = number
         return number
 
-    def settle(self, fresh: dict[ResourceType, int], *, committed: bool) -> None:
+    def finish(self, fresh: dict[ResourceType, int], *, committed: bool) -> None:
         """Cache what a write transaction gave, or forget it."""
         self._pending.difference_update(fresh.values())
         if committed:

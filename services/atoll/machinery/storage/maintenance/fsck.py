@@ -191,7 +191,7 @@ class _Check:
         if version.sealed and self._records.sealer is None:
             return
         try:
-            plain = self._records.opened(self._txn, key, stored, version)
+            plain = self._records.plain(self._txn, key, stored, version)
             facts = object_facts.facts(plain, self._options.system_label_prefixes)
         except (CorruptRecord, msgspec.DecodeError, KeyError):
             self._report("objects", key, "does not open")

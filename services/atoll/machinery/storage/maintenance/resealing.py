@@ -66,13 +66,13 @@ class _Step:
 
     def _one(self, application: SubmitTransaction, txn: Txn, key: bytes, stored: bytes) -> bool:
         records, environment = self._records, self._records.environment
-        found = records.standing(txn, key)
+        found = records.live_version(txn, key)
         if found is None:
             raise records.corrupt(txn, key, "the object has no version")
         revision, version = found
         if version.sealed and key_id(stored) == self._sealer.primary:
             return False
-        plain = splice(records.opened(txn, key, stored, version), version.hole, 0)
+        plain = splice(records.plain(txn, key, stored, version), version.hole, 0)
         sealed = self._sealer.seal(self._type, key[4:], plain)
         row = Version(crc32c(sealed), version.flags | Flag.SEALED.value, version.hole)
         txn.put(key, sealed, db=environment.objects)

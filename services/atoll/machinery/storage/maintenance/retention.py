@@ -32,7 +32,7 @@ _STEP_ROWS = 256
 _ROUND_ROWS_WHEN_FULL = 16_384
 
 
-class Goal(msgspec.Struct, frozen=True):
+class CompactionTarget(msgspec.Struct, frozen=True):
     """How far a round compacts: at most to `target`, and past `by_age` only while the log holds too many
     bytes.
     """
@@ -65,7 +65,7 @@ class Retention:
             self._space.measure()
         return dropped
 
-    def _goal(self, alarm: Alarm) -> Goal | None:
+    def _goal(self, alarm: Alarm) -> CompactionTarget | None:
         with self._environment.reading() as txn:
             meta, first = self._environment.all_meta(txn), self._first(txn)
         if not first:
@@ -75,7 +75,7 @@ class Retention:
         if self._space.full:
             return self._goal_when_full(meta, first, published, alarm)
         by_age = self._now_us() - self._options.log_retention_s * 1_000_000
-        return Goal(min(published, meta.last), min(by_age, published), self._options.log_retention_bytes)
+        return CompactionTarget(min(published, meta.last), min(by_age, published), self._options.log_retention_bytes)
 
     def _published_floor(self, meta: Meta) -> int:
         """What is saved, as that is what a publisher starts from after a crash; before the first save, what
@@ -85,19 +85,19 @@ class Retention:
             return meta.published
         return meta.last if self._writer.published is None else self._writer.published
 
-    def _goal_when_full(self, meta: Meta, first: int, published: int, alarm: Alarm) -> Goal:
+    def _goal_when_full(self, meta: Meta, first: int, published: int, alarm: Alarm) -> CompactionTarget:
         """Room matters more than history; entries not yet published go last, and with an alarm."""
         if first <= published:
-            return Goal(published, published, 0)
+            return CompactionTarget(published, published, 0)
         alarm("log compacted past published", published=published, last=meta.last)
-        return Goal(meta.last, meta.last, 0)
+        return CompactionTarget(meta.last, meta.last, 0)
 
     def _first(self, txn: Txn) -> int:
         """The lowest revision in the log, 0 if it is empty."""
         with txn.cursor(self._environment.log) as cursor:
             return keys.revision_of_key(cursor.key()) if cursor.first() else 0
 
-    def _drop(self, application: SubmitTransaction, txn: Txn, goal: Goal) -> int:
+    def _drop(self, application: SubmitTransaction, txn: Txn, goal: CompactionTarget) -> int:
         """One step, in the writer's transaction."""
         excess = self._environment.all_meta(txn).log_bytes - goal.limit_bytes
         doomed: list[tuple[int, Head]] = []
@@ -146,7 +146,7 @@ class Retention:
         ttl_us = {expiring.type: expiring.ttl_s * 1_000_000 for expiring in self._options.expiring}
         for hint, raw in due:
             txn.delete(hint, db=self._environment.expiry)
-            found = self._records.standing(txn, raw)
+            found = self._records.live_version(txn, raw)
             if found is None or not found[1].flags & Flag.EXPIRES or found[1].flags & Flag.FINALIZERS:
                 continue
             key = self._records.object_key(txn, raw)

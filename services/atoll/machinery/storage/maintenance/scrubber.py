@@ -69,7 +69,7 @@ class Scrubber:
         """Whether an object's checksum holds; the alarm is raised where it does not."""
         records = self._records
         try:
-            standing = records.standing(txn, key)
+            standing = records.live_version(txn, key)
             if standing is None:
                 raise records.corrupt(txn, key, "the object has no version")
             records.verify(txn, key, stored, standing[1])

@@ -111,7 +111,7 @@ class Lists:
 
     def _require_retained(self, txn: Txn, at: int, last: int) -> None:
         """An exact revision lives until the first entry above it is older than the list window."""
-        self._environment.refuse_void(txn, at)
+        self._environment.require_not_void(txn, at)
         compacted = self._environment.compacted(txn)
         if at < compacted:
             raise RevisionCompacted(at, compacted)
@@ -152,11 +152,11 @@ class Lists:
             for key, value in _rows_of(cursor, max(prefix, start), prefix):
                 if key == start or not keys.in_scope(key, scope, prefix):
                     continue
-                standing = records.standing(txn, key)
+                standing = records.live_version(txn, key)
                 if standing is None:
                     raise records.corrupt(txn, key, "the object has no version")
                 revision, version = standing
-                yield key, records.served(txn, key, (value, version), revision) if version.sealed else value
+                yield key, records.client_value(txn, key, (value, version), revision) if version.sealed else value
 
     def _past(
         self, txn: Txn, scope: Scope, prefix: bytes, start: bytes, revision: int
@@ -177,14 +177,14 @@ class Lists:
                 raise records.corrupt(txn, key, "a version has no log entry")
             if entry.before is None or entry.before_version is None:
                 return None
-            return records.served(txn, key, (entry.before, entry.before_version), entry.previous)
+            return records.client_value(txn, key, (entry.before, entry.before_version), entry.previous)
         written, version = rows[-1]
         if version.deleted:
             return None
         value = txn.get(key, db=self._environment.objects)
         if value is None:
             raise records.corrupt(txn, key, "the object is gone, its version is not")
-        return records.served(txn, key, (value, version), written)
+        return records.client_value(txn, key, (value, version), written)
 
 
 def _rows_of(cursor: LmdbRows, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -29,7 +29,7 @@ class LogReader:
 
     def require_retained(self, txn: Txn, revision: int) -> None:
         """Raise RevisionCompacted if entries above a revision are missing, or it lies in a void."""
-        self._environment.refuse_void(txn, revision)
+        self._environment.require_not_void(txn, revision)
         compacted = self._environment.compacted(txn)
         if revision < compacted:
             raise RevisionCompacted(revision, compacted)
@@ -38,7 +38,7 @@ class LogReader:
         """One entry with its images, opened."""
         records, before = self._records, None
         if entry.before is not None and entry.before_version is not None:
-            before = records.served(txn, entry.key, (entry.before, entry.before_version), entry.previous)
+            before = records.client_value(txn, entry.key, (entry.before, entry.before_version), entry.previous)
         if entry.operation == Operation.DELETED:
             assert before is not None and entry.before_version is not None
             version = entry.before_version
@@ -46,7 +46,7 @@ class LogReader:
         else:
             record = self._written(txn, entry.key, revision)
             version = record[1]
-            after = records.served(txn, entry.key, record, revision)
+            after = records.client_value(txn, entry.key, record, revision)
         key = records.object_key(txn, entry.key, after)
         operation = Operation(entry.operation)
         return Change(
@@ -54,7 +54,7 @@ class LogReader:
         )
 
     def _written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version]:
-        record = self._records.written(txn, key, revision)
+        record = self._records.value_written(txn, key, revision)
         if record is None:
             raise self._records.corrupt(txn, key, "what a log entry wrote is gone")
         return record
@@ -66,7 +66,7 @@ class LogReader:
             value, version = entry.before, entry.before_version
         else:
             value, version = self._written(txn, entry.key, revision)
-        plain = self._records.opened(txn, entry.key, value, version) if keys.split(entry.key).hashed else b""
+        plain = self._records.plain(txn, entry.key, value, version) if keys.split(entry.key).hashed else b""
         return LogEntry(
             revision,
             Operation(entry.operation),

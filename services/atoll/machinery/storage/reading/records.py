@@ -19,7 +19,7 @@ from atoll.machinery.storage.contract import CorruptRecord
 from atoll.machinery.storage.encoding import keys, object_facts
 from atoll.machinery.storage.encoding.rows import Entry, Version, covered, unpack_entry, unpack_version
 from atoll.machinery.storage.environment.databases import Environment
-from atoll.machinery.storage.sealing import Sealer, Unsealable
+from atoll.machinery.storage.sealing import Sealer, SealingError
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -45,7 +45,7 @@ class Records:
         self.sealed_types = sealed_types
         self._alarm = alarm
 
-    def current(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
+    def last_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
         """Revision and row of the last version of a key, a delete included; None if it was never written."""
         with txn.cursor(self.environment.versions) as cursor:
             found = cursor.prev() if cursor.set_range(key + keys.BEHIND) else cursor.last()
@@ -56,9 +56,9 @@ class Records:
                 return None
             return keys.revision_of_key(row), unpack_version(cursor.value())
 
-    def standing(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
+    def live_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
         """Like `current`, but None for a deleted object."""
-        found = self.current(txn, key)
+        found = self.last_version(txn, key)
         return None if found is None or found[1].deleted else found
 
     def entry(self, txn: Txn, revision: int) -> Entry | None:
@@ -66,7 +66,7 @@ class Records:
         raw = txn.get(keys.revision_key(revision), db=self.environment.log)
         return None if raw is None else unpack_entry(raw)
 
-    def written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version] | None:
+    def value_written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version] | None:
         """What revision wrote to a key, as stored: the before-image of the key's next entry, else `objects`.
 
         None for a delete, and where the record is no longer retained.
@@ -95,22 +95,22 @@ class Records:
         namespace, name = object_facts.names(value)
         return ObjectKey(type, parts.cluster, namespace, name)
 
-    def opened(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> bytes:
+    def plain(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> bytes:
         """Stored bytes as JSON. A sealed record comes with its hole zeroed, another one with its revision."""
         if not version.sealed:
             return stored
         type = self.environment.type_table.type(txn, keys.type_number_of(key))
         try:
             if self.sealer is None:
-                raise Unsealable("no key file is configured")
+                raise SealingError("no key file is configured")
             return self.sealer.open(type, key[4:], stored)
-        except Unsealable as error:
+        except SealingError as error:
             raise self.corrupt(txn, key, str(error)) from error
 
-    def served(self, txn: Txn, key: bytes, record: tuple[bytes, Version], revision: int) -> bytes:
+    def client_value(self, txn: Txn, key: bytes, record: tuple[bytes, Version], revision: int) -> bytes:
         """Stored bytes as a client gets them, with `revision` in the hole."""
         stored, version = record
-        return splice(self.opened(txn, key, stored, version), version.hole, revision)
+        return splice(self.plain(txn, key, stored, version), version.hole, revision)
 
     def verify(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> None:
         """Raise CorruptRecord, with an alarm, if the checksum does not hold."""

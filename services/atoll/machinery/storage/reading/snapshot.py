@@ -69,18 +69,18 @@ class LmdbSnapshot:
     def _record(self, raw: bytes, value: bytes, key: ObjectKey | None = None) -> Record:
         """Verify, open and name a stored object."""
         records, txn = self._records, self._txn
-        found = records.standing(txn, raw)
+        found = records.live_version(txn, raw)
         if found is None:
             raise records.corrupt(txn, raw, "the object has no version")
         revision, version = found
         records.verify(txn, raw, value, version)
         if version.sealed:
-            value = records.served(txn, raw, (value, version), revision)
+            value = records.client_value(txn, raw, (value, version), revision)
         return Record(key or records.object_key(txn, raw, value), revision, value, version.flags)
 
     def revision_of(self, key: ObjectKey) -> int:
         raw = self._key(key)
-        found = self._records.standing(self._txn, raw) if raw is not None else None
+        found = self._records.live_version(self._txn, raw) if raw is not None else None
         return found[0] if found is not None else 0
 
     def last(self, type: ResourceType, cluster: str) -> int:
@@ -134,7 +134,7 @@ class LmdbSnapshot:
         for raw in _row_keys(self._txn, self._environment.objects, prefix, start):
             if len(found) >= limit:
                 break
-            standing = self._records.standing(self._txn, raw) if keys.in_scope(raw, scope, prefix) else None
+            standing = self._records.live_version(self._txn, raw) if keys.in_scope(raw, scope, prefix) else None
             if standing is not None:
                 found.append((self._named(raw), standing[0]))
         return found

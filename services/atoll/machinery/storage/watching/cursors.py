@@ -101,7 +101,7 @@ class LmdbCursor:
         """Judge the revision a watch wants to go on from. Raises RevisionCompacted."""
         environment = self._cursors.environment
         with environment.reading() as txn:
-            environment.refuse_void(txn, self.position)
+            environment.require_not_void(txn, self.position)
             last = self._scope_last(txn)
             if last is not None and last <= self.position:
                 self.position = max(self.position, environment.last(txn))

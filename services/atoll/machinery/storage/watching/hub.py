@@ -99,7 +99,7 @@ def _size_bytes(change: Change) -> int:
     return len(change.after) + len(change.before or b"") + _CHANGE_OVERHEAD_BYTES
 
 
-class RisingNumber:
+class Waiters:
     """Futures of those who wait for one number to rise."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Hub:
         self.ring = Ring(last, ring_bytes)
         self.registrations = Registrations()
         self._crowd = WakeBatcher()
-        self._published, self._arrived = RisingNumber(), RisingNumber()
+        self._published, self._arrived = Waiters(), Waiters()
 
     @property
     def watchers(self) -> int:
@@ -153,7 +153,7 @@ class Hub:
         before = self.last
         self.ring.extend(changes)
         self.last = max(self.last, last)
-        concerned = self.registrations.concerned(changes)
+        concerned = self.registrations.watchers_of(changes)
         if len(concerned) >= BATCHED_WATCHERS:
             self._crowd.wake(concerned, before)
         else:
@@ -169,19 +169,19 @@ class Hub:
             watcher.wake(before)
         self._published.wake()
 
-    def arrive(self, applied: int) -> None:
+    def publish_applied(self, applied: int) -> None:
         """Take up that replicas or routes changed."""
         if applied > self.applied:
             self.applied = applied
             self._arrived.wake()
 
-    async def above(self, revision: int) -> int:
+    async def wait_above(self, revision: int) -> int:
         """Wait until something above a revision was published; gives the last revision."""
         while self.last <= revision:
             await self._published.wait()
         return self.last
 
-    async def applied_above(self, count: int) -> int:
+    async def wait_applied_above(self, count: int) -> int:
         """Wait until there were more changes of replicas and routes than that; gives how many."""
         while self.applied <= count:
             await self._arrived.wait()

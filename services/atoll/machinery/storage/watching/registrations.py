@@ -75,7 +75,7 @@ class _Group:
         elif interest.label is not None:
             self.labelled += by
 
-    def concerned(self, change: Change) -> Iterator[set[Watcher]]:
+    def matching(self, change: Change) -> Iterator[set[Watcher]]:
         """The watchers of each slot that a change touches."""
         key, slots = change.key, self.slots
         interests = [EVERYTHING]
@@ -127,14 +127,14 @@ class Registrations:
         if not group.slots:
             del self._groups[scope.type, scope.cluster]
 
-    def concerned(self, changes: Iterable[Change]) -> list[Watcher]:
+    def watchers_of(self, changes: Iterable[Change]) -> list[Watcher]:
         """Whom the changes of a commit concern, each once. A slot is gone through once, however many touch it."""
         slots: dict[int, set[Watcher]] = {}
         for change in changes:
             type, cluster = change.key.type, change.key.cluster
             for where in ((type, cluster), (type, "")):
                 group = self._groups.get(where)
-                for watchers in group.concerned(change) if group is not None else ():
+                for watchers in group.matching(change) if group is not None else ():
                     slots[id(watchers)] = watchers
         if len(slots) == 1:
             return list(*slots.values())

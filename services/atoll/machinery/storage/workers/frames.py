@@ -32,7 +32,7 @@ _LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 64 << 20
 
 
-class Request(msgspec.Struct, frozen=True, tag=True):
+class SubmitRequest(msgspec.Struct, frozen=True, tag=True):
     """A submit. `id` is the worker's own number for it."""
 
     id: int
@@ -48,26 +48,26 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     applied: int = 0
 
 
-class Committed(msgspec.Struct, frozen=True, tag=True):
+class CommitNotice(msgspec.Struct, frozen=True, tag=True):
     """Everything up to this revision can be read from the file."""
 
     last: int
 
 
-class Replicated(msgspec.Struct, frozen=True, tag=True):
+class ReplicaNotice(msgspec.Struct, frozen=True, tag=True):
     """Changes of replicas and routes can be read from the file, so many in all."""
 
     applied: int
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class SubmitResults(msgspec.Struct, frozen=True, tag=True):
     """A submit that is durable."""
 
     id: int
     results: list[int]
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class SubmitFailure(msgspec.Struct, frozen=True, tag=True):
     """A submit of which nothing was done. `error` names the class; the rest are its facts."""
 
     id: int
@@ -78,61 +78,61 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     text: str = ""
 
 
-Answer = Hello | Committed | Replicated | Done | Failed
+Answer = Hello | CommitNotice | ReplicaNotice | SubmitResults | SubmitFailure
 _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder()
-_requests = msgspec.msgpack.Decoder(Request)
+_requests = msgspec.msgpack.Decoder(SubmitRequest)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
-class FrameRefused(Exception):
+class InvalidFrame(Exception):
     """A frame is too long or malformed; the connection ends."""
 
 
-class SubmitFailed(Exception):
+class WriterError(Exception):
     """The writer failed a submit for a reason that is none of the store's errors."""
 
 
-def pack(message: Request | Answer) -> bytes:
-    """A frame. Raises FrameRefused for one the other end would refuse."""
+def pack(message: SubmitRequest | Answer) -> bytes:
+    """A frame. Raises InvalidFrame for one the other end would refuse."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
-        raise FrameRefused(f"a frame of {len(body)} bytes")
+        raise InvalidFrame(f"a frame of {len(body)} bytes")
     return _LENGTH.pack(len(body)) + body
 
 
-async def read_request(reader: asyncio.StreamReader) -> Request:
-    """The next request. Raises FrameRefused, or asyncio.IncompleteReadError at the end."""
+async def read_request(reader: asyncio.StreamReader) -> SubmitRequest:
+    """The next request. Raises InvalidFrame, or asyncio.IncompleteReadError at the end."""
     return _decode(_requests, await _read(reader))
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """The next answer. Raises FrameRefused, or asyncio.IncompleteReadError at the end."""
+    """The next answer. Raises InvalidFrame, or asyncio.IncompleteReadError at the end."""
     return _decode(_answers, await _read(reader))
 
 
-def failure(id: int, error: Exception) -> Failed:
+def failure(id: int, error: Exception) -> SubmitFailure:
     """An error as a frame."""
     name = type(error).__name__
     match error:
         case ObjectExists():
-            return Failed(id, name, error.key, (error.revision,))
+            return SubmitFailure(id, name, error.key, (error.revision,))
         case ObjectMissing():
-            return Failed(id, name, error.key)
+            return SubmitFailure(id, name, error.key)
         case RevisionConflict():
-            return Failed(id, name, error.key, (error.expected, error.actual))
+            return SubmitFailure(id, name, error.key, (error.expected, error.actual))
         case GuardFailed():
-            return Failed(id, name, guard=error.guard)
+            return SubmitFailure(id, name, guard=error.guard)
         case RevisionCompacted():
-            return Failed(id, name, numbers=(error.revision, error.oldest))
+            return SubmitFailure(id, name, numbers=(error.revision, error.oldest))
         case CorruptRecord():
-            return Failed(id, name, error.key, text=error.reason)
+            return SubmitFailure(id, name, error.key, text=error.reason)
         case _:
-            return Failed(id, name, text=str(error))
+            return SubmitFailure(id, name, text=str(error))
 
 
-def error_of(failed: Failed) -> Exception:
+def error_of(failed: SubmitFailure) -> Exception:
     """The error a frame carries."""
     if failed.error == GuardFailed.__name__ and failed.guard is not None:
         return GuardFailed(failed.guard)
@@ -141,7 +141,7 @@ def error_of(failed: Failed) -> Exception:
     if failed.error == StoreFull.__name__:
         return StoreFull(failed.text)
     if failed.key is None:
-        return SubmitFailed(f"{failed.error}: {failed.text}")
+        return WriterError(f"{failed.error}: {failed.text}")
     if failed.error == CorruptRecord.__name__:
         return CorruptRecord(failed.key, failed.text)
     if failed.error == ObjectExists.__name__:
@@ -154,7 +154,7 @@ def error_of(failed: Failed) -> Exception:
 async def _read(reader: asyncio.StreamReader) -> bytes:
     (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     if size > MAX_FRAME_BYTES:
-        raise FrameRefused(f"a frame of {size} bytes")
+        raise InvalidFrame(f"a frame of {size} bytes")
     return await reader.readexactly(size)
 
 
@@ -162,4 +162,4 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Message], body: bytes) -> _Message
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise FrameRefused(str(error)) from error
+        raise InvalidFrame(str(error)) from error

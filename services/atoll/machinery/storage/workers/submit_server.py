@@ -16,12 +16,12 @@ import structlog
 
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.workers.frames import (
-    Committed,
-    Done,
-    FrameRefused,
+    CommitNotice,
     Hello,
-    Replicated,
-    Request,
+    InvalidFrame,
+    ReplicaNotice,
+    SubmitRequest,
+    SubmitResults,
     failure,
     pack,
     read_request,
@@ -87,14 +87,14 @@ class _Connection:
                 self._take(await read_request(self._reader))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        except FrameRefused as error:
+        except InvalidFrame as error:
             structlog.get_logger().warning("worker connection refused", reason=str(error))
         finally:
             for task in announcing:
                 task.cancel()
             await asyncio.gather(*announcing, return_exceptions=True)
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: SubmitRequest) -> None:
         task = asyncio.create_task(self._serve(request))
         self._requests.add(task)
         task.add_done_callback(self._served)
@@ -103,24 +103,24 @@ class _Connection:
         self._requests.discard(task)
         self._room.release()
 
-    async def _serve(self, request: Request) -> None:
+    async def _serve(self, request: SubmitRequest) -> None:
         try:
             results = await self._store.submit(request.mutations, request.guards)
         except Exception as error:
             self._writer.write(pack(failure(request.id, error)))
         else:
-            self._writer.write(pack(Done(request.id, results)))
+            self._writer.write(pack(SubmitResults(request.id, results)))
 
     async def _announce(self, sent: int) -> None:
         """Tell of commits; a worker that does not read gets one frame for many."""
         while True:
             sent = await self._store.committed(sent)
-            self._writer.write(pack(Committed(sent)))
+            self._writer.write(pack(CommitNotice(sent)))
             await self._writer.drain()
 
     async def _announce_replicas(self, sent: int) -> None:
         """The same for what other shards published."""
         while True:
             sent = await self._store.replicated(sent)
-            self._writer.write(pack(Replicated(sent)))
+            self._writer.write(pack(ReplicaNotice(sent)))
             await self._writer.drain()

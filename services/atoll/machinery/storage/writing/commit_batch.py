@@ -74,9 +74,9 @@ class CommitBatch:
         """Give a type its number. In the batch's own transaction, so that it outlives a submit that fails."""
         self.records.environment.type_table.intern(txn, type, self.fresh_types)
 
-    def settle(self, *, committed: bool) -> None:
+    def finish(self, *, committed: bool) -> None:
         """After the transaction."""
-        self.records.environment.type_table.settle(self.fresh_types, committed=committed)
+        self.records.environment.type_table.finish(self.fresh_types, committed=committed)
 
 
 class Counters:

@@ -46,9 +46,9 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.encoding import keys, object_facts
 from atoll.machinery.storage.encoding.rows import Head, Version, pack_entry, pack_version, unpack_gate
 from atoll.machinery.storage.environment.type_table import NO_TYPE
-from atoll.machinery.storage.sealing import Unsealable
+from atoll.machinery.storage.sealing import SealingError
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters, Image, IndexRows
-from atoll.machinery.storage.writing.replica_writer import ReplicaWriter
+from atoll.machinery.storage.writing.replica_rows import ReplicaRows
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -71,7 +71,7 @@ class SubmitTransaction:
         self.counters = Counters(batch, txn)
         self._derived = IndexRows(batch, txn)
         self._changes: list[Change] = []
-        self._replication: ReplicaWriter | None = None
+        self._replication: ReplicaRows | None = None
         self.log_bytes = 0
 
     def run(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
@@ -96,10 +96,10 @@ class SubmitTransaction:
             self._batch.applied = self._replication.applied
 
     @property
-    def replication(self) -> ReplicaWriter:
+    def replication(self) -> ReplicaRows:
         """What applies the mutations that speak of other shards."""
         if self._replication is None:
-            self._replication = ReplicaWriter(self._batch, self._txn)
+            self._replication = ReplicaRows(self._batch, self._txn)
         return self._replication
 
     def _mutate(self, mutation: Mutation) -> int:
@@ -140,7 +140,7 @@ class SubmitTransaction:
         if number == NO_TYPE:
             return None
         raw = keys.object_key(number, key.cluster, key.namespace, key.name)
-        found = self._records.standing(self._txn, raw)
+        found = self._records.live_version(self._txn, raw)
         return None if found is None else (raw, *found)
 
     def _expect(self, key: ObjectKey, expected: int) -> tuple[bytes, int, Version] | None:
@@ -183,7 +183,7 @@ class SubmitTransaction:
         if put.key.type not in self._batch.sealed_types:
             return splice(put.value, put.hole, revision), Version(crc32c(put.value), flags, put.hole)
         if self._records.sealer is None:
-            raise Unsealable("a sealed type is written without a key file")
+            raise SealingError("a sealed type is written without a key file")
         sealed = self._records.sealer.seal(put.key.type, raw[4:], put.value)
         return sealed, Version(crc32c(sealed), flags | _SEALED, put.hole)
 
@@ -234,7 +234,7 @@ class SubmitTransaction:
                 raw = bytes(cursor.key())
                 if not raw.startswith(prefix):
                     break
-                found = self._records.standing(self._txn, raw)
+                found = self._records.live_version(self._txn, raw)
                 if found and not found[1].flags & _FINALIZERS and keys.in_scope(raw, scope, prefix):
                     doomed.append((raw, *found))
                 on_row = cursor.next()
@@ -248,7 +248,7 @@ class SubmitTransaction:
         stored = self._txn.get(raw, db=self._environment.objects)
         if stored is None:
             raise self._records.corrupt(self._txn, raw, "the object is gone, its version is not")
-        return Image(revision, version, stored, self._records.opened(self._txn, raw, stored, version))
+        return Image(revision, version, stored, self._records.plain(self._txn, raw, stored, version))
 
     def _log(self, raw: bytes, old: Image | None, version: Version, growth: tuple[int, int], change: Change) -> None:
         """Write the entry with its before-image, the versions row and the counters, and note the change."""

@@ -55,7 +55,7 @@ def exit_process(reason: str) -> None:
     os._exit(EXIT_DISK_FAILED)
 
 
-class Submit:
+class QueuedSubmit:
     """One queued submit, or a maintenance job."""
 
     __slots__ = ("error", "future", "guards", "job", "mutations", "result", "size_bytes")
@@ -78,7 +78,7 @@ class Submit:
             self.future.set_result(self.result)
 
 
-class Lazy(msgspec.Struct, frozen=True):
+class LazyPositions(msgspec.Struct, frozen=True):
     """Positions that are written with whatever commits next: rows of `marks`, and the published revision."""
 
     marks: dict[str, bytes]
@@ -104,7 +104,7 @@ class Writer:
         self.threaded = False
         self.marks: dict[str, bytes] = {}
         self.published: int | None = None
-        self._queue: deque[Submit] = deque()
+        self._queue: deque[QueuedSubmit] = deque()
         self._queued_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
         self._busy = False
@@ -131,7 +131,7 @@ class Writer:
         """Commit lazy positions now, if any wait."""
         if self.marks or self.published is not None:
             loop = asyncio.get_running_loop()
-            self._queue.append(Submit((), (), _nothing, loop.create_future()))
+            self._queue.append(QueuedSubmit((), (), _nothing, loop.create_future()))
             self._kick(loop)
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ class Writer:
             await waiter
         if self._closed:
             raise StoreClosed
-        submit = Submit(mutations, guards, job, loop.create_future())
+        submit = QueuedSubmit(mutations, guards, job, loop.create_future())
         self._queue.append(submit)
         self._queued_bytes += submit.size_bytes
         self._kick(loop)
@@ -167,7 +167,7 @@ class Writer:
             loop.call_soon(self._start, loop)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        taken, lazy = self._take(), Lazy(dict(self.marks), self.published)
+        taken, lazy = self._take(), LazyPositions(dict(self.marks), self.published)
         if not self.threaded:
             self._finish(loop, taken, lazy, self._commit(taken, lazy))
             return
@@ -176,8 +176,8 @@ class Writer:
         running = loop.run_in_executor(self._thread, self._commit, taken, lazy)
         running.add_done_callback(lambda done: self._finish(loop, taken, lazy, done.result()))
 
-    def _take(self) -> list[Submit]:
-        taken: list[Submit] = []
+    def _take(self) -> list[QueuedSubmit]:
+        taken: list[QueuedSubmit] = []
         size_bytes = 0
         while self._queue and len(taken) < self._options.max_batch_submits and size_bytes < _MAX_BATCH_BYTES:
             taken.append(self._queue.popleft())
@@ -185,7 +185,7 @@ class Writer:
         self._queued_bytes -= size_bytes
         return taken
 
-    def _commit(self, taken: list[Submit], lazy: Lazy) -> CommitBatch | None:
+    def _commit(self, taken: list[QueuedSubmit], lazy: LazyPositions) -> CommitBatch | None:
         """Run one transaction; gives the batch, or None where it failed as a whole. May run in the thread."""
         batch = CommitBatch(self._options, self._records, self._clock)
         try:
@@ -197,7 +197,7 @@ class Writer:
                 self._write_meta(txn, batch, lazy)
         except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
             # Out of space is found while pages are written, before the meta page: the transaction never was.
-            batch.settle(committed=False)
+            batch.finish(committed=False)
             self._space.refuse()
             self._fail(taken, StoreFull(str(error)))
             return None
@@ -206,15 +206,15 @@ class Writer:
             self._closed = True
             self.fatal(f"commit failed: {error!r}")
             return None
-        batch.settle(committed=True)
+        batch.finish(committed=True)
         return batch
 
-    def _fail(self, taken: list[Submit], error: Exception) -> None:
+    def _fail(self, taken: list[QueuedSubmit], error: Exception) -> None:
         self.stats.failed_commits += 1
         for submit in taken:
             submit.error = error
 
-    def _apply(self, txn: Txn, batch: CommitBatch, submit: Submit) -> None:
+    def _apply(self, txn: Txn, batch: CommitBatch, submit: QueuedSubmit) -> None:
         for mutation in submit.mutations:
             if isinstance(mutation, _BRINGING):
                 batch.intern(txn, mutation.key.type)
@@ -235,7 +235,7 @@ class Writer:
         else:
             application.join()
 
-    def _write_meta(self, txn: Txn, batch: CommitBatch, lazy: Lazy) -> None:
+    def _write_meta(self, txn: Txn, batch: CommitBatch, lazy: LazyPositions) -> None:
         environment = self._records.environment
         batch.write_counters(txn)
         if batch.changes:
@@ -251,7 +251,7 @@ class Writer:
             environment.put_meta(txn, "published", lazy.published)
 
     def _finish(
-        self, loop: asyncio.AbstractEventLoop, taken: list[Submit], lazy: Lazy, batch: CommitBatch | None
+        self, loop: asyncio.AbstractEventLoop, taken: list[QueuedSubmit], lazy: LazyPositions, batch: CommitBatch | None
     ) -> None:
         """Publish, answer, and start the next round. In the event loop."""
         self._busy = False
@@ -261,7 +261,7 @@ class Writer:
             if batch.changes:
                 self._hub.publish(batch.changes, batch.changes[-1].revision)
             if batch.applied is not None:
-                self._hub.arrive(batch.applied)
+                self._hub.publish_applied(batch.applied)
         for submit in taken:
             submit.answer()
         room, self._room = self._room, deque()
@@ -270,12 +270,12 @@ class Writer:
                 waiter.set_result(None)
         self._kick(loop)
 
-    def _count(self, taken: list[Submit]) -> None:
+    def _count(self, taken: list[QueuedSubmit]) -> None:
         self.stats.commits += 1
         self.stats.submits += len(taken)
         self.stats.largest_batch = max(self.stats.largest_batch, len(taken))
 
-    def _forget(self, lazy: Lazy) -> None:
+    def _forget(self, lazy: LazyPositions) -> None:
         """Drop what was written, unless it was set anew meanwhile."""
         for name, value in lazy.marks.items():
             if self.marks.get(name) is value:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
 
-class ReplicaWriter:
+class ReplicaRows:
     """Applies replicas, routes and marks of one submit. Use once."""
 
     def __init__(self, batch: CommitBatch, txn: Txn) -> None:

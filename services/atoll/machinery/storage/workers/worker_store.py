@@ -22,13 +22,13 @@ from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
 from atoll.machinery.storage.workers.frames import (
     Answer,
-    Committed,
-    Done,
-    Failed,
-    FrameRefused,
+    CommitNotice,
     Hello,
-    Replicated,
-    Request,
+    InvalidFrame,
+    ReplicaNotice,
+    SubmitFailure,
+    SubmitRequest,
+    SubmitResults,
     error_of,
     pack,
     read_answer,
@@ -39,7 +39,7 @@ from atoll.machinery.storage.writing.writer import StoreClosed
 _FEED_ROWS = 500
 
 
-class RemoteStore(StoreReader):
+class WorkerStore(StoreReader):
     """`contract.Store` over a file that another process writes."""
 
     def __init__(self, options: StoreOptions, environment: Environment, clock: Clock, alarm: Alarm) -> None:
@@ -54,21 +54,21 @@ class RemoteStore(StoreReader):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def connect(self, socket: Path) -> None:
-        """Connect to the writer and start to follow it. Raises OSError, or FrameRefused from a stranger."""
+        """Connect to the writer and start to follow it. Raises OSError, or InvalidFrame from a stranger."""
         reader, self._writer = await asyncio.open_unix_connection(str(socket))
         hello = await read_answer(reader)
         if not isinstance(hello, Hello):
-            raise FrameRefused("the first frame is no greeting")
+            raise InvalidFrame("the first frame is no greeting")
         self._identity = hello.identity
         self._announce(hello.last)
-        self.hub.arrive(hello.applied)
+        self.hub.publish_applied(hello.applied)
         self._tasks = [asyncio.create_task(self._receive(reader)), asyncio.create_task(self._follow())]
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
         if self._writer is None or self.disconnected.is_set():
             raise StoreClosed("the writer is gone")
         number = next(self._ids)
-        frame = pack(Request(number, list(mutations), list(guards)))
+        frame = pack(SubmitRequest(number, list(mutations), list(guards)))
         future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._open[number] = future
         try:
@@ -96,22 +96,22 @@ class RemoteStore(StoreReader):
         try:
             while True:
                 self._take(await read_answer(reader))
-        except (asyncio.IncompleteReadError, ConnectionError, FrameRefused):
+        except (asyncio.IncompleteReadError, ConnectionError, InvalidFrame):
             self._lose()
 
     def _take(self, answer: Answer) -> None:
-        if isinstance(answer, Committed):
+        if isinstance(answer, CommitNotice):
             self._announce(answer.last)
             return
-        if isinstance(answer, Replicated):
-            self.hub.arrive(answer.applied)
+        if isinstance(answer, ReplicaNotice):
+            self.hub.publish_applied(answer.applied)
             return
-        future = self._open.get(answer.id) if isinstance(answer, Done | Failed) else None
+        future = self._open.get(answer.id) if isinstance(answer, SubmitResults | SubmitFailure) else None
         if future is None or future.done():
             return
-        if isinstance(answer, Done):
+        if isinstance(answer, SubmitResults):
             future.set_result(answer.results)
-        elif isinstance(answer, Failed):
+        elif isinstance(answer, SubmitFailure):
             future.set_exception(error_of(answer))
 
     def _lose(self) -> None:
@@ -151,14 +151,14 @@ class RemoteStore(StoreReader):
 
 async def connect_store(
     options: StoreOptions, socket: Path, *, clock: Clock | None = None, alarm: Alarm = log_alarm
-) -> RemoteStore:
+) -> WorkerStore:
     """Open the file for reading and connect to its writer.
 
     Raises OSError if no writer listens, lmdb.Error if there is no store, UnknownFormat or KeyFileRefused.
     """
     environment = open_for_reading(options)
     try:
-        store = RemoteStore(options, environment, clock or Clock(), alarm)
+        store = WorkerStore(options, environment, clock or Clock(), alarm)
         await store.connect(socket)
     except BaseException:
         environment.close()
