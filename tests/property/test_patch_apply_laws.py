@@ -12,8 +12,8 @@ from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import contains, from_paths
 from atoll.machinery.patch.managedfields.managers import decode
 from atoll.machinery.patch.managedfields.scale import to_parent, to_scale
-from atoll.machinery.patch.structuredmerge.fieldset_builder import Untyped, to_set, typed_set
-from atoll.machinery.patch.structuredmerge.validation import problems
+from atoll.machinery.patch.structuredmerge.fieldset_builder import SchemaMismatch, to_set, typed_set
+from atoll.machinery.patch.structuredmerge.validation import validation_errors
 from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")
@@ -148,11 +148,11 @@ _fields = st.sampled_from(
 @given(st.dictionaries(_fields, _anything, max_size=3))
 def test_a_patch_is_typed_exactly_when_nothing_is_wrong_with_it(spec: Any) -> None:
     obj, root = thing(spec), SCHEMA.root
-    wrong = problems(obj, root)
+    wrong = validation_errors(obj, root)
     try:
         assert typed_set(obj, root) == to_set(obj, root)
         assert not wrong
-    except Untyped:
+    except SchemaMismatch:
         assert wrong
 
 

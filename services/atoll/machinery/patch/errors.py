@@ -39,7 +39,7 @@ class TooManyOperations(PatchError, RequestEntityTooLarge):
         super().__init__(f"Request entity too large: {text}")
 
 
-class ApplyRefused(PatchError, BadRequest):
+class InvalidApplyPatch(PatchError, BadRequest):
     """400: an apply patch that names another version, or carries managedFields."""
 
 

@@ -33,18 +33,18 @@ EMPTY: FieldSet = _Nothing()
 LEAF: FieldSet = EMPTY
 
 
-class BadFieldSet(ValueError):
+class InvalidFieldSet(ValueError):
     """JSON that is no FieldsV1."""
 
 
 def parse(fields: object) -> FieldSet:
-    """A set from FieldsV1 of a client, brought to canonical form. Raises BadFieldSet or BadPathElement."""
+    """A set from FieldsV1 of a client, brought to canonical form. Raises InvalidFieldSet or InvalidPathElement."""
     if not isinstance(fields, dict):
-        raise BadFieldSet("FieldsV1 must be an object")
+        raise InvalidFieldSet("FieldsV1 must be an object")
     try:
         node = _parse(fields)
     except RecursionError:
-        raise BadFieldSet("FieldsV1 is nested too deeply") from None
+        raise InvalidFieldSet("FieldsV1 is nested too deeply") from None
     return without_self(node)
 
 
@@ -52,7 +52,7 @@ def _parse(fields: Object) -> FieldSet:
     out: FieldSet = {}
     for element, node in fields.items():
         if not isinstance(node, dict):
-            raise BadFieldSet(f"{element!r} does not hold an object")
+            raise InvalidFieldSet(f"{element!r} does not hold an object")
         if element == SELF:
             out[SELF] = LEAF
             continue

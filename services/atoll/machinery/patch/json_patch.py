@@ -38,7 +38,7 @@ def apply_json_patch(document: Object, operations: object) -> Object:
     missing, a failed `test`, copies beyond the limit, a result that is no object). As in Kubernetes, `test`
     for null holds where nothing is.
     """
-    run = _Run(document)
+    run = _PatchedDocument(document)
     try:
         for operation in _checked(operations):
             run.step(operation)
@@ -104,13 +104,13 @@ def _index(token: str, bound: int) -> int:
     return index
 
 
-class _Run:
+class _PatchedDocument:
     """One patch being applied: the root so far, and which containers are already copies of ours."""
 
     def __init__(self, document: Object) -> None:
         self.root: Any = document
         # By id, holding the container itself: an id stays unique only while its object lives.
-        self._ours: dict[int, object] = {}
+        self._copied: dict[int, object] = {}
         self._copied_bytes = 0
 
     def step(self, operation: Object) -> None:
@@ -131,9 +131,9 @@ class _Run:
         else:
             raise PatchDoesNotApply(f"unknown operation {name!r}")
 
-    def _own(self, container: Any) -> Any:
+    def _writable(self, container: Any) -> Any:
         """The container itself if it is our copy, else a copy of it, one level deep."""
-        if id(container) in self._ours:
+        if id(container) in self._copied:
             return container
         if isinstance(container, dict):
             copy: Any = dict(container)
@@ -141,19 +141,19 @@ class _Run:
             copy = list(container)
         else:
             raise PatchDoesNotApply("a path leads into a value that is neither object nor list")
-        self._ours[id(copy)] = copy
+        self._copied[id(copy)] = copy
         return copy
 
     def _parent(self, path: list[str]) -> Any:
         """The container that holds the last token of a path, ours to write, and all above it too."""
-        here = self.root = self._own(self.root)
+        here = self.root = self._writable(self.root)
         for token in path[:-1]:
             key: Any = token
             if isinstance(here, list):
                 key = _index(token, len(here) - 1)
             elif token not in here:
                 raise PatchDoesNotApply(f"{token!r} does not exist")
-            child = self._own(here[key])
+            child = self._writable(here[key])
             here[key] = child
             here = child
         return here

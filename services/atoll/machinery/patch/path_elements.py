@@ -15,7 +15,7 @@ from atoll.machinery.meta.objects import Object, encode_json
 FIELD, KEY, VALUE, INDEX = "f:", "k:", "v:", "i:"
 
 
-class BadPathElement(ValueError):
+class InvalidPathElement(ValueError):
     """Text that is no path element of FieldsV1."""
 
 
@@ -35,7 +35,7 @@ def value_element(value: Any) -> str:
 
 
 def canonical(element: str) -> str:
-    """The one form of an element that a client sent. Raises BadPathElement."""
+    """The one form of an element that a client sent. Raises InvalidPathElement."""
     kind, text = element[:2], element[2:]
     if kind == FIELD:
         return element
@@ -49,8 +49,8 @@ def canonical(element: str) -> str:
         elif kind == INDEX:
             return f"{INDEX}{int(text)}"
     except (ValueError, RecursionError) as error:
-        raise BadPathElement(f"{element!r}: {error}") from error
-    raise BadPathElement(f"{element!r} is no path element")
+        raise InvalidPathElement(f"{element!r}: {error}") from error
+    raise InvalidPathElement(f"{element!r} is no path element")
 
 
 _RANK = {FIELD: 0, KEY: 1, VALUE: 2, INDEX: 3}

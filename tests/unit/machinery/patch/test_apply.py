@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.patch.errors import ApplyConflict, ApplyRefused, TypedPatchError, UndecodablePatch
+from atoll.machinery.patch.errors import ApplyConflict, InvalidApplyPatch, TypedPatchError, UndecodablePatch
 from atoll.machinery.patch.managedfields.apply import ApplyOptions, apply_patch
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import reset_fields
@@ -425,7 +425,7 @@ def test_several_problems_are_listed_and_core_kinds_have_an_empty_group() -> Non
 
 
 def test_another_version_and_managed_fields_in_the_patch_are_refused(live: Live) -> None:
-    with pytest.raises(ApplyRefused, match=r"Specified patch version: example\.io/v2, expected: example\.io/v1"):
+    with pytest.raises(InvalidApplyPatch, match=r"Specified patch version: example\.io/v2, expected: example\.io/v1"):
         apply_patch(
             None,
             {**thing(), "apiVersion": "example.io/v2"},
@@ -434,9 +434,9 @@ def test_another_version_and_managed_fields_in_the_patch_are_refused(live: Live)
             ApplyOptions(now="t"),
         )
     for given in ([], [{}]):
-        with pytest.raises(ApplyRefused, match=r"metadata\.managedFields must be nil"):
+        with pytest.raises(InvalidApplyPatch, match=r"metadata\.managedFields must be nil"):
             live.apply("a", thing(managedFields=given))
-    with pytest.raises(ApplyRefused):
+    with pytest.raises(InvalidApplyPatch):
         live.apply("a", {"apiVersion": API_VERSION, "kind": "Thing"})
 
 

@@ -9,7 +9,7 @@ import pytest
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.patch.fieldset import (
     EMPTY,
-    BadFieldSet,
+    InvalidFieldSet,
     contains,
     difference,
     from_paths,
@@ -20,7 +20,7 @@ from atoll.machinery.patch.fieldset import (
     recursive_difference,
     union,
 )
-from atoll.machinery.patch.path_elements import BadPathElement, key_element, readable, value_element
+from atoll.machinery.patch.path_elements import InvalidPathElement, key_element, readable, value_element
 
 A = from_paths([("f:a",), ("f:a", "f:b"), ("f:c", "f:d"), ("f:l", 'k:{"name":"x"}', "f:v"), ("f:s", 'v:"m"')])
 
@@ -70,7 +70,7 @@ def test_what_clients_send_is_brought_to_one_form(sent: Any, canonical: Any) -> 
     ],
 )
 def test_what_is_no_field_set_is_refused(sent: Any) -> None:
-    with pytest.raises((BadFieldSet, BadPathElement)):
+    with pytest.raises((InvalidFieldSet, InvalidPathElement)):
         parse(sent)
 
 
@@ -78,7 +78,7 @@ def test_a_bomb_of_nested_sets_is_refused() -> None:
     bomb: dict[str, Any] = {}
     for _ in range(5000):
         bomb = {"f:a": bomb}
-    with pytest.raises(BadFieldSet):
+    with pytest.raises(InvalidFieldSet):
         parse(bomb)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.structuredmerge.topology import KEYED, LEAF, MAP, OPEN, SET, Type, type_schema
+from atoll.machinery.patch.structuredmerge.topology import ATOMIC, KEYED, MAP, OPEN, SET, Type, type_schema
 
 STRING: Object = {"type": "string"}
 
@@ -20,12 +20,12 @@ def compiled(source: Object, **definitions: Object) -> Type:
 
 
 MERGES: list[tuple[Any, int]] = [
-    (STRING, LEAF),
-    ({"type": "integer"}, LEAF),
-    ({"x-kubernetes-int-or-string": True}, LEAF),
-    ({"format": "int-or-string", "oneOf": [{"type": "integer"}, STRING]}, LEAF),
-    ({"type": "array", "items": STRING}, LEAF),
-    ({"type": "array", "items": STRING, "x-kubernetes-list-type": "atomic"}, LEAF),
+    (STRING, ATOMIC),
+    ({"type": "integer"}, ATOMIC),
+    ({"x-kubernetes-int-or-string": True}, ATOMIC),
+    ({"format": "int-or-string", "oneOf": [{"type": "integer"}, STRING]}, ATOMIC),
+    ({"type": "array", "items": STRING}, ATOMIC),
+    ({"type": "array", "items": STRING, "x-kubernetes-list-type": "atomic"}, ATOMIC),
     ({"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}, SET),
     (
         {
@@ -54,12 +54,12 @@ MERGES: list[tuple[Any, int]] = [
             "x-kubernetes-list-type": "atomic",
             "x-kubernetes-patch-merge-key": "name",
         },
-        LEAF,
+        ATOMIC,
     ),
-    ({"type": "array", "items": {}, "x-kubernetes-patch-strategy": "replace"}, LEAF),
+    ({"type": "array", "items": {}, "x-kubernetes-patch-strategy": "replace"}, ATOMIC),
     ({"type": "object", "properties": {"a": STRING}}, MAP),
     ({"type": "object", "additionalProperties": STRING}, MAP),
-    ({"type": "object", "properties": {"a": STRING}, "x-kubernetes-map-type": "atomic"}, LEAF),
+    ({"type": "object", "properties": {"a": STRING}, "x-kubernetes-map-type": "atomic"}, ATOMIC),
     ({"type": "object", "additionalProperties": STRING, "x-kubernetes-map-type": "granular"}, MAP),
     ({"type": "object"}, OPEN),
     ({"type": "object", "additionalProperties": True}, OPEN),
@@ -83,7 +83,7 @@ def test_strategic_markers_of_a_reference_are_those_beside_it() -> None:
         "x-kubernetes-map-type": "atomic",
     }
     found = compiled(wrapped, S=named)
-    assert found.patch_replaces and found.merge == LEAF and found.declares("x")
+    assert found.patch_replaces and found.merge == ATOMIC and found.declares("x")
     assert compiled({"$ref": "#/components/schemas/S"}, S=named).merge == MAP
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from atoll.machinery.kinds.kind import Kind, Schema
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.managedfields.options import Reset, Schemas, reset_fields, reset_paths
+from atoll.machinery.patch.managedfields.options import ResetFields, SchemaLookup, reset_fields, reset_paths
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
 
 #: A kind without a schema: maps are granular, lists atomic.
@@ -43,13 +43,13 @@ def type_schema_of(kind: Kind) -> TypeSchema:
     return _compiled(_ByIdentity(kind.schema)) if kind.schema is not None else _open()
 
 
-def reset_of(kind: Kind, subresource: str) -> Reset:
+def reset_of(kind: Kind, subresource: str) -> ResetFields:
     """What nobody comes to own by a write through a subresource, "" for the object itself."""
     paths = kind.resets.get(subresource)
     return reset_fields(subresource, kind.has_status) if paths is None else reset_paths(*paths)
 
 
-def schemas_of(kind: Kind) -> Schemas | None:
+def schemas_of(kind: Kind) -> SchemaLookup | None:
     """The merge types of a definition's versions by apiVersion, None for one that is gone; None for built-in kinds."""
     if not kind.versions:
         return None

@@ -23,7 +23,7 @@ from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import ApplyOptions
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
-from atoll.machinery.patch.structuredmerge.validation import kind_text, refuse
+from atoll.machinery.patch.structuredmerge.validation import kind_text, typed_patch_error
 from atoll.machinery.schema.decoding.document import DecodeError
 from atoll.machinery.schema.decoding.json_decoder import decode_json
 
@@ -204,7 +204,7 @@ def applied_document(writing: Writing) -> Object:
     if patch.get("metadata") is None:
         patch["metadata"] = {}
     if not isinstance(patch["metadata"], dict):
-        raise refuse(patch, type_schema_of(call.kind).root)
+        raise typed_patch_error(patch, type_schema_of(call.kind).root)
     _judge_applied(writing, decoded.duplicates)
     check_name(patch, call.info.name)
     check_namespace(writing, patch)

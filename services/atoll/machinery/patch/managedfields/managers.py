@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.fieldset import BadFieldSet, FieldSet, parse, union
-from atoll.machinery.patch.path_elements import BadPathElement
+from atoll.machinery.patch.fieldset import FieldSet, InvalidFieldSet, parse, union
+from atoll.machinery.patch.path_elements import InvalidPathElement
 
 APPLY, UPDATE = "Apply", "Update"
 #: Update entries an object may have; the oldest are merged beyond that.
@@ -24,7 +24,7 @@ _TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresour
 
 #: name, operation, apiVersion, subresource. No apiVersion for Apply: an applier whose version moves keeps its
 #: one entry.
-Identity: TypeAlias = tuple[str, str, str, str]
+ManagerKey: TypeAlias = tuple[str, str, str, str]
 
 
 class Manager(msgspec.Struct, frozen=True):
@@ -36,36 +36,36 @@ class Manager(msgspec.Struct, frozen=True):
     subresource: str = ""
 
     @property
-    def identity(self) -> Identity:
+    def key(self) -> ManagerKey:
         version = "" if self.operation == APPLY else self.api_version
         return (self.name, self.operation, version, self.subresource)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ManagedFieldsEntry(msgspec.Struct, frozen=True):
     """What one manager owns. `time` is RFC 3339 or empty; `wire` is the entry as read, if unchanged."""
 
-    who: Manager
+    manager: Manager
     time: str
     fields: FieldSet
     wire: Object | None = None
 
-    def owning(self, fields: FieldSet, time: str | None = None) -> Entry:
+    def owning(self, fields: FieldSet, time: str | None = None) -> ManagedFieldsEntry:
         """The entry with other fields; itself if nothing changes."""
         time = self.time if time is None else time
         if time == self.time and fields == self.fields:
             return self
-        return Entry(self.who, time, fields)
+        return ManagedFieldsEntry(self.manager, time, fields)
 
 
-Owners: TypeAlias = dict[Identity, Entry]
+Owners: TypeAlias = dict[ManagerKey, ManagedFieldsEntry]
 
 
 def decode(entries: Iterable[Object] | None) -> Owners:
     """Owners from managedFields that this package wrote, which are canonical."""
     owners: Owners = {}
     for wire in entries or ():
-        who = Manager(wire.get("manager", ""), wire["operation"], wire["apiVersion"], wire.get("subresource", ""))
-        owners[who.identity] = Entry(who, wire.get("time") or "", wire.get("fieldsV1") or {}, wire)
+        manager = Manager(wire.get("manager", ""), wire["operation"], wire["apiVersion"], wire.get("subresource", ""))
+        owners[manager.key] = ManagedFieldsEntry(manager, wire.get("time") or "", wire.get("fieldsV1") or {}, wire)
     return owners
 
 
@@ -74,24 +74,24 @@ def encode(owners: Owners) -> list[Object]:
     return [entry.wire or _wire(entry) for entry in sorted(owners.values(), key=_order)]
 
 
-def _order(entry: Entry) -> tuple[str, str, str, str, str]:
-    who = entry.who
-    return (who.operation, entry.time, who.name, who.api_version, who.subresource)
+def _order(entry: ManagedFieldsEntry) -> tuple[str, str, str, str, str]:
+    manager = entry.manager
+    return (manager.operation, entry.time, manager.name, manager.api_version, manager.subresource)
 
 
-def _wire(entry: Entry) -> Object:
-    who = entry.who
+def _wire(entry: ManagedFieldsEntry) -> Object:
+    manager = entry.manager
     wire: Object = {
-        "manager": who.name,
-        "operation": who.operation,
-        "apiVersion": who.api_version,
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": manager.api_version,
         "fieldsType": "FieldsV1",
         "fieldsV1": entry.fields,
     }
     if entry.time:
         wire["time"] = entry.time
-    if who.subresource:
-        wire["subresource"] = who.subresource
+    if manager.subresource:
+        wire["subresource"] = manager.subresource
     return wire
 
 
@@ -121,7 +121,7 @@ def _canonical(entry: Any) -> Object | None:
         return None
     try:
         fields = parse(entry.get("fieldsV1") or {})
-    except (BadFieldSet, BadPathElement):
+    except (InvalidFieldSet, InvalidPathElement):
         return None
     return {name: entry[name] for name in _TEXTS if entry.get(name)} | {"fieldsV1": fields}
 
@@ -134,22 +134,22 @@ def cap(owners: Owners) -> Owners:
     """
     if len(owners) <= MAX_UPDATE_MANAGERS:
         return owners
-    updates = [entry for entry in owners.values() if entry.who.operation == UPDATE]
-    updates.sort(key=lambda entry: (entry.time, entry.who.identity))
+    updates = [entry for entry in owners.values() if entry.manager.operation == UPDATE]
+    updates.sort(key=lambda entry: (entry.time, entry.manager.key))
     excess = len(updates) - MAX_UPDATE_MANAGERS
     out = dict(owners)
-    first: dict[str, Entry] = {}
+    first: dict[str, ManagedFieldsEntry] = {}
     for entry in updates:
         if excess <= 0:
             break
-        version = entry.who.api_version
+        version = entry.manager.api_version
         bucket = Manager(ANCIENT_CHANGES, UPDATE, version)
         if version not in first:
             first[version] = entry
             continue
-        older = out.get(bucket.identity) or out.pop(first[version].who.identity)
-        del out[entry.who.identity]
-        out[bucket.identity] = Entry(bucket, entry.time, union(older.fields, entry.fields))
+        older = out.get(bucket.key) or out.pop(first[version].manager.key)
+        del out[entry.manager.key]
+        out[bucket.key] = ManagedFieldsEntry(bucket, entry.time, union(older.fields, entry.fields))
         excess -= 1
     return out
 
@@ -159,5 +159,5 @@ def only_times_differ(a: list[Object] | None, b: list[Object] | None) -> bool:
     return _timeless(a) == _timeless(b)
 
 
-def _timeless(entries: list[Object] | None) -> dict[Identity, tuple[str, FieldSet]]:
-    return {key: (entry.who.api_version, entry.fields) for key, entry in decode(entries).items()}
+def _timeless(entries: list[Object] | None) -> dict[ManagerKey, tuple[str, FieldSet]]:
+    return {key: (entry.manager.api_version, entry.fields) for key, entry in decode(entries).items()}

@@ -18,45 +18,45 @@ from atoll.machinery.patch.structuredmerge.comparison import Comparison
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
 #: An object and an apiVersion to the object in that version; its own apiVersion says what it is now.
-Convert: TypeAlias = Callable[[Object, str], Object]
+Converter: TypeAlias = Callable[[Object, str], Object]
 #: An apiVersion to its schema; None when that version is not served any more.
-Schemas: TypeAlias = Callable[[str], TypeSchema | None]
+SchemaLookup: TypeAlias = Callable[[str], TypeSchema | None]
 
 
-class Reset(msgspec.Struct, frozen=True):
+class ResetFields(msgspec.Struct, frozen=True):
     """Fields an endpoint ignores: those in `dropped` with all beneath, and top-level ones that are not in `kept`."""
 
-    dropped: FieldSet = EMPTY
-    kept: frozenset[str] | None = None
+    reset: FieldSet = EMPTY
+    except_top_level: frozenset[str] | None = None
 
     def filter(self, fields: FieldSet) -> FieldSet:
         """The set without what the endpoint ignores."""
-        if self.kept is not None:
-            fields = {element: node for element, node in fields.items() if element[2:] in self.kept}
-        return recursive_difference(fields, self.dropped)
+        if self.except_top_level is not None:
+            fields = {element: node for element, node in fields.items() if element[2:] in self.except_top_level}
+        return recursive_difference(fields, self.reset)
 
     def filter_all(self, comparison: Comparison) -> Comparison:
-        if self is TAKES_ALL:
+        if self is NO_RESET:
             return comparison
         return Comparison(*(self.filter(fields) for fields in comparison))
 
 
-TAKES_ALL = Reset()
-_MAIN_WITH_STATUS = Reset(dropped={"f:status": LEAF})
-_STATUS = Reset(kept=frozenset({"status"}))
+NO_RESET = ResetFields()
+_RESET_STATUS = ResetFields(reset={"f:status": LEAF})
+_RESET_ALL_BUT_STATUS = ResetFields(except_top_level=frozenset({"status"}))
 
 
-def reset_fields(subresource: str, has_status: bool) -> Reset:
+def reset_fields(subresource: str, has_status: bool) -> ResetFields:
     """What an endpoint of a kind ignores: status on the main one, all but status on `/status`."""
     if subresource == "status":
-        return _STATUS
-    return _MAIN_WITH_STATUS if has_status and not subresource else TAKES_ALL
+        return _RESET_ALL_BUT_STATUS
+    return _RESET_STATUS if has_status and not subresource else NO_RESET
 
 
 @lru_cache(maxsize=64)
-def reset_paths(*paths: str) -> Reset:
+def reset_paths(*paths: str) -> ResetFields:
     """What an endpoint ignores that leaves these dotted paths as they are."""
-    return Reset(dropped=from_paths([tuple(f"f:{name}" for name in path.split(".")) for path in paths]))
+    return ResetFields(reset=from_paths([tuple(f"f:{name}" for name in path.split(".")) for path in paths]))
 
 
 class TrackOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +66,9 @@ class TrackOptions(msgspec.Struct, frozen=True, kw_only=True):
     alike in all versions.
     """
 
-    reset: Reset = TAKES_ALL
-    convert: Convert | None = None
-    schemas: Schemas | None = None
+    reset: ResetFields = NO_RESET
+    convert: Converter | None = None
+    schemas: SchemaLookup | None = None
 
 
 class ApplyOptions(TrackOptions, frozen=True, kw_only=True):

@@ -10,17 +10,16 @@ from typing import NamedTuple
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, intersection
-from atoll.machinery.patch.managedfields.managers import Entry, Identity, Owners
-from atoll.machinery.patch.managedfields.options import Reset, Versions
+from atoll.machinery.patch.managedfields.managers import ManagedFieldsEntry, ManagerKey, Owners
+from atoll.machinery.patch.managedfields.options import ResetFields, Versions
 from atoll.machinery.patch.structuredmerge.comparison import Comparison, compare
-from atoll.machinery.patch.structuredmerge.topology import LEAF as LEAF_TYPE
-from atoll.machinery.patch.structuredmerge.topology import Type
+from atoll.machinery.patch.structuredmerge.topology import ATOMIC, Type
 
 
-class Changes:
+class VersionedChanges:
     """How an object changes, in each version somebody's fields are recorded in; compared on first use."""
 
-    def __init__(self, live: Object, new: Object, versions: Versions, reset: Reset) -> None:
+    def __init__(self, live: Object, new: Object, versions: Versions, reset: ResetFields) -> None:
         self._live, self._new = live, new
         self._versions = versions
         self._reset = reset
@@ -48,22 +47,24 @@ class Changes:
         return self._reset.filter_all(compare(live, new, schema.root).owned())
 
 
-class Settled(NamedTuple):
+class OwnershipTransfer(NamedTuple):
     """Owners after a change, and which of their fields the writer took from each."""
 
     owners: Owners
-    taken: list[tuple[Entry, FieldSet]]
+    taken: list[tuple[ManagedFieldsEntry, FieldSet]]
 
 
-def settle(owners: Owners, changes: Changes, writer: Identity | None = None) -> Settled:
+def transfer_ownership(
+    owners: Owners, changes: VersionedChanges, writer: ManagerKey | None = None
+) -> OwnershipTransfer:
     """Take changed and removed fields from everybody but `writer`, whose entry stays as it is."""
     left: Owners = {}
-    taken: list[tuple[Entry, FieldSet]] = []
-    for identity, entry in owners.items():
-        if identity == writer:
-            left[identity] = entry
+    taken: list[tuple[ManagedFieldsEntry, FieldSet]] = []
+    for key, entry in owners.items():
+        if key == writer:
+            left[key] = entry
             continue
-        comparison = changes.at(entry.who.api_version)
+        comparison = changes.at(entry.manager.api_version)
         if comparison is None:
             continue
         touched = comparison.touched
@@ -72,28 +73,28 @@ def settle(owners: Owners, changes: Changes, writer: Identity | None = None) -> 
             taken.append((entry, conflict))
         fields = difference(difference(entry.fields, touched), comparison.removed)
         if fields:
-            left[identity] = entry.owning(fields)
-    return Settled(left, taken)
+            left[key] = entry.owning(fields)
+    return OwnershipTransfer(left, taken)
 
 
-def reconcile(owners: Owners, versions: Versions, sound: FieldSet = EMPTY) -> Owners:
+def reconcile_with_schema(owners: Owners, versions: Versions, sound: FieldSet = EMPTY) -> Owners:
     """Owners as the present schema sees them: what became atomic is owned whole, gone versions go.
 
     `sound` is a set that this very schema made: an entry that equals it is not walked.
     """
     out: Owners = {}
-    for identity, entry in owners.items():
-        schema = versions.schema(entry.who.api_version)
+    for key, entry in owners.items():
+        schema = versions.schema(entry.manager.api_version)
         if schema is None:
             continue
-        if entry.who.api_version == versions.own and entry.fields == sound:
-            out[identity] = entry
+        if entry.manager.api_version == versions.own and entry.fields == sound:
+            out[key] = entry
         else:
-            out[identity] = entry.owning(_reconciled(entry.fields, schema.root))
+            out[key] = entry.owning(_reconciled_fields(entry.fields, schema.root))
     return out
 
 
-def _reconciled(fields: FieldSet, type: Type) -> FieldSet:
+def _reconciled_fields(fields: FieldSet, type: Type) -> FieldSet:
     out = fields
     for element, node in fields.items():
         if not node or element == SELF:
@@ -101,7 +102,7 @@ def _reconciled(fields: FieldSet, type: Type) -> FieldSet:
         child = type.field(element[2:]) if element[0] == "f" else type.element
         if child is None:
             continue
-        better = LEAF if child.merge == LEAF_TYPE else _reconciled(node, child)
+        better = LEAF if child.merge == ATOMIC else _reconciled_fields(node, child)
         if better is not node:
             if out is fields:
                 out = dict(fields)

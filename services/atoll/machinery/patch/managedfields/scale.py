@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import FieldSet, contains, difference, from_paths, union
-from atoll.machinery.patch.managedfields.managers import Entry, Identity, Manager, Owners, decode, encode
+from atoll.machinery.patch.managedfields.managers import ManagedFieldsEntry, Manager, ManagerKey, Owners, decode, encode
 
 SCALE_VERSION = "autoscaling/v1"
 _REPLICAS = ("f:spec", "f:replicas")
@@ -30,9 +30,9 @@ def to_scale(entries: Entries | None, paths: Paths) -> list[Object]:
     """The entries that own the replicas, as owners of the Scale's own field."""
     owners: Owners = {}
     for entry in decode(entries).values():
-        if contains(entry.fields, paths.get(entry.who.api_version, ())):
-            who = _on_scale(entry.who)
-            owners[who.identity] = Entry(who, entry.time, _OWNED)
+        if contains(entry.fields, paths.get(entry.manager.api_version, ())):
+            manager = _on_scale(entry.manager)
+            owners[manager.key] = ManagedFieldsEntry(manager, entry.time, _OWNED)
     return encode(owners)
 
 
@@ -42,30 +42,32 @@ def to_parent(entries: Entries | None, scale_entries: Entries | None, paths: Pat
     Who is no owner there any more loses the field; new owners get an entry in `api_version`. Entries of versions that
     are not in `paths` go, as they do with every change.
     """
-    scaled = {identity: entry for identity, entry in decode(scale_entries).items() if contains(entry.fields, _REPLICAS)}
+    scaled = {key: entry for key, entry in decode(scale_entries).items() if contains(entry.fields, _REPLICAS)}
     owners: Owners = {}
-    known: set[Identity] = set()
-    for identity, entry in decode(entries).items():
-        path = paths.get(entry.who.api_version)
+    known: set[ManagerKey] = set()
+    for key, entry in decode(entries).items():
+        path = paths.get(entry.manager.api_version)
         if path is None:
             continue
-        there = _on_scale(entry.who).identity
+        there = _on_scale(entry.manager).key
         if not contains(entry.fields, path) or there in scaled:
-            owners[identity] = entry
+            owners[key] = entry
             known |= {there} if contains(entry.fields, path) else set()
         elif fields := difference(entry.fields, from_paths([path])):
-            owners[identity] = entry.owning(fields)
-    for identity, entry in scaled.items():
-        if identity not in known:
+            owners[key] = entry.owning(fields)
+    for key, entry in scaled.items():
+        if key not in known:
             _take(owners, entry, api_version, paths)
     return encode(owners)
 
 
-def _on_scale(who: Manager) -> Manager:
-    return Manager(who.name, who.operation, SCALE_VERSION, who.subresource)
+def _on_scale(manager: Manager) -> Manager:
+    return Manager(manager.name, manager.operation, SCALE_VERSION, manager.subresource)
 
 
-def _take(owners: Owners, scaled: Entry, api_version: str, paths: Paths) -> None:
-    who = Manager(scaled.who.name, scaled.who.operation, api_version, scaled.who.subresource)
-    fields, before = from_paths([paths[api_version]]), owners.get(who.identity)
-    owners[who.identity] = Entry(who, scaled.time, union(before.fields, fields) if before is not None else fields)
+def _take(owners: Owners, scaled: ManagedFieldsEntry, api_version: str, paths: Paths) -> None:
+    manager = Manager(scaled.manager.name, scaled.manager.operation, api_version, scaled.manager.subresource)
+    fields, before = from_paths([paths[api_version]]), owners.get(manager.key)
+    owners[manager.key] = ManagedFieldsEntry(
+        manager, scaled.time, union(before.fields, fields) if before is not None else fields
+    )

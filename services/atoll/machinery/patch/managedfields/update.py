@@ -11,7 +11,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.fieldset import union
 from atoll.machinery.patch.managedfields.managers import (
-    Entry,
+    ManagedFieldsEntry,
     Manager,
     Owners,
     cap,
@@ -22,7 +22,7 @@ from atoll.machinery.patch.managedfields.managers import (
     only_times_differ,
 )
 from atoll.machinery.patch.managedfields.options import TrackOptions, Versions
-from atoll.machinery.patch.managedfields.ownership import Changes, reconcile, settle
+from atoll.machinery.patch.managedfields.ownership import VersionedChanges, reconcile_with_schema, transfer_ownership
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
@@ -31,7 +31,7 @@ _IGNORED: Object = {"managedFields": None, "resourceVersion": None}
 
 
 def track_update(
-    live: Object | None, new: Object, who: Manager, schema: TypeSchema, now: str, options: TrackOptions = _DEFAULTS
+    live: Object | None, new: Object, manager: Manager, schema: TypeSchema, now: str, options: TrackOptions = _DEFAULTS
 ) -> None:
     """Set new["metadata"]["managedFields"] after a write other than apply.
 
@@ -40,35 +40,35 @@ def track_update(
     subresource. An object without owners (they were reset) stays so until somebody applies.
     """
     metadata = new["metadata"]
-    owners, is_kept = _given(live, metadata, who)
+    owners, is_kept = _given(live, metadata, manager)
     if live is None and not owners:
-        _set(new, _created(new, who, schema, now, options))
+        _set(new, _created(new, manager, schema, now, options))
         return
     if live is not None and not owners:
         _set(new, {})
         return
-    versions = Versions(who.api_version, schema, options)
-    before = live if live is not None else {"apiVersion": who.api_version, "metadata": {}}
-    changes = Changes(before, new, versions, options.reset)
+    versions = Versions(manager.api_version, schema, options)
+    before = live if live is not None else {"apiVersion": manager.api_version, "metadata": {}}
+    changes = VersionedChanges(before, new, versions, options.reset)
     if changes.own.is_empty:
         if is_kept and live is not None:
             metadata["managedFields"] = live["metadata"]["managedFields"]
         else:
             _set(new, owners)
         return
-    _set(new, _attributed(owners, changes, who, versions, now))
+    _set(new, _attributed(owners, changes, manager, versions, now))
 
 
-def _created(new: Object, who: Manager, schema: TypeSchema, now: str, options: TrackOptions) -> Owners:
+def _created(new: Object, manager: Manager, schema: TypeSchema, now: str, options: TrackOptions) -> Owners:
     fields = options.reset.filter(created_set(new, schema.root))
-    return {who.identity: Entry(who, now, fields)} if fields else {}
+    return {manager.key: ManagedFieldsEntry(manager, now, fields)} if fields else {}
 
 
-def _given(live: Object | None, metadata: Object, who: Manager) -> tuple[Owners, bool]:
+def _given(live: Object | None, metadata: Object, manager: Manager) -> tuple[Owners, bool]:
     """The owners to start from, and whether they are the live object's own."""
     kept = live["metadata"].get("managedFields") if live is not None else None
     sent = metadata.get("managedFields")
-    if sent is None or who.subresource or sent == kept:
+    if sent is None or manager.subresource or sent == kept:
         return decode(kept), True
     if is_reset(sent):
         return {}, False
@@ -76,13 +76,13 @@ def _given(live: Object | None, metadata: Object, who: Manager) -> tuple[Owners,
     return (decode(kept), True) if given is None else (given, False)
 
 
-def _attributed(owners: Owners, changes: Changes, who: Manager, versions: Versions, now: str) -> Owners:
-    owners = settle(reconcile(owners, versions), changes).owners
+def _attributed(owners: Owners, changes: VersionedChanges, manager: Manager, versions: Versions, now: str) -> Owners:
+    owners = transfer_ownership(reconcile_with_schema(owners, versions), changes).owners
     touched = changes.own.touched
     if touched:
-        mine = owners.get(who.identity)
+        mine = owners.get(manager.key)
         fields = union(mine.fields, touched) if mine is not None else touched
-        owners[who.identity] = Entry(who, now, fields)
+        owners[manager.key] = ManagedFieldsEntry(manager, now, fields)
     return cap(owners)
 
 

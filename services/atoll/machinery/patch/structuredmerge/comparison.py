@@ -16,7 +16,7 @@ from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 
 #: What is nobody's: type, identity, and what the server writes.
-UNOWNED = from_paths(
+UNOWNED_FIELDS = from_paths(
     [("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in UNOWNED_METADATA)]
 )
 
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 
     def owned(self) -> Comparison:
         """Without the fields that no manager owns."""
-        return Comparison(*(difference(fields, UNOWNED) for fields in self))
+        return Comparison(*(difference(fields, UNOWNED_FIELDS) for fields in self))
 
 
 NOTHING = Comparison(EMPTY, EMPTY, EMPTY)

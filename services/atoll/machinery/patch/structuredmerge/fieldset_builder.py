@@ -12,7 +12,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
-from atoll.machinery.patch.structuredmerge.validation import problems
+from atoll.machinery.patch.structuredmerge.validation import validation_errors
 
 #: Fields of metadata that no manager owns: the server's own, and the object's identity.
 UNOWNED_METADATA = frozenset(
@@ -30,8 +30,8 @@ UNOWNED_METADATA = frozenset(
 )
 
 
-class Untyped(Exception):
-    """A value that its schema cannot type; `check.refuse` says why."""
+class SchemaMismatch(Exception):
+    """A value that its schema cannot type; `check.typed_patch_error` says why."""
 
 
 def to_set(value: Object, type: Type) -> FieldSet:
@@ -44,7 +44,7 @@ def to_set(value: Object, type: Type) -> FieldSet:
 
 
 def typed_set(value: Object, type: Type) -> FieldSet:
-    """What `to_set` gives, of a value that fits its schema in every place. Raises Untyped."""
+    """What `to_set` gives, of a value that fits its schema in every place. Raises SchemaMismatch."""
     return _set_node(value, type, True) or {}
 
 
@@ -60,21 +60,21 @@ def _set_node(value: Any, type: Type, is_strict: bool, is_member: bool = False) 
         found = _set_items(value, type, is_strict)
         if found is not None:
             return join(is_member, found)
-    if is_strict and value is not None and value.__class__ is not type.plain and problems(value, type):
-        raise Untyped
+    if is_strict and value is not None and value.__class__ is not type.plain and validation_errors(value, type):
+        raise SchemaMismatch
     return LEAF
 
 
 def _set_fields(value: Object, type: Type, is_strict: bool, is_member: bool) -> FieldSet | None:
     out: FieldSet = {SELF: LEAF} if is_member else {}
-    known = type.places.get
+    known = type.declared_fields.get
     for name, child in value.items():
-        element, field, plain, is_declared = known(name) or type.place(name)
+        element, field, plain, is_declared = known(name) or type.field_info(name)
         if child.__class__ is plain:
             out[element] = LEAF
         elif field is None:
             if is_strict:
-                raise Untyped
+                raise SchemaMismatch
             out[element] = LEAF
         elif is_declared:
             node = _set_node(child, field, is_strict)
@@ -92,7 +92,7 @@ def _set_items(value: list[Any], type: Type, is_strict: bool) -> FieldSet | None
     if items is not None:
         return {key: _set_node(item, element, is_strict, True) or LEAF for key, item in items.items()}
     if is_strict:
-        raise Untyped
+        raise SchemaMismatch
     groups = grouped(value, type)
     if groups is None:
         return None

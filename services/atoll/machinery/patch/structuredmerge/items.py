@@ -12,28 +12,28 @@ from atoll.machinery.patch.path_elements import key_element, value_element
 from atoll.machinery.patch.structuredmerge.topology import KEYED, Type
 
 
-class BadItem(ValueError):
+class InvalidItem(ValueError):
     """An item that has no identity in its list; the text is what Kubernetes says of it."""
 
 
 def element_of(item: Any, type: Type) -> str:
-    """The path element of an item in a list whose merge is SET or KEYED. Raises BadItem."""
+    """The path element of an item in a list whose merge is SET or KEYED. Raises InvalidItem."""
     if type.merge == KEYED:
         return key_element(_keys(item, type))
     if isinstance(item, dict):
-        raise BadItem("associative list without keys has an element that's a map type")
+        raise InvalidItem("associative list without keys has an element that's a map type")
     if isinstance(item, list):
-        raise BadItem("not supported: associative list with lists as elements")
+        raise InvalidItem("not supported: associative list with lists as elements")
     if item is None:
-        raise BadItem("associative list without keys has an element that's an explicit null")
+        raise InvalidItem("associative list without keys has an element that's an explicit null")
     return value_element(item)
 
 
 def _keys(item: Any, type: Type) -> Object:
     if item is None:
-        raise BadItem("associative list with keys may not have a null element")
+        raise InvalidItem("associative list with keys may not have a null element")
     if not isinstance(item, dict):
-        raise BadItem("associative list with keys may not have non-map elements")
+        raise InvalidItem("associative list with keys may not have non-map elements")
     keys: Object = {}
     for name in type.keys:
         if name in item:
@@ -42,7 +42,7 @@ def _keys(item: Any, type: Type) -> Object:
             keys[name] = type.defaults[name]
     if not keys:
         names = " ".join(f'"{name}"' for name in type.keys)
-        raise BadItem(
+        raise InvalidItem(
             f"associative list with keys has an element that omits all key fields [{names}] "
             "(and doesn't have default values for any key fields)"
         )
@@ -56,7 +56,7 @@ def elements_of(items: list[Any], type: Type) -> list[str] | None:
         if type.merge == KEYED and len(type.keys) == 1:
             return _elements_by_name(items, type, type.keys[0])
         return [element_of(item, type) for item in items]
-    except BadItem:
+    except InvalidItem:
         return None
 
 

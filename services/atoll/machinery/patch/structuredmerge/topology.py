@@ -15,7 +15,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.structuredmerge.object_meta import OBJECT_META
 
 # How values of a type merge. A leaf is taken or left whole: scalars, and whatever is atomic.
-LEAF: Final = 0
+ATOMIC: Final = 0
 MAP: Final = 1
 SET: Final = 2
 KEYED: Final = 3
@@ -35,7 +35,7 @@ _STRUCTS = ("spec", "status")
 
 
 class Type:
-    """One place of a schema. `merge` is LEAF, MAP, SET, KEYED or OPEN; the rest depends on it.
+    """One place of a schema. `merge` is ATOMIC, MAP, SET, KEYED or OPEN; the rest depends on it.
 
     scalar   type name of a scalar leaf, "" where the value's type is not judged
     plain    the Python type of the scalar's values, Type (which no value has) where there is none
@@ -54,6 +54,7 @@ class Type:
         "_preserves",
         "_properties",
         "_schema",
+        "declared_fields",
         "defaults",
         "is_list",
         "is_map",
@@ -62,7 +63,6 @@ class Type:
         "patch_key",
         "patch_merges",
         "patch_replaces",
-        "places",
         "plain",
         "scalar",
         "structs",
@@ -77,7 +77,7 @@ class Type:
         self.structs = tuple(name for name in _STRUCTS if is_builtin and name in self._properties)
         self._compiled: dict[str, Type] = {}
         #: Declared fields that were met, by name.
-        self.places: dict[str, Place] = {}
+        self.declared_fields: dict[str, FieldInfo] = {}
         self._element: Type | None = None
         self._element_source: Object | None = None
         self._is_open = False
@@ -105,7 +105,7 @@ class Type:
         if kind == "map" and self.keys:
             self.defaults = self._key_defaults()
             return KEYED
-        return SET if kind == "set" else LEAF
+        return SET if kind == "set" else ATOMIC
 
     def _key_defaults(self) -> Object:
         element = self._schema.resolve(self._element_source or {})
@@ -116,11 +116,11 @@ class Type:
     def _map_or_leaf(self, source: Object) -> int:
         name = source.get("type")
         if source.get("x-kubernetes-int-or-string") or source.get("format") == "int-or-string":
-            return LEAF
+            return ATOMIC
         if name in _SCALARS:
             # Strings of a format (times, quantities) are not judged here, as in Kubernetes.
             self.scalar = "" if name == "string" and source.get("format") not in (None, "byte") else str(name)
-            return LEAF
+            return ATOMIC
         extra = source.get("additionalProperties")
         if isinstance(extra, dict) and extra:
             self._element_source = extra
@@ -129,7 +129,7 @@ class Type:
             self._is_open = extra is not None or self._preserves or not self._properties
         self.is_map = bool(self._properties) or self._element_source is not None
         if source.get("x-kubernetes-map-type") == "atomic":
-            return LEAF
+            return ATOMIC
         return MAP if self.is_map else OPEN
 
     def declares(self, name: str) -> bool:
@@ -146,12 +146,12 @@ class Type:
             return self.element if self._is_open or self._element_source is not None else None
         return self._compiled.setdefault(name, self._schema.compile(source, self._preserves))
 
-    def place(self, name: str) -> Place:
-        """What there is to know of a field or map entry; declared fields are kept in `places`."""
+    def field_info(self, name: str) -> FieldInfo:
+        """What there is to know of a field or map entry; declared fields are kept in `declared_fields`."""
         field, is_declared = self.field(name), name in self._properties
         found = ("f:" + name, field, field.plain if field is not None else Type, is_declared)
         if is_declared:
-            self.places[name] = found
+            self.declared_fields[name] = found
         return found
 
     @property
@@ -164,7 +164,7 @@ class Type:
 
 
 #: A field's path element, its type as `Type.field` gives it, that type's `plain`, and whether it is declared.
-Place: TypeAlias = "tuple[str, Type | None, type, bool]"
+FieldInfo: TypeAlias = "tuple[str, Type | None, type, bool]"
 
 
 class TypeSchema:

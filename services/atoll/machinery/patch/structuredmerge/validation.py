@@ -1,8 +1,8 @@
 """Why an applied patch cannot be typed: fields that nobody declared, values of the wrong kind, items told apart.
 
-apply calls `refuse` once `typed.typed_set` found that something is wrong, so only bad patches pay for paths and texts.
+apply calls `typed_patch_error` once `typed.typed_set` found that something is wrong, so only bad patches pay for paths and texts.
 Built-in kinds reach it with unknown fields in place and fail here, as in Kubernetes; handlers prune those of custom
-resources first. Invariant: `problems` finds something exactly when `typed_set` refuses.
+resources first. Invariant: `validation_errors` finds something exactly when `typed_set` refuses.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.errors import TypedPatchError
 from atoll.machinery.patch.path_elements import readable
 from atoll.machinery.patch.structuredmerge import go_format
-from atoll.machinery.patch.structuredmerge.items import BadItem, element_of
+from atoll.machinery.patch.structuredmerge.items import InvalidItem, element_of
 from atoll.machinery.patch.structuredmerge.topology import KEYED, SET, Type
 
 _MAX_ERRORS = 100
 
 
-def refuse(patch: Object, root: Type) -> TypedPatchError:
+def typed_patch_error(patch: Object, root: Type) -> TypedPatchError:
     """The error that tells every problem (at most 100), in document order."""
-    errors = problems(patch, root)
+    errors = validation_errors(patch, root)
     given = patch.get("metadata")
     metadata = given if isinstance(given, dict) else {}
     where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind_text(patch)}"
@@ -29,7 +29,7 @@ def refuse(patch: Object, root: Type) -> TypedPatchError:
     return TypedPatchError(f"failed to create typed patch object ({where}): {text}")
 
 
-def problems(value: Any, type: Type) -> list[str]:
+def validation_errors(value: Any, type: Type) -> list[str]:
     """What is wrong with a value, each with its path."""
     errors: list[str] = []
     _walk(value, type, "", errors)
@@ -49,7 +49,7 @@ def _walk(value: Any, type: Type, path: str, errors: list[str]) -> None:
         _walk_map(value, type, path, errors)
     elif type.is_list:
         _walk_list(value, type, path, errors)
-    elif problem := scalar_problem(value, type.scalar):
+    elif problem := _scalar_error(value, type.scalar):
         errors.append(f"{path}: {problem}")
 
 
@@ -77,7 +77,7 @@ def _walk_list(value: Any, type: Type, path: str, errors: list[str]) -> None:
     for index, item in enumerate(value):
         try:
             element = element_of(item, type)
-        except BadItem as error:
+        except InvalidItem as error:
             # What cannot be told apart ends the list.
             errors.append(f"{path}: element {index}: {error}")
             return
@@ -87,8 +87,8 @@ def _walk_list(value: Any, type: Type, path: str, errors: list[str]) -> None:
         _walk(item, type.element, path + readable(element), errors)
 
 
-def scalar_problem(value: Any, scalar: str) -> str:
-    """What is wrong with a value where a scalar is due; empty if nothing. Untyped leaves take anything."""
+def _scalar_error(value: Any, scalar: str) -> str:
+    """What is wrong with a value where a scalar is due; empty if nothing. SchemaMismatch leaves take anything."""
     is_bool = isinstance(value, bool)
     if scalar in ("integer", "number") and (is_bool or not isinstance(value, int | float)):
         return f"expected numeric (int or float), got {_type_name(value)}"
