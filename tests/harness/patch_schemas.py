@@ -6,8 +6,9 @@ import copy
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.managedfields.apply import ApplyOptions, apply_patch
+from atoll.machinery.patch.managedfields.apply import apply_patch
 from atoll.machinery.patch.managedfields.managers import Manager
+from atoll.machinery.patch.managedfields.options import ApplyOptions
 from atoll.machinery.patch.managedfields.update import track_update
 from atoll.machinery.patch.structuredmerge.object_meta import OBJECT_META
 from atoll.machinery.patch.structuredmerge.topology import type_schema

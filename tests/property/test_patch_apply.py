@@ -12,7 +12,7 @@ from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import difference, intersection, parse, union
 from atoll.machinery.patch.structuredmerge.comparison import compare
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set, to_set
-from atoll.machinery.patch.structuredmerge.merge import extract_items, merge, remove_items
+from atoll.machinery.patch.structuredmerge.merge import merge, remove_items
 from harness.patch_schemas import SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")
@@ -138,14 +138,3 @@ def test_a_creator_owns_what_a_comparison_with_nothing_finds_added(spec: Any, la
     obj = thing(spec, labels=labels)
     nothing = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
     assert created_set(obj, root) == compare(nothing, obj, root).owned().added
-
-
-@settings(max_examples=150, deadline=None)
-@given(specs)
-def test_extracting_all_fields_gives_the_value_and_removing_them_nothing(spec: Any) -> None:
-    root = SCHEMA.root
-    obj = thing(spec)
-    fields = to_set(obj, root)
-    extracted = extract_items(obj, fields, root)
-    assert compare(obj, extracted, root).modified == {}
-    assert to_set(extracted, root) == fields

@@ -1,8 +1,7 @@
-"""What a patch can fail with.
+"""Errors of patches.
 
-Raised throughout this package and let through by the verb handlers: every class is an ApiError that answers as it is.
-Invariant: nobody here raises a bare KeyError or TypeError at a client's patch, so whatever else escapes is a defect of
-ours.
+Raised throughout this package and passed on by the verb handlers: every class is an ApiError with its own status.
+Invariant: a client's patch raises no other error; any other exception is a defect of this package.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from collections.abc import Sequence
 
 from atoll.machinery.meta.status import BadRequest, Cause, Conflict, Details, Invalid, RequestEntityTooLarge
 
-#: Kubernetes drops the reason why a patch did not apply and says only this.
+#: Kubernetes drops the reason why a patch did not apply and returns only this text.
 REJECTED = "the server rejected our request due to an error in our request"
 
 
 class PatchError(Exception):
-    """Base of everything that a client's patch can be refused with."""
+    """Base of the errors that a client's patch can cause."""
 
 
 class UndecodablePatch(PatchError, BadRequest):
-    """400: the body is no patch of its type at all, or it uses a directive that does not exist."""
+    """400: the body is not a patch of its type, or it uses an unknown directive."""
 
 
 class PatchDoesNotApply(PatchError, Invalid):
-    """422: a well-formed patch that this object does not take. `detail` says why; the wire does not."""
+    """422: the patch is well-formed but does not apply to this object. `detail` (not sent to clients) says why."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(REJECTED)
@@ -40,15 +39,15 @@ class TooManyOperations(PatchError, RequestEntityTooLarge):
 
 
 class InvalidApplyPatch(PatchError, BadRequest):
-    """400: an apply patch that names another version, or carries managedFields."""
+    """400: an apply patch without metadata, with managedFields, or of another version than the request's."""
 
 
 class TypedPatchError(PatchError, BadRequest):
-    """400: the schema cannot type an apply patch. Kubernetes says the same words with a 500."""
+    """400: an apply patch does not fit the schema. Kubernetes returns the same text with a 500."""
 
 
 class ApplyConflict(PatchError, Conflict):
-    """409: fields of the patch belong to other managers. kubectl prints `details.causes`."""
+    """409: fields of the patch are owned by other managers. kubectl prints `details.causes`."""
 
     def __init__(self, message: str, causes: Sequence[Cause]) -> None:
         super().__init__(message, Details(causes=tuple(causes)))

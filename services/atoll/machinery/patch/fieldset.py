@@ -1,9 +1,9 @@
-"""Sets of fields, as managedFields carries them (FieldsV1), and their algebra.
+"""Field sets in the wire form of managedFields (FieldsV1), and their algebra.
 
-typed and compare make them, update and apply combine them, managers writes them. A set *is* its wire form: a
-trie of dictionaries keyed by path elements, where a node belongs to the set when it is empty or holds `.`.
-So reading and writing cost nothing, at one price, the invariant of this module: sets are never modified once
-made, every function returns a new one and shares what it can; no node is there without a member beneath it.
+`structuredmerge` makes them, `managedfields` combines and stores them. A set *is* its wire form: a trie of
+dictionaries keyed by path elements, where a node is a member when it is empty or holds `.`. Reading and writing
+therefore cost nothing. Invariants: sets are never modified; every function returns a new set and shares subtrees with
+its arguments; every node is a member or has one beneath it.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.path_elements import canonical, order
+from atoll.machinery.patch.path_elements import canonical, sort_key
 
 FieldSet: TypeAlias = "dict[str, FieldSet]"
 
 SELF = "."
 
 
-class _Nothing(dict[str, "FieldSet"]):
-    """The one empty node, in every set of the process: writing to it must fail, not change all of them."""
+class _EmptyNode(dict[str, "FieldSet"]):
+    """The empty node that all sets of the process share. Writing to it raises TypeError."""
 
-    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
+    def _read_only(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError("field sets are never modified")
 
-    __setitem__ = update = setdefault = __ior__ = _refuse
+    __setitem__ = update = setdefault = __ior__ = _read_only
 
 
-EMPTY: FieldSet = _Nothing()
-#: A node that is a member and has nothing beneath. The same object as an empty set, told apart by its place.
+EMPTY: FieldSet = _EmptyNode()
+#: A member without descendants. The same object as the empty set: the position decides the meaning.
 LEAF: FieldSet = EMPTY
 
 
 class InvalidFieldSet(ValueError):
-    """JSON that is no FieldsV1."""
+    """JSON that is not FieldsV1."""
 
 
 def parse(fields: object) -> FieldSet:
-    """A set from FieldsV1 of a client, brought to canonical form. Raises InvalidFieldSet or InvalidPathElement."""
+    """Return a client's FieldsV1 in canonical form. Raises InvalidFieldSet or InvalidPathElement."""
     if not isinstance(fields, dict):
         raise InvalidFieldSet("FieldsV1 must be an object")
     try:
@@ -67,26 +67,26 @@ def _is_present(fields: FieldSet, key: str) -> bool:
 
 
 def is_member(node: FieldSet) -> bool:
-    """Whether a node itself (not only what is beneath it) belongs to the set."""
+    """Whether the node itself, not only its descendants, belongs to the set."""
     return not node or SELF in node
 
 
 def join(member: bool, children: FieldSet) -> FieldSet:
-    """A node from its own membership and its children; empty when it is neither, which callers must drop."""
+    """Return the node with this membership and these children. Callers drop it when it has neither."""
     if not member or not children:
         return without_self(children)
     return children if SELF in children else {SELF: LEAF, **children}
 
 
 def without_self(node: FieldSet) -> FieldSet:
-    """The children of a node, as a set."""
+    """Return the children of a node as a set."""
     if SELF not in node:
         return node
     return {element: child for element, child in node.items() if element != SELF}
 
 
 def from_paths(paths: Iterable[Sequence[str]]) -> FieldSet:
-    """The set of these paths, each a sequence of path elements."""
+    """Return the set of these paths, each a sequence of path elements."""
     out: FieldSet = EMPTY
     for path in paths:
         node: FieldSet = LEAF
@@ -97,18 +97,18 @@ def from_paths(paths: Iterable[Sequence[str]]) -> FieldSet:
 
 
 def union(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Members of either."""
+    """Return the members of either set."""
     if not a or a is b:
         return b
     if not b:
         return a
     out = dict(a)
     for element, node in b.items():
-        mine = a.get(element)
-        if mine is None or element == SELF:
+        other = a.get(element)
+        if other is None or element == SELF:
             out[element] = node
         else:
-            out[element] = _union_nodes(mine, node)
+            out[element] = _union_nodes(other, node)
     return out
 
 
@@ -117,7 +117,7 @@ def _union_nodes(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Members of both."""
+    """Return the members of both sets."""
     out: FieldSet = {}
     small, large = (a, b) if len(a) <= len(b) else (b, a)
     for element, node in small.items():
@@ -130,7 +130,7 @@ def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Members of a that are not members of b; what lies beneath a member of b stays."""
+    """Return the members of a that are not members of b; descendants of a member of b stay."""
     if not b:
         return a
     out: FieldSet = {}
@@ -141,13 +141,13 @@ def difference(a: FieldSet, b: FieldSet) -> FieldSet:
         if other is None:
             out[element] = node
         elif node != other:
-            # Equal nodes, the most frequent ones, are compared much faster than walked.
+            # Most nodes are equal, and comparing them is much faster than walking them.
             _put(out, element, is_member(node) and not is_member(other), difference(node, other))
     return out
 
 
 def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Members of a that are neither members of b nor beneath one."""
+    """Return the members of a that are neither members of b nor beneath one."""
     if not b:
         return a
     out: FieldSet = {}
@@ -171,20 +171,20 @@ def contains(fields: FieldSet, path: Sequence[str]) -> bool:
     """Whether the path is a member."""
     node = fields
     for element in path:
-        found = node.get(element)
-        if found is None:
+        child = node.get(element)
+        if child is None:
             return False
-        node = found
+        node = child
     return bool(path) and is_member(node)
 
 
 def leaves(fields: FieldSet) -> Iterator[tuple[str, ...]]:
-    """Paths of members with no member beneath them, in the order conflicts are told."""
+    """Yield the paths of members without descendants, in the order conflicts are reported."""
     return _leaves(fields, ())
 
 
 def _leaves(fields: FieldSet, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    elements = sorted((element for element in fields if element != SELF), key=order)
+    elements = sorted((element for element in fields if element != SELF), key=sort_key)
     for element in elements:
         if not fields[element]:
             yield (*prefix, element)
@@ -194,7 +194,7 @@ def _leaves(fields: FieldSet, prefix: tuple[str, ...]) -> Iterator[tuple[str, ..
 
 
 def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
-    """Every member's path; for tests and diagnosis."""
+    """Yield the path of every member."""
     for element, node in fields.items():
         if element != SELF:
             if is_member(node):

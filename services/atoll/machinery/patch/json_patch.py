@@ -1,8 +1,8 @@
 """JSON patch (RFC 6902) with the limits of Kubernetes.
 
-The PATCH handler calls it with the object in the request's version; the result goes on to pruning,
-defaulting and validation. Invariant: neither document nor operations are modified. Containers are copied
-when first written to and then edited in place, so 10,000 operations cost 10,000 steps, not 10,000 copies.
+The PATCH handler calls it with the object in the request's version; the result goes on to pruning, defaulting and
+validation. Invariant: document and operations are not modified. Containers are copied on first write and then edited
+in place, so 10,000 operations cost 10,000 steps, not 10,000 copies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import PatchDoesNotApply, TooManyOperations, UndecodablePatch
 
 MAX_OPERATIONS = 10_000
-#: What all `copy` operations of one patch may add together (CVE-2019-1002100).
+#: Bytes that all `copy` operations of one patch may add in total (CVE-2019-1002100).
 MAX_COPIED_BYTES = 3 * 1024 * 1024
 
 _FIELDS = ("op", "path", "from", "value")
@@ -24,7 +24,7 @@ _ABSENT = object()
 
 
 def decode_json_patch(body: bytes) -> list[Object]:
-    """The operations of a request body, checked for shape. Raises UndecodablePatch, TooManyOperations."""
+    """Decode the operations of a request body and check their types. Raises UndecodablePatch, TooManyOperations."""
     try:
         return _checked(msgspec.json.decode(body))
     except (msgspec.DecodeError, RecursionError) as error:
@@ -34,23 +34,23 @@ def decode_json_patch(body: bytes) -> list[Object]:
 def apply_json_patch(document: Object, operations: object) -> Object:
     """Apply the decoded operations in order, all or nothing.
 
-    Raises UndecodablePatch (no list of operations), TooManyOperations, or PatchDoesNotApply (a path that is
-    missing, a failed `test`, copies beyond the limit, a result that is no object). As in Kubernetes, `test`
-    for null holds where nothing is.
+    Raises UndecodablePatch (not a list of operations), TooManyOperations, or PatchDoesNotApply (a missing path, a
+    failed `test`, copies beyond the limit, a result that is not an object). As in Kubernetes, `test` for null passes
+    for a missing path.
     """
-    run = _PatchedDocument(document)
+    patched = _PatchedDocument(document)
     try:
         for operation in _checked(operations):
-            run.step(operation)
+            patched.apply(operation)
     except RecursionError:
         raise UndecodablePatch("error decoding patch: exceeded max depth") from None
-    if not isinstance(run.root, dict):
+    if not isinstance(patched.root, dict):
         raise PatchDoesNotApply("the patched document is not an object")
-    return run.root
+    return patched.root
 
 
 def unknown_operation_fields(operations: object) -> list[str]:
-    """`[0].foo` for each member of an operation that RFC 6902 does not know, in document order."""
+    """List members of operations that RFC 6902 does not define, as `[0].foo`, in document order."""
     if not isinstance(operations, list):
         return []
     return [
@@ -95,7 +95,7 @@ def _value(operation: Object) -> Any:
 
 
 def _index(token: str, bound: int) -> int:
-    """The list index a token names, at most `bound`; leading zeroes and signs are not of the RFC."""
+    """Return the list index of a token, at most `bound`. The RFC allows neither leading zeros nor signs."""
     if not (token.isascii() and token.isdigit()) or (token[0] == "0" and len(token) > 1) or len(token) > 9:
         raise PatchDoesNotApply(f"{token!r} is not a list index")
     index = int(token)
@@ -105,15 +105,16 @@ def _index(token: str, bound: int) -> int:
 
 
 class _PatchedDocument:
-    """One patch being applied: the root so far, and which containers are already copies of ours."""
+    """A document while a patch is applied. Containers of the original are copied on first write."""
 
     def __init__(self, document: Object) -> None:
         self.root: Any = document
-        # By id, holding the container itself: an id stays unique only while its object lives.
-        self._copied: dict[int, object] = {}
+        # Copies by id. The value keeps the container alive, since ids are reused.
+        self._copies: dict[int, object] = {}
         self._copied_bytes = 0
 
-    def step(self, operation: Object) -> None:
+    def apply(self, operation: Object) -> None:
+        """Apply one operation. Raises PatchDoesNotApply."""
         name = operation.get("op")
         path = _tokens(operation, "path")
         if name == "add":
@@ -132,8 +133,8 @@ class _PatchedDocument:
             raise PatchDoesNotApply(f"unknown operation {name!r}")
 
     def _writable(self, container: Any) -> Any:
-        """The container itself if it is our copy, else a copy of it, one level deep."""
-        if id(container) in self._copied:
+        """Return the container itself if it is a copy already, else a shallow copy."""
+        if id(container) in self._copies:
             return container
         if isinstance(container, dict):
             copy: Any = dict(container)
@@ -141,33 +142,33 @@ class _PatchedDocument:
             copy = list(container)
         else:
             raise PatchDoesNotApply("a path leads into a value that is neither object nor list")
-        self._copied[id(copy)] = copy
+        self._copies[id(copy)] = copy
         return copy
 
     def _parent(self, path: list[str]) -> Any:
-        """The container that holds the last token of a path, ours to write, and all above it too."""
-        here = self.root = self._writable(self.root)
+        """Return the container of the last token of a path. It and all its ancestors are writable."""
+        container = self.root = self._writable(self.root)
         for token in path[:-1]:
             key: Any = token
-            if isinstance(here, list):
-                key = _index(token, len(here) - 1)
-            elif token not in here:
+            if isinstance(container, list):
+                key = _index(token, len(container) - 1)
+            elif token not in container:
                 raise PatchDoesNotApply(f"{token!r} does not exist")
-            child = self._writable(here[key])
-            here[key] = child
-            here = child
-        return here
+            child = self._writable(container[key])
+            container[key] = child
+            container = child
+        return container
 
     def _get(self, path: list[str]) -> Any:
-        here = self.root
+        value = self.root
         for token in path:
-            if isinstance(here, list):
-                here = here[_index(token, len(here) - 1)]
-            elif isinstance(here, dict) and token in here:
-                here = here[token]
+            if isinstance(value, list):
+                value = value[_index(token, len(value) - 1)]
+            elif isinstance(value, dict) and token in value:
+                value = value[token]
             else:
                 raise PatchDoesNotApply(f"{token!r} does not exist")
-        return here
+        return value
 
     def _add(self, path: list[str], value: Any) -> None:
         if not path:
@@ -212,7 +213,7 @@ class _PatchedDocument:
             self._add(path, self._remove(source))
 
     def _copy(self, source: list[str]) -> Any:
-        """A deep copy, so that later writes to one of the two never show in the other."""
+        """Return a deep copy, so that later writes to one never show in the other."""
         data = encode_json(self._get(source))
         self._copied_bytes += len(data)
         if self._copied_bytes > MAX_COPIED_BYTES:
@@ -221,10 +222,10 @@ class _PatchedDocument:
 
     def _test(self, path: list[str], expected: Any) -> None:
         try:
-            found = self._get(path)
+            actual = self._get(path)
         except PatchDoesNotApply:
             if expected is None:
                 return
             raise
-        if not same(found, expected):
+        if not same(actual, expected):
             raise PatchDoesNotApply("test failed")

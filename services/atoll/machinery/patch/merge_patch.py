@@ -1,8 +1,7 @@
 """JSON merge patch (RFC 7386).
 
-The PATCH handler calls it with the object in the request's version; what it returns goes on to pruning,
-defaulting and validation. Invariant: neither input is modified; what the patch does not touch is shared
-with the result.
+The PATCH handler calls it with the object in the request's version; the result goes on to pruning, defaulting and
+validation. Invariant: inputs are not modified; untouched parts are shared with the result.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from atoll.machinery.patch.errors import UndecodablePatch
 
 
 def merge_patch(document: Object, patch: object) -> Object:
-    """The document with the patch merged in: null deletes, maps merge, everything else replaces.
+    """Merge the patch into the document: null deletes, maps merge, any other value replaces.
 
-    UndecodablePatch when the patch is no JSON object: an object cannot become a list or a scalar.
+    Raises UndecodablePatch when the patch is not a JSON object: an object cannot become a list or a scalar.
     """
     if not isinstance(patch, dict):
         raise UndecodablePatch("error decoding patch: a merge patch must be a JSON object")
@@ -31,7 +30,7 @@ def _merge(target: Object, patch: Object) -> Object:
             out.pop(name, None)
         elif isinstance(value, dict):
             old = out.get(name)
-            # Merging into nothing still drops the nulls of a new subtree.
+            # Merging into an empty map drops the nulls of a new subtree.
             out[name] = _merge(old if isinstance(old, dict) else {}, value)
         else:
             out[name] = value

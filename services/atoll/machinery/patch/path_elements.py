@@ -1,7 +1,7 @@
 """Path elements of FieldsV1: `f:` field, `k:` keyed list item, `v:` set member, `i:` index.
 
-fieldset, typed, compare and conflicts share them as the strings that the wire carries. Invariant: the same
-place has exactly one string (keys sorted, JSON compact), so plain dictionary look-up is equality of places.
+Field sets and conflict messages use them as strings in their wire form. Invariant: a place has exactly one string
+(keys sorted, JSON compact), so a dictionary look-up compares places.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ FIELD, KEY, VALUE, INDEX = "f:", "k:", "v:", "i:"
 
 
 class InvalidPathElement(ValueError):
-    """Text that is no path element of FieldsV1."""
+    """Text that is not a path element of FieldsV1."""
 
 
 def _number(value: Any) -> Any:
-    """80.0 and 80 are one key: JSON has one kind of number."""
+    """Return an integral float as an integer: 80.0 and 80 are the same key."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
 def key_element(keys: Object) -> str:
-    """The element of an item in a list keyed by fields; `keys` holds each key field's scalar value."""
+    """Return the element of an item in a keyed list; `keys` holds the scalar value of each key field."""
     return KEY + encode_json({name: _number(value) for name, value in keys.items()}).decode()
 
 
 def value_element(value: Any) -> str:
-    """The element of a member of a set."""
+    """Return the element of a member of a set."""
     return VALUE + encode_json(_number(value)).decode()
 
 
 def canonical(element: str) -> str:
-    """The one form of an element that a client sent. Raises InvalidPathElement."""
+    """Return a client's element in canonical form. Raises InvalidPathElement."""
     kind, text = element[:2], element[2:]
     if kind == FIELD:
         return element
@@ -56,13 +56,13 @@ def canonical(element: str) -> str:
 _RANK = {FIELD: 0, KEY: 1, VALUE: 2, INDEX: 3}
 
 
-def order(element: str) -> tuple[int, str]:
-    """Sort key: fields before keyed items before set members before indices, then by text."""
+def sort_key(element: str) -> tuple[int, str]:
+    """Return the sort key: fields before keyed items before set members before indices, then by text."""
     return _RANK[element[:2]], element
 
 
 def readable(element: str) -> str:
-    """As conflicts print it: `.name`, `[port=80,protocol="TCP"]`, `[="v"]`, `[0]`."""
+    """Return the element as conflicts print it: `.name`, `[port=80,protocol="TCP"]`, `[="v"]`, `[0]`."""
     kind, text = element[:2], element[2:]
     if kind == FIELD:
         return "." + text

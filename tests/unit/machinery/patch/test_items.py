@@ -25,15 +25,15 @@ def test_elements_of_a_list_are_those_of_its_items_again_and_again() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "_known", {str(number): {} for number in range(items._MAX_KEYS)})
+    monkeypatch.setattr(items, "_cache", {str(number): {} for number in range(items._MAX_KEYS)})
     keyed = _type("items")
     for start in range(0, 3 * items._MAX_VALUES, 500):
         values = [{"name": f"n{number}"} for number in range(start, start + 500)]
         assert elements_of(values, keyed) == [element_of(value, keyed) for value in values]
     many = [{"name": f"m{number}"} for number in range(2 * items._MAX_VALUES)]
     assert len(elements_of(many, keyed) or []) == len(many)
-    assert len(items._known) <= items._MAX_KEYS
-    assert all(len(found) <= items._MAX_VALUES for found in items._known.values())
+    assert len(items._cache) <= items._MAX_KEYS
+    assert all(len(found) <= items._MAX_VALUES for found in items._cache.values())
 
 
 @pytest.mark.parametrize("value", [[{"image": "x"}], [5], [None], [{"name": "a"}, "b"]])

@@ -1,17 +1,19 @@
 """Server-side apply.
 
-The PATCH handler calls `apply_patch` with the live object in the request's version and writes what it returns
-like an update. Invariants: an applier owns exactly the fields of its last patch; a field with another owner
-changes only by force; applying the same patch twice returns the object unchanged, timestamps included.
+The PATCH handler calls `apply_patch` with the live object in the request's version and writes the result like an
+update. Invariants: an applier owns exactly the fields of its last patch; a field with another owner changes only by
+force; applying the same patch twice returns the object unchanged, timestamps included.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import InvalidApplyPatch, UndecodablePatch
 from atoll.machinery.patch.fieldset import FieldSet, difference
-from atoll.machinery.patch.managedfields.conflicts import conflict_error
+from atoll.machinery.patch.managedfields.conflicts import FieldManagerConflict, conflict_error
 from atoll.machinery.patch.managedfields.last_applied import KUBECTL, client_applied_fields, refresh_annotation
 from atoll.machinery.patch.managedfields.managers import (
     BEFORE_FIRST_APPLY,
@@ -20,15 +22,10 @@ from atoll.machinery.patch.managedfields.managers import (
     Manager,
     Owners,
     decode,
-    encode,
+    set_managed_fields,
 )
 from atoll.machinery.patch.managedfields.options import ApplyOptions, Versions
-from atoll.machinery.patch.managedfields.ownership import (
-    OwnershipTransfer,
-    VersionedChanges,
-    reconcile_with_schema,
-    transfer_ownership,
-)
+from atoll.machinery.patch.managedfields.ownership import VersionedChanges, reconcile_with_schema, transfer_ownership
 from atoll.machinery.patch.managedfields.pruning import prune
 from atoll.machinery.patch.structuredmerge.comparison import UNOWNED_FIELDS
 from atoll.machinery.patch.structuredmerge.fieldset_builder import SchemaMismatch, created_set, typed_set
@@ -36,19 +33,17 @@ from atoll.machinery.patch.structuredmerge.merge import merge
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 from atoll.machinery.patch.structuredmerge.validation import typed_patch_error
 
-__all__ = ["ApplyOptions", "apply_patch"]
-
 
 def apply_patch(
     live: Object | None, patch: Object, manager: Manager, schema: TypeSchema, options: ApplyOptions
 ) -> Object:
-    """The live object with the patch applied by `manager`, managedFields included; the patch if live is None.
+    """Return the live object with the patch applied by `manager`, managedFields included; the patch if live is None.
 
     The result has metadata of its own; other parts may be shared with both inputs, which are not modified.
     `manager.operation` must be Apply. Raises InvalidApplyPatch (another version, managedFields in the patch),
-    TypedPatchError (the schema cannot type it), ApplyConflict (fields of others, and no force).
+    TypedPatchError (the patch does not fit the schema), ApplyConflict (fields of other managers, without force).
     """
-    _refuse_unfit(patch, manager)
+    _check_patch(patch, manager)
     try:
         return _ApplyOperation(live, patch, manager, schema, options).result()
     except SchemaMismatch:
@@ -57,12 +52,11 @@ def apply_patch(
         raise UndecodablePatch("error decoding YAML: exceeded max depth") from None
 
 
-def _refuse_unfit(patch: Object, manager: Manager) -> None:
-    given = patch.get("apiVersion")
-    if given != manager.api_version:
-        raise InvalidApplyPatch(
-            f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: {manager.api_version}"
-        )
+def _check_patch(patch: Object, manager: Manager) -> None:
+    version = patch.get("apiVersion")
+    if version != manager.api_version:
+        text = "Incorrect version specified in apply patch."
+        raise InvalidApplyPatch(f"{text} Specified patch version: {version}, expected: {manager.api_version}")
     if not isinstance(patch.get("metadata"), dict):
         raise InvalidApplyPatch("metadata is required in an apply patch")
     if patch["metadata"].get("managedFields") is not None:
@@ -70,14 +64,14 @@ def _refuse_unfit(patch: Object, manager: Manager) -> None:
 
 
 class _ApplyOperation:
-    """One apply. Steps in the order of `result`; what they share are the fields set here."""
+    """One apply. `result` calls the steps in order."""
 
     def __init__(
         self, live: Object | None, patch: Object, manager: Manager, schema: TypeSchema, options: ApplyOptions
     ) -> None:
         self.exists = live is not None
-        nothing: Object = {"apiVersion": patch["apiVersion"], "kind": patch.get("kind"), "metadata": {}}
-        self.live = live if live is not None else nothing
+        empty: Object = {"apiVersion": patch["apiVersion"], "kind": patch.get("kind"), "metadata": {}}
+        self.live = live if live is not None else empty
         self.patch = patch
         self.manager = manager
         self.root = schema.root
@@ -85,45 +79,49 @@ class _ApplyOperation:
         self.versions = Versions(manager.api_version, schema, options)
 
     def result(self) -> Object:
-        # Everything the patch names counts while pruning, what nobody can own is left out of the record.
+        """Return the new object. Raises SchemaMismatch, ApplyConflict."""
+        # Pruning compares all fields of the patch; fields without an owner are not recorded.
         applied = self.options.reset.filter(typed_set(self.patch, self.root))
-        record = difference(applied, UNOWNED_FIELDS)
-        recorded = decode(self.live["metadata"].get("managedFields"))
-        owners = reconcile_with_schema(recorded or self._before_first_apply(), self.versions, record)
+        owned = difference(applied, UNOWNED_FIELDS)
+        stored = decode(self.live["metadata"].get("managedFields"))
+        owners = reconcile_with_schema(stored or self._before_first_apply(), self.versions, owned)
         last = owners.get(self.manager.key)
         merged = merge(self.live, self.patch, self.root)
         if last is not None and difference(last.fields, applied):
-            everybody = {**owners, self.manager.key: ManagedFieldsEntry(self.manager, "", applied)}
-            merged = prune(merged, everybody, last, self.versions)
+            with_new = {**owners, self.manager.key: ManagedFieldsEntry(self.manager, "", applied)}
+            merged = prune(merged, with_new, last, self.versions)
         changes = VersionedChanges(self.live, merged, self.versions, self.options.reset)
-        settled = transfer_ownership(owners, changes, self.manager.key)
-        if settled.taken and not self.options.force:
-            self._refuse_conflicts(settled)
-        # The order of items is part of the object, though no field of it.
+        transfer = transfer_ownership(owners, changes, self.manager.key)
+        if transfer.conflicts and not self.options.force:
+            self._raise_conflicts(transfer.conflicts)
+        # The order of items is part of the object, although it is not a field.
         is_changed = not same(self.live, merged)
-        owners = self._recorded(settled.owners, record, last, is_changed)
+        owners = self._with_own_entry(transfer.owners, owned, last, is_changed)
         return self._finished(dict(merged), owners)
 
     def _before_first_apply(self) -> Owners:
-        """An object that nobody tracked: all it has belongs to one made-up manager, so apply conflicts."""
+        """Return the owner of an untracked object: one synthetic manager owns all fields, so that apply conflicts."""
         if not self.exists:
             return {}
         manager = Manager(BEFORE_FIRST_APPLY, UPDATE, self.manager.api_version, self.manager.subresource)
         fields = self.options.reset.filter(created_set(self.live, self.root))
         return {manager.key: ManagedFieldsEntry(manager, self.options.now, fields)} if fields else {}
 
-    def _refuse_conflicts(self, settled: OwnershipTransfer) -> None:
-        """Raise for the fields of others; kubectl may take those it wrote itself by client-side apply."""
-        taken = settled.taken
+    def _raise_conflicts(self, conflicts: Sequence[FieldManagerConflict]) -> None:
+        """Raise ApplyConflict; kubectl may take the fields that it wrote itself by client-side apply."""
         if self.manager.name == KUBECTL:
             waived = client_applied_fields(self.live, self.root)
-            taken = [(entry, left) for entry, fields in taken if (left := difference(fields, waived))]
-        if taken:
-            raise conflict_error(taken)
+            remaining = (FieldManagerConflict(entry, difference(fields, waived)) for entry, fields in conflicts)
+            conflicts = [conflict for conflict in remaining if conflict.fields]
+        if conflicts:
+            raise conflict_error(conflicts)
 
-    def _recorded(self, owners: Owners, fields: FieldSet, last: ManagedFieldsEntry | None, is_changed: bool) -> Owners:
-        """The owners with this manager's new entry. Its time is when the object last changed by it: an apply that
-        only takes note of fields that are as it wants them has none, as in Kubernetes.
+    def _with_own_entry(
+        self, owners: Owners, fields: FieldSet, last: ManagedFieldsEntry | None, is_changed: bool
+    ) -> Owners:
+        """Return the owners with this manager's new entry.
+
+        Its time is that of the manager's last apply that changed the object, empty if none did, as in Kubernetes.
         """
         if not fields:
             return {key: entry for key, entry in owners.items() if key != self.manager.key}
@@ -133,12 +131,8 @@ class _ApplyOperation:
         return {**owners, self.manager.key: ManagedFieldsEntry(self.manager, time, fields)}
 
     def _finished(self, out: Object, owners: Owners) -> Object:
-        metadata = dict(out["metadata"])
-        if owners:
-            metadata["managedFields"] = encode(owners)
-        else:
-            metadata.pop("managedFields", None)
-        out["metadata"] = metadata
+        out["metadata"] = dict(out["metadata"])
+        set_managed_fields(out["metadata"], owners)
         if self.manager.name == KUBECTL:
             refresh_annotation(out, self.patch)
         return out

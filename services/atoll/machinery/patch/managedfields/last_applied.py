@@ -1,7 +1,7 @@
-"""The server's half of moving from client-side to server-side apply with kubectl.
+"""Migration from client-side to server-side apply: the `last-applied-configuration` annotation of kubectl.
 
-apply calls it for the field manager `kubectl` alone; any other name opts out, as in Kubernetes. Invariant: a
-conflict is waived only for a field that still has the value which client-side apply gave it.
+`apply` calls it for the field manager `kubectl` only, as in Kubernetes. Invariant: a conflict is waived only for a
+field that still has the value that client-side apply set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 
 
 def client_applied_fields(live: Object, root: Type) -> FieldSet:
-    """Fields of the last client-side apply that live still has with the same value; empty if unknown."""
+    """Return the fields of the last client-side apply whose values live still has; empty without the annotation."""
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     if not isinstance(text, str) or not text:
         return EMPTY
@@ -37,10 +37,10 @@ def client_applied_fields(live: Object, root: Type) -> FieldSet:
 
 
 def refresh_annotation(obj: Object, patch: Object) -> None:
-    """Write the patch into the annotation of an object that has one, so that client-side apply stays usable.
+    """Update the annotation of an object that has one to the patch, so that client-side apply stays usable.
 
-    The annotation goes when it would take all annotations above 256 KiB. `obj` gets new metadata, its old one
-    is not modified.
+    The annotation is removed when it would take the annotations above 256 KiB in total. `obj` gets new metadata; the
+    old one is not modified.
     """
     annotations = obj["metadata"].get("annotations")
     if not annotations or not annotations.get(LAST_APPLIED):

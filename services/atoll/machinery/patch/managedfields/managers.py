@@ -1,7 +1,7 @@
-"""Managers and their entries in `metadata.managedFields`: reading, sorting, capping, writing.
+"""Field managers and their entries in `metadata.managedFields`: decoding, sorting, capping, encoding.
 
-update and apply read the entries of the live object into Owners, change them and write them back. Invariant:
-an entry that did not change is written back as the very dictionary that was read, so a no-op keeps its bytes.
+`update` and `apply` decode the entries of the live object into Owners, change them and write them back. Invariant: an
+unchanged entry is written back as the same dictionary that was read, so a no-op keeps its bytes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from atoll.machinery.patch.fieldset import FieldSet, InvalidFieldSet, parse, uni
 from atoll.machinery.patch.path_elements import InvalidPathElement
 
 APPLY, UPDATE = "Apply", "Update"
-#: Update entries an object may have; the oldest are merged beyond that.
+#: Maximum of Update entries of an object; beyond it the oldest are merged.
 MAX_UPDATE_MANAGERS = 10
 ANCIENT_CHANGES = "ancient-changes"
 BEFORE_FIRST_APPLY = "before-first-apply"
 _TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
 
-#: name, operation, apiVersion, subresource. No apiVersion for Apply: an applier whose version moves keeps its
-#: one entry.
+#: name, operation, apiVersion, subresource. The apiVersion of an Apply is empty: an applier that changes its version
+#: keeps its one entry.
 ManagerKey: TypeAlias = tuple[str, str, str, str]
 
 
 class Manager(msgspec.Struct, frozen=True):
-    """Who writes: field manager, `Apply` or `Update`, in which version, through which subresource."""
+    """A writer: field manager name, operation (`Apply` or `Update`), version and subresource of the request."""
 
     name: str
     operation: str
@@ -37,12 +37,13 @@ class Manager(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> ManagerKey:
+        """The identity of this manager's entry."""
         version = "" if self.operation == APPLY else self.api_version
         return (self.name, self.operation, version, self.subresource)
 
 
 class ManagedFieldsEntry(msgspec.Struct, frozen=True):
-    """What one manager owns. `time` is RFC 3339 or empty; `wire` is the entry as read, if unchanged."""
+    """The fields of one manager. `time` is RFC 3339 or empty; `wire` is the entry as read, if unchanged."""
 
     manager: Manager
     time: str
@@ -50,7 +51,7 @@ class ManagedFieldsEntry(msgspec.Struct, frozen=True):
     wire: Object | None = None
 
     def owning(self, fields: FieldSet, time: str | None = None) -> ManagedFieldsEntry:
-        """The entry with other fields; itself if nothing changes."""
+        """Return the entry with other fields; itself if nothing changes."""
         time = self.time if time is None else time
         if time == self.time and fields == self.fields:
             return self
@@ -61,7 +62,7 @@ Owners: TypeAlias = dict[ManagerKey, ManagedFieldsEntry]
 
 
 def decode(entries: Iterable[Object] | None) -> Owners:
-    """Owners from managedFields that this package wrote, which are canonical."""
+    """Decode managedFields that this package wrote, which are canonical."""
     owners: Owners = {}
     for wire in entries or ():
         manager = Manager(wire.get("manager", ""), wire["operation"], wire["apiVersion"], wire.get("subresource", ""))
@@ -70,11 +71,19 @@ def decode(entries: Iterable[Object] | None) -> Owners:
 
 
 def encode(owners: Owners) -> list[Object]:
-    """The managedFields of these owners: Apply before Update, then by time, name, version, subresource."""
-    return [entry.wire or _wire(entry) for entry in sorted(owners.values(), key=_order)]
+    """Encode owners as managedFields: Apply before Update, then by time, name, version, subresource."""
+    return [entry.wire or _wire(entry) for entry in sorted(owners.values(), key=_sort_key)]
 
 
-def _order(entry: ManagedFieldsEntry) -> tuple[str, str, str, str, str]:
+def set_managed_fields(metadata: Object, owners: Owners) -> None:
+    """Set `managedFields` of an object's metadata, or remove it when there are no owners."""
+    if owners:
+        metadata["managedFields"] = encode(owners)
+    else:
+        metadata.pop("managedFields", None)
+
+
+def _sort_key(entry: ManagedFieldsEntry) -> tuple[str, str, str, str, str]:
     manager = entry.manager
     return (manager.operation, entry.time, manager.name, manager.api_version, manager.subresource)
 
@@ -96,15 +105,15 @@ def _wire(entry: ManagedFieldsEntry) -> Object:
 
 
 def is_reset(entries: object) -> bool:
-    """Whether a client asks to forget all owners: an empty list, or one empty entry."""
+    """Whether a client asks to remove all owners: an empty list, or one empty entry."""
     return isinstance(entries, list) and (not entries or (len(entries) == 1 and entries[0] == {}))
 
 
 def decode_request(entries: object) -> Owners | None:
-    """Owners from managedFields that a client wrote, brought to canonical form.
+    """Decode managedFields that a client wrote, in canonical form.
 
-    None where an entry cannot be read: Kubernetes then goes on with what it knew, and tells nobody. Lengths and
-    characters of names are judged with the rest of metadata.
+    Return None when an entry cannot be decoded: Kubernetes then keeps the live entries and reports no error. Lengths
+    and characters of names are validated with the rest of metadata.
     """
     if not isinstance(entries, list):
         return None
@@ -127,10 +136,10 @@ def _canonical(entry: Any) -> Object | None:
 
 
 def cap(owners: Owners) -> Owners:
-    """Merge the oldest Update entries, by version, into `ancient-changes` until no more than ten are left.
+    """Merge the oldest Update entries of each version into `ancient-changes` until at most ten are left.
 
-    The first of a version stays under its own name until a second one joins it; the bucket takes the time of
-    the last that went in.
+    The first entry of a version keeps its name until a second one is merged with it; the bucket has the time of the
+    entry merged last.
     """
     if len(owners) <= MAX_UPDATE_MANAGERS:
         return owners
@@ -155,7 +164,7 @@ def cap(owners: Owners) -> Owners:
 
 
 def only_times_differ(a: list[Object] | None, b: list[Object] | None) -> bool:
-    """Whether two managedFields say the same about ownership."""
+    """Whether two managedFields differ in nothing but times."""
     return _timeless(a) == _timeless(b)
 
 

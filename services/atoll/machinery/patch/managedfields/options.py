@@ -1,7 +1,7 @@
-"""What a write may say about tracking: which fields its endpoint takes, and the kind's other versions.
+"""Options of field tracking: the fields that an endpoint resets, and the other versions of the kind.
 
-The verb handlers fill these in; update and apply read them. Invariant: with the defaults a kind has one
-version and its endpoint takes every field.
+The verb handlers set them; `update` and `apply` read them. Invariant: with the defaults a kind has one version and its
+endpoint resets no field.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ from atoll.machinery.patch.fieldset import EMPTY, LEAF, FieldSet, from_paths, re
 from atoll.machinery.patch.structuredmerge.comparison import Comparison
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
-#: An object and an apiVersion to the object in that version; its own apiVersion says what it is now.
+#: Convert an object, whose apiVersion is its current version, to another apiVersion.
 Converter: TypeAlias = Callable[[Object, str], Object]
-#: An apiVersion to its schema; None when that version is not served any more.
+#: Return the schema of an apiVersion; None when that version is no longer served.
 SchemaLookup: TypeAlias = Callable[[str], TypeSchema | None]
 
 
 class ResetFields(msgspec.Struct, frozen=True):
-    """Fields an endpoint ignores: those in `dropped` with all beneath, and top-level ones that are not in `kept`."""
+    """Fields that an endpoint ignores: those in `reset` with their descendants, and, if `except_top_level` is set,
+    every top-level field not in it.
+    """
 
     reset: FieldSet = EMPTY
     except_top_level: frozenset[str] | None = None
 
     def filter(self, fields: FieldSet) -> FieldSet:
-        """The set without what the endpoint ignores."""
+        """Return the set without the fields that the endpoint ignores."""
         if self.except_top_level is not None:
             fields = {element: node for element, node in fields.items() if element[2:] in self.except_top_level}
         return recursive_difference(fields, self.reset)
 
     def filter_all(self, comparison: Comparison) -> Comparison:
+        """Return the comparison without the fields that the endpoint ignores."""
         if self is NO_RESET:
             return comparison
         return Comparison(*(self.filter(fields) for fields in comparison))
@@ -47,7 +50,7 @@ _RESET_ALL_BUT_STATUS = ResetFields(except_top_level=frozenset({"status"}))
 
 
 def reset_fields(subresource: str, has_status: bool) -> ResetFields:
-    """What an endpoint of a kind ignores: status on the main one, all but status on `/status`."""
+    """Return the fields that an endpoint of a kind ignores: status on the main one, all but status on `/status`."""
     if subresource == "status":
         return _RESET_ALL_BUT_STATUS
     return _RESET_STATUS if has_status and not subresource else NO_RESET
@@ -55,15 +58,15 @@ def reset_fields(subresource: str, has_status: bool) -> ResetFields:
 
 @lru_cache(maxsize=64)
 def reset_paths(*paths: str) -> ResetFields:
-    """What an endpoint ignores that leaves these dotted paths as they are."""
+    """Return the reset fields of an endpoint that ignores these dotted paths."""
     return ResetFields(reset=from_paths([tuple(f"f:{name}" for name in path.split(".")) for path in paths]))
 
 
 class TrackOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How ownership is tracked.
 
-    `schemas` None: every version of the kind has the schema of the request. `convert` None: objects look
-    alike in all versions.
+    `schemas` None: every version of the kind has the schema of the request. `convert` None: objects are the same in
+    all versions.
     """
 
     reset: ResetFields = NO_RESET
@@ -72,14 +75,14 @@ class TrackOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApplyOptions(TrackOptions, frozen=True, kw_only=True):
-    """One apply. `force` takes conflicting fields from their owners; `now` is RFC 3339 in UTC."""
+    """Options of one apply. `force` takes conflicting fields from their owners; `now` is RFC 3339 in UTC."""
 
     force: bool = False
     now: str
 
 
 class Versions:
-    """The kind's versions as seen from one request."""
+    """The versions of the kind of a request; `own` is the version of the request."""
 
     def __init__(self, api_version: str, schema: TypeSchema, options: TrackOptions) -> None:
         self.own = api_version
@@ -87,13 +90,13 @@ class Versions:
         self._options = options
 
     def schema(self, api_version: str) -> TypeSchema | None:
-        """None when the version is gone."""
+        """Return the schema of a version; None when it is no longer served."""
         if api_version == self.own or self._options.schemas is None:
             return self._schema
         return self._options.schemas(api_version)
 
     def convert(self, obj: Object, api_version: str) -> Object:
-        """The object in that version, itself if it is in it already."""
+        """Return the object in this version, unchanged if it has it already."""
         if self._options.convert is None or obj.get("apiVersion") == api_version:
             return obj
         return self._options.convert(obj, api_version)

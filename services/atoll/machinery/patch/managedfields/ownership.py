@@ -1,7 +1,7 @@
-"""The step that update and apply share: what a change of the object does to everybody's fields.
+"""Ownership after a change of the object: the step that `update` and `apply` share.
 
-Invariants: a field whose value changed has no owner left but the writer; a removed field has none at all; an
-entry whose version is gone, or that owns nothing, is dropped.
+Invariants: a changed field has no owner but the writer; a removed field has none; an entry whose version is no longer
+served, or that owns nothing, is dropped.
 """
 
 from __future__ import annotations
@@ -10,33 +10,34 @@ from typing import NamedTuple
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, intersection
-from atoll.machinery.patch.managedfields.managers import ManagedFieldsEntry, ManagerKey, Owners
+from atoll.machinery.patch.managedfields.conflicts import FieldManagerConflict
+from atoll.machinery.patch.managedfields.managers import ManagerKey, Owners
 from atoll.machinery.patch.managedfields.options import ResetFields, Versions
 from atoll.machinery.patch.structuredmerge.comparison import Comparison, compare
 from atoll.machinery.patch.structuredmerge.topology import ATOMIC, Type
 
 
 class VersionedChanges:
-    """How an object changes, in each version somebody's fields are recorded in; compared on first use."""
+    """The differences between two states of an object in each version of its owners; computed on first use."""
 
     def __init__(self, live: Object, new: Object, versions: Versions, reset: ResetFields) -> None:
         self._live, self._new = live, new
         self._versions = versions
         self._reset = reset
-        self._known: dict[str, Comparison | None] = {}
+        self._comparisons: dict[str, Comparison | None] = {}
 
     def at(self, api_version: str) -> Comparison | None:
-        """The comparison in a version, without what nobody owns; None when that version is gone."""
-        if api_version not in self._known:
-            self._known[api_version] = self._compare(api_version)
-        return self._known[api_version]
+        """Return the comparison in a version, without unowned fields; None when that version is no longer served."""
+        if api_version not in self._comparisons:
+            self._comparisons[api_version] = self._compare(api_version)
+        return self._comparisons[api_version]
 
     @property
     def own(self) -> Comparison:
         """The comparison in the request's version."""
-        found = self.at(self._versions.own)
-        assert found is not None, "the version of a request is served"
-        return found
+        comparison = self.at(self._versions.own)
+        assert comparison is not None, "the version of a request is served"
+        return comparison
 
     def _compare(self, api_version: str) -> Comparison | None:
         schema = self._versions.schema(api_version)
@@ -48,21 +49,21 @@ class VersionedChanges:
 
 
 class OwnershipTransfer(NamedTuple):
-    """Owners after a change, and which of their fields the writer took from each."""
+    """Owners after a change, and the changed fields that other managers owned before it."""
 
     owners: Owners
-    taken: list[tuple[ManagedFieldsEntry, FieldSet]]
+    conflicts: list[FieldManagerConflict]
 
 
 def transfer_ownership(
     owners: Owners, changes: VersionedChanges, writer: ManagerKey | None = None
 ) -> OwnershipTransfer:
-    """Take changed and removed fields from everybody but `writer`, whose entry stays as it is."""
-    left: Owners = {}
-    taken: list[tuple[ManagedFieldsEntry, FieldSet]] = []
+    """Take changed and removed fields from every owner but `writer`, whose entry stays as it is."""
+    remaining: Owners = {}
+    conflicts: list[FieldManagerConflict] = []
     for key, entry in owners.items():
         if key == writer:
-            left[key] = entry
+            remaining[key] = entry
             continue
         comparison = changes.at(entry.manager.api_version)
         if comparison is None:
@@ -70,17 +71,18 @@ def transfer_ownership(
         touched = comparison.touched
         conflict = intersection(entry.fields, touched)
         if conflict:
-            taken.append((entry, conflict))
+            conflicts.append(FieldManagerConflict(entry, conflict))
         fields = difference(difference(entry.fields, touched), comparison.removed)
         if fields:
-            left[key] = entry.owning(fields)
-    return OwnershipTransfer(left, taken)
+            remaining[key] = entry.owning(fields)
+    return OwnershipTransfer(remaining, conflicts)
 
 
 def reconcile_with_schema(owners: Owners, versions: Versions, sound: FieldSet = EMPTY) -> Owners:
-    """Owners as the present schema sees them: what became atomic is owned whole, gone versions go.
+    """Return the owners under the current schema: places that became atomic are owned as a whole.
 
-    `sound` is a set that this very schema made: an entry that equals it is not walked.
+    Entries of versions that are no longer served are dropped. `sound` is a set made by the current schema; an entry
+    equal to it is not walked.
     """
     out: Owners = {}
     for key, entry in owners.items():
@@ -102,9 +104,9 @@ def _reconciled_fields(fields: FieldSet, type: Type) -> FieldSet:
         child = type.field(element[2:]) if element[0] == "f" else type.element
         if child is None:
             continue
-        better = LEAF if child.merge == ATOMIC else _reconciled_fields(node, child)
-        if better is not node:
+        reconciled = LEAF if child.merge == ATOMIC else _reconciled_fields(node, child)
+        if reconciled is not node:
             if out is fields:
                 out = dict(fields)
-            out[element] = better
+            out[element] = reconciled
     return out

@@ -1,8 +1,8 @@
-"""Removing what an applier stopped applying.
+"""Remove the fields that an applier no longer applies.
 
-apply calls it with the merged object. Invariant: a field goes only if the applier's last apply owned it, its
-new one does not, and nobody else does; list items and declared structs go whole when that empties them of
-owners, whatever defaults they still hold.
+`apply` calls it with the merged object. Invariant: a field is removed only if the manager's last apply owned it, the
+new one does not, and no other manager does; list items and declared structs without an owner left are removed as a
+whole, with the defaults they hold.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from atoll.machinery.patch.structuredmerge.topology import Type
 
 
 def prune(merged: Object, owners: Owners, last: ManagedFieldsEntry, versions: Versions) -> Object:
-    """The merged object without what `last` owned and nobody in `owners` (the new apply among them) does.
+    """Return the merged object without the fields that `last` owned and no entry of `owners` owns.
 
-    Where fields are recorded in other versions, each is judged in its own; a version that is gone keeps its
-    fields.
+    `owners` includes the new apply. Fields of other versions are compared in their own version; fields of a version
+    that is no longer served stay.
     """
     version = last.manager.api_version
     schema = versions.schema(version)
@@ -28,37 +28,38 @@ def prune(merged: Object, owners: Owners, last: ManagedFieldsEntry, versions: Ve
         return merged
     root = schema.root
     before = versions.convert(merged, version)
-    ours = _with_declared_fields(last.fields, root)
-    left = remove_items(before, ours, root)
-    left = _add_back_owned(merged, left, version, owners, versions)
-    kept = _with_declared_fields(to_set(versions.convert(left, version), root), root)
-    gone = intersection(difference(_with_declared_fields(to_set(before, root), root), kept), ours)
-    return versions.convert(remove_items(before, gone, root), versions.own)
+    last_fields = _with_declared_fields(last.fields, root)
+    pruned = remove_items(before, last_fields, root)
+    pruned = _add_back_owned(merged, pruned, version, owners, versions)
+    remaining = _with_declared_fields(to_set(versions.convert(pruned, version), root), root)
+    all_fields = _with_declared_fields(to_set(before, root), root)
+    removed = intersection(difference(all_fields, remaining), last_fields)
+    return versions.convert(remove_items(before, removed, root), versions.own)
 
 
-def _add_back_owned(merged: Object, left: Object, version: str, owners: Owners, versions: Versions) -> Object:
-    """Undo removals of what anybody owns: first in the version that was pruned, so that converting works."""
+def _add_back_owned(merged: Object, pruned: Object, version: str, owners: Owners, versions: Versions) -> Object:
+    """Restore removed fields that have an owner: first in the version that was pruned, so that conversion works."""
     by_version: dict[str, FieldSet] = {}
     for entry in owners.values():
-        known = by_version.get(entry.manager.api_version, EMPTY)
-        by_version[entry.manager.api_version] = union(known, entry.fields)
-    for owned_in in sorted(by_version, key=lambda name: (name != version, name)):
-        schema = versions.schema(owned_in)
+        fields = by_version.get(entry.manager.api_version, EMPTY)
+        by_version[entry.manager.api_version] = union(fields, entry.fields)
+    for owner_version in sorted(by_version, key=lambda name: (name != version, name)):
+        schema = versions.schema(owner_version)
         if schema is None:
             continue
         root = schema.root
-        whole = versions.convert(merged, owned_in)
-        kept = to_set(versions.convert(left, owned_in), root)
-        keep = union(_with_declared_fields(kept, root), _with_declared_fields(by_version[owned_in], root))
+        whole = versions.convert(merged, owner_version)
+        remaining = to_set(versions.convert(pruned, owner_version), root)
+        keep = union(_with_declared_fields(remaining, root), _with_declared_fields(by_version[owner_version], root))
         removable = difference(_with_declared_fields(to_set(whole, root), root), keep)
-        left = remove_items(whole, removable, root)
-    return left
+        pruned = remove_items(whole, removable, root)
+    return pruned
 
 
 def _with_declared_fields(fields: FieldSet, type: Type) -> FieldSet:
-    """The set with every declared field on the way to a member being a member too.
+    """Return the set with every declared ancestor of a member as a member too.
 
-    So a struct goes when all that was applied in it goes, and stays while anything in it is owned.
+    A struct is therefore removed with the last of its applied fields, and stays while any of them is owned.
     """
     out: FieldSet = {}
     for element, node in fields.items():

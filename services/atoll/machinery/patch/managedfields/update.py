@@ -1,11 +1,13 @@
-"""Ownership of fields on create, update and the patches that are not apply.
+"""Field tracking of create, update and the patches other than apply.
 
-Verb handlers call `track_update` after admission changed the object; the object then goes on to validation
-and encoding. Invariants: a write that changes no field leaves managedFields as they were, byte for byte; what
-a write changes belongs to its manager alone.
+Verb handlers call `track_update` before mutating admission; the object then goes on to validation and encoding.
+Invariants: a write that changes no field leaves managedFields unchanged, byte for byte; the fields that a write changes
+belong to its manager alone.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.equality import same
@@ -17,9 +19,9 @@ from atoll.machinery.patch.managedfields.managers import (
     cap,
     decode,
     decode_request,
-    encode,
     is_reset,
     only_times_differ,
+    set_managed_fields,
 )
 from atoll.machinery.patch.managedfields.options import TrackOptions, Versions
 from atoll.machinery.patch.managedfields.ownership import VersionedChanges, reconcile_with_schema, transfer_ownership
@@ -35,28 +37,28 @@ def track_update(
 ) -> None:
     """Set new["metadata"]["managedFields"] after a write other than apply.
 
-    `live` is None on create; `now` is RFC 3339 in UTC, to the second. managedFields the client sent are taken
-    over, `[]` or `[{}]` forget all owners, none keep the live ones, as do unreadable ones and those sent to a
-    subresource. An object without owners (they were reset) stays so until somebody applies.
+    `live` is None on create; `now` is RFC 3339 in UTC, to the second. managedFields that the client sent replace the
+    live ones; `[]` and `[{}]` remove all owners. The live ones stay if the client sent none or invalid ones, or wrote
+    to a subresource. An object whose owners were removed has none until the next apply.
     """
     metadata = new["metadata"]
-    owners, is_kept = _given(live, metadata, manager)
+    owners, are_live = _initial_owners(live, metadata, manager)
     if live is None and not owners:
-        _set(new, _created(new, manager, schema, now, options))
+        set_managed_fields(metadata, _created(new, manager, schema, now, options))
         return
     if live is not None and not owners:
-        _set(new, {})
+        set_managed_fields(metadata, {})
         return
     versions = Versions(manager.api_version, schema, options)
     before = live if live is not None else {"apiVersion": manager.api_version, "metadata": {}}
     changes = VersionedChanges(before, new, versions, options.reset)
     if changes.own.is_empty:
-        if is_kept and live is not None:
+        if are_live and live is not None:
             metadata["managedFields"] = live["metadata"]["managedFields"]
         else:
-            _set(new, owners)
+            set_managed_fields(metadata, owners)
         return
-    _set(new, _attributed(owners, changes, manager, versions, now))
+    set_managed_fields(metadata, _attributed(owners, changes, manager, versions, now))
 
 
 def _created(new: Object, manager: Manager, schema: TypeSchema, now: str, options: TrackOptions) -> Owners:
@@ -64,40 +66,37 @@ def _created(new: Object, manager: Manager, schema: TypeSchema, now: str, option
     return {manager.key: ManagedFieldsEntry(manager, now, fields)} if fields else {}
 
 
-def _given(live: Object | None, metadata: Object, manager: Manager) -> tuple[Owners, bool]:
-    """The owners to start from, and whether they are the live object's own."""
-    kept = live["metadata"].get("managedFields") if live is not None else None
+class _InitialOwners(NamedTuple):
+    """The owners before the change of a write, and whether they are those of the live object."""
+
+    owners: Owners
+    are_live: bool
+
+
+def _initial_owners(live: Object | None, metadata: Object, manager: Manager) -> _InitialOwners:
+    stored = live["metadata"].get("managedFields") if live is not None else None
     sent = metadata.get("managedFields")
-    if sent is None or manager.subresource or sent == kept:
-        return decode(kept), True
-    if is_reset(sent):
-        return {}, False
-    given = decode_request(sent)
-    return (decode(kept), True) if given is None else (given, False)
+    if sent is None or manager.subresource or sent == stored:
+        return _InitialOwners(decode(stored), True)
+    owners = {} if is_reset(sent) else decode_request(sent)
+    return _InitialOwners(decode(stored), True) if owners is None else _InitialOwners(owners, False)
 
 
 def _attributed(owners: Owners, changes: VersionedChanges, manager: Manager, versions: Versions, now: str) -> Owners:
     owners = transfer_ownership(reconcile_with_schema(owners, versions), changes).owners
     touched = changes.own.touched
     if touched:
-        mine = owners.get(manager.key)
-        fields = union(mine.fields, touched) if mine is not None else touched
+        entry = owners.get(manager.key)
+        fields = union(entry.fields, touched) if entry is not None else touched
         owners[manager.key] = ManagedFieldsEntry(manager, now, fields)
     return cap(owners)
 
 
-def _set(new: Object, owners: Owners) -> None:
-    if owners:
-        new["metadata"]["managedFields"] = encode(owners)
-    else:
-        new["metadata"].pop("managedFields", None)
-
-
 def keep_timestamps(live: Object, new: Object) -> None:
-    """Give `new` the managedFields of `live` where they differ in nothing but times.
+    """Set the managedFields of `new` to those of `live` if the objects differ in nothing but their times.
 
-    For the end of a write: what the handler resets or defaults after tracking may make it a no-op, and a
-    no-op must not move a timestamp.
+    Called at the end of a write: fields that the handler resets or defaults after tracking may make the write a no-op,
+    and a no-op must not change a timestamp.
     """
     before, after = live["metadata"].get("managedFields"), new["metadata"].get("managedFields")
     if before != after and only_times_differ(before, after) and _same_but_managed(live, new):
@@ -105,6 +104,5 @@ def keep_timestamps(live: Object, new: Object) -> None:
 
 
 def _same_but_managed(a: Object, b: Object) -> bool:
-    stripped = ({**obj, "metadata": {**obj["metadata"], **_IGNORED}} for obj in (a, b))
-    first, second = stripped
+    first, second = ({**obj, "metadata": {**obj["metadata"], **_IGNORED}} for obj in (a, b))
     return same(first, second)

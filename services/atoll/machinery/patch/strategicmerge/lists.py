@@ -1,39 +1,39 @@
-"""Lists in a strategic merge patch: matching by merge key, sets of primitives, element order.
+"""Lists of a strategic merge patch: matching by merge key, sets of primitives, element order.
 
-strategic calls it for every list it meets. Invariant: the order is Kubernetes' own, where items of the patch
-that the server does not know yet come before those that only the server has.
+`merge` calls it for every list. Invariant: the order is that of Kubernetes, where new items of the patch precede the
+items that only the server has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
-from atoll.machinery.patch.strategicmerge.values import PATCH, raw
+from atoll.machinery.patch.strategicmerge.values import PATCH, replacement
 from atoll.machinery.patch.structuredmerge.topology import Type
 
 MergeMap: TypeAlias = Callable[[Object, Object, Type | None], Object]
 
 
-def list_of(value: Any, complaint: str) -> list[Any]:
-    """The value if it is a list, else UndecodablePatch with that text."""
+def list_of(value: Any, error: str) -> list[Any]:
+    """Return the value if it is a list. Raises UndecodablePatch with this text otherwise."""
     if not isinstance(value, list):
-        raise UndecodablePatch(complaint)
+        raise UndecodablePatch(error)
     return value
 
 
 def delete_primitives(old: list[Any], values: list[Any]) -> list[Any]:
-    """The list without these values."""
-    gone = {encode_json(value) for value in values}
-    return [item for item in old if encode_json(item) not in gone]
+    """Return the list without these values."""
+    deleted = {encode_json(value) for value in values}
+    return [item for item in old if encode_json(item) not in deleted]
 
 
 def merge_list(old: list[Any], patch: list[Any], type: Type | None, name: str, merge_map: MergeMap) -> list[Any]:
-    """Merge a list as its schema says, or take the patch's where it does not merge."""
+    """Merge a list as its schema declares; return the list of the patch where it does not merge."""
     if type is None or not type.patch_merges:
-        replaced: list[Any] = raw(patch, type)
+        replaced: list[Any] = replacement(patch, type)
         return replaced
     if not any(isinstance(item, dict) for item in (*old, *patch)):
         return _merge_primitives(old, patch)
@@ -46,32 +46,39 @@ def _merge_primitives(old: list[Any], patch: list[Any]) -> list[Any]:
     merged: dict[bytes, Any] = {}
     for item in (*old, *patch):
         merged.setdefault(encode_json(item), item)
-    return _arranged(list(merged.values()), patch, old, "")
+    return _weave(list(merged.values()), patch, old, "")
 
 
 def _merge_items(old: list[Any], patch: list[Any], type: Type, merge_map: MergeMap) -> list[Any]:
     key = type.patch_key
-    normal, deleted, is_replacement = _sorted_out(patch, key)
-    if is_replacement:
-        return [raw(item, type.element) for item in normal]
+    changes = _list_patch(patch, key)
+    if changes.is_replacement:
+        return [replacement(item, type.element) for item in changes.items]
     merged: dict[bytes, Any] = {}
     for item in old:
         identity = _identity(item, key)
-        if identity not in deleted:
+        if identity not in changes.deleted:
             merged[identity] = item
-    for item in normal:
+    for item in changes.items:
         identity = _identity(item, key)
-        known = merged.get(identity)
-        if known is None:
-            merged[identity] = raw(item, type.element)
+        existing = merged.get(identity)
+        if existing is None:
+            merged[identity] = replacement(item, type.element)
         else:
-            merged[identity] = merge_map(known, item, type.element)
-    return _arranged(list(merged.values()), normal, old, key)
+            merged[identity] = merge_map(existing, item, type.element)
+    return _weave(list(merged.values()), changes.items, old, key)
 
 
-def _sorted_out(patch: list[Any], key: str) -> tuple[list[Any], set[bytes], bool]:
-    """Items to merge, identities to delete, and whether an item says that the list replaces the old one."""
-    normal: list[Any] = []
+class _ListPatch(NamedTuple):
+    """A list of a patch: items to merge, identities to delete, and whether the list replaces the old one."""
+
+    items: list[Any]
+    deleted: set[bytes]
+    is_replacement: bool
+
+
+def _list_patch(patch: list[Any], key: str) -> _ListPatch:
+    items: list[Any] = []
     deleted: set[bytes] = set()
     is_replacement = False
     for item in patch:
@@ -81,14 +88,14 @@ def _sorted_out(patch: list[Any], key: str) -> tuple[list[Any], set[bytes], bool
         elif directive == "replace":
             is_replacement = True
         elif directive is None:
-            normal.append(item)
+            items.append(item)
         else:
             raise UndecodablePatch(f"unknown patch type found: {directive!r}")
-    return normal, deleted, is_replacement
+    return _ListPatch(items, deleted, is_replacement)
 
 
 def _identity(item: Any, key: str) -> bytes:
-    """What tells an item from the others: its merge key's value, or the whole of a primitive (no key)."""
+    """Return the identity of an item: the value of its merge key, or the whole primitive if `key` is empty."""
     if not key:
         return encode_json(item)
     if not isinstance(item, dict) or item.get(key) is None:
@@ -97,22 +104,21 @@ def _identity(item: Any, key: str) -> bytes:
 
 
 def ordered(merged: list[Any], order: list[Any], patch: list[Any], old: list[Any], key: str) -> list[Any]:
-    """A merged list in the order of `$setElementOrder`, whose entries carry the merge key or are primitives.
+    """Sort a merged list by `$setElementOrder`, whose entries carry the merge key or are primitives.
 
-    PatchDoesNotApply when the patch's own items do not follow the order it asks for.
+    Raises PatchDoesNotApply when the patch's own items do not follow that order.
     """
-    wanted = [_identity(item, key) for item in order]
-    asked = iter(wanted)
+    expected = iter([_identity(item, key) for item in order])
     for item in patch:
         is_absent = isinstance(item, dict) and item.get(PATCH) in ("delete", "replace")
-        # Membership consumes the iterator, so each item must come after the one before it.
-        if not is_absent and _identity(item, key) not in asked:
+        # Membership consumes the iterator, so each item must follow the one before it.
+        if not is_absent and _identity(item, key) not in expected:
             raise PatchDoesNotApply("the order in patch list doesn't match $setElementOrder list")
-    return _arranged(merged, order, old, key)
+    return _weave(merged, order, old, key)
 
 
-def _arranged(merged: list[Any], order: list[Any], old: list[Any], key: str) -> list[Any]:
-    """Items named by `order` in that order, woven with the others in the order the server had them."""
+def _weave(merged: list[Any], order: list[Any], old: list[Any], key: str) -> list[Any]:
+    """Return the items of `order` in that order, interleaved with the others in the order of the server."""
     rank = {_identity(item, key): index for index, item in reversed(list(enumerate(order)))}
     place = {_identity(item, key): index for index, item in reversed(list(enumerate(old)))}
     pairs = [(_identity(item, key), item) for item in merged]
@@ -121,7 +127,7 @@ def _arranged(merged: list[Any], order: list[Any], old: list[Any], key: str) -> 
     out: list[Any] = []
     at = 0
     for identity, item in first:
-        # A server's item goes first only before a known one that stood behind it.
+        # An item of the server precedes an ordered one only if it did so before.
         while at < len(others) and place.get(others[at][0], len(old)) < place.get(identity, -1):
             out.append(others[at][1])
             at += 1

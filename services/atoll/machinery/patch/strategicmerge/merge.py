@@ -1,8 +1,8 @@
-"""Strategic merge patch: merge patch for built-in kinds, whose schemas say how lists merge.
+"""Strategic merge patch: merge patch for built-in kinds, whose schemas declare how lists merge.
 
-The PATCH handler calls `strategic_merge` with the object in the request's version; the result goes on to
-defaulting and validation. Lists are in strategic_lists. Invariants: inputs are not modified, what the patch
-does not touch is shared with the result, and no directive reaches the result.
+The PATCH handler calls `strategic_merge` with the object in the request's version; the result goes on to defaulting
+and validation. `lists` merges lists. Invariants: inputs are not modified, untouched parts are shared with the result,
+and no directive reaches the result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.errors import UndecodablePatch
 from atoll.machinery.patch.strategicmerge.lists import delete_primitives, list_of, merge_list, ordered
-from atoll.machinery.patch.strategicmerge.values import DROPPED, PATCH, is_directive, raw, taken
+from atoll.machinery.patch.strategicmerge.values import DROPPED, PATCH, addition, is_directive, replacement
 from atoll.machinery.patch.structuredmerge.topology import Type, type_schema
 
 RETAIN_KEYS = "$retainKeys"
@@ -22,10 +22,10 @@ _SET_ORDER = "$setElementOrder/"
 
 
 def strategic_merge(document: Object, patch: object, source: Object, definitions: Mapping[str, Object]) -> Object:
-    """The document with the patch merged in, by the patch strategies of its schema.
+    """Merge the patch into the document by the patch strategies of its schema.
 
-    Raises UndecodablePatch for directives that are unknown or malformed, PatchDoesNotApply for items without
-    their merge key or out of the order the patch itself asks for.
+    Raises UndecodablePatch for unknown or malformed directives, PatchDoesNotApply for items without their merge key or
+    out of the order that the patch itself requires.
     """
     if not isinstance(patch, dict):
         raise UndecodablePatch("error decoding patch: a strategic merge patch must be a JSON object")
@@ -36,10 +36,10 @@ def strategic_merge(document: Object, patch: object, source: Object, definitions
 
 
 def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
-    """Merge one map. `type` is None where the schema says nothing: maps merge, lists are replaced."""
+    """Merge one map. `type` is None where the schema declares nothing: maps merge, lists are replaced."""
     directive = patch.get(PATCH)
     if directive == "replace":
-        replaced: Object = raw(patch, type)
+        replaced: Object = replacement(patch, type)
         return replaced
     if directive == "delete":
         return {}
@@ -47,41 +47,41 @@ def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
         raise UndecodablePatch(f"unknown patch type found: {directive!r}")
     out = dict(original)
     _retain_keys(out, patch)
-    _refuse_unknown_directives(patch, type)
-    for name, value in _directed(patch, _DELETE_PRIMITIVES):
+    _check_directives(patch, type)
+    for name, value in _directives(patch, _DELETE_PRIMITIVES):
         _delete_primitives(out, name, value)
     for name, value in patch.items():
         if not is_directive(name, type):
             _merge_field(out, name, value, type)
-    for name, order in _directed(patch, _SET_ORDER):
+    for name, order in _directives(patch, _SET_ORDER):
         _set_order(out, name, order, patch, original, type)
     return out
 
 
 def _merge_field(out: Object, name: str, value: Any, type: Type | None) -> None:
-    """Set, merge or delete one field of `out`, which is ours."""
+    """Set, merge or delete one field of `out`, in place."""
     field = type.field(name) if type is not None else None
     old = out.get(name)
     if value is None:
         out.pop(name, None)
     elif isinstance(value, dict) and isinstance(old, dict):
         replaces = field is not None and field.patch_replaces
-        out[name] = raw(value, field) if replaces else merge_map(old, value, field)
+        out[name] = replacement(value, field) if replaces else merge_map(old, value, field)
     elif isinstance(value, list) and isinstance(old, list):
         out[name] = merge_list(old, value, field, name, merge_map)
-    elif (made := taken(value, field)) is not DROPPED:
-        out[name] = made
+    elif (added := addition(value, field)) is not DROPPED:
+        out[name] = added
     else:
         out.pop(name, None)
 
 
-def _directed(patch: Object, prefix: str) -> list[tuple[str, Any]]:
-    """The fields that directives of one kind speak of, with what they say."""
+def _directives(patch: Object, prefix: str) -> list[tuple[str, Any]]:
+    """Return field name and value of each directive with this prefix."""
     return [(name.removeprefix(prefix), value) for name, value in patch.items() if name.startswith(prefix)]
 
 
 def _retain_keys(out: Object, patch: Object) -> None:
-    """Drop from `out` what the patch does not say to keep."""
+    """Drop the fields of `out` that `$retainKeys` does not list."""
     keep = patch.get(RETAIN_KEYS)
     if keep is None:
         return
@@ -94,7 +94,7 @@ def _retain_keys(out: Object, patch: Object) -> None:
             del out[name]
 
 
-def _refuse_unknown_directives(patch: Object, type: Type | None) -> None:
+def _check_directives(patch: Object, type: Type | None) -> None:
     for name in patch:
         known = name in (PATCH, RETAIN_KEYS) or name.startswith((_DELETE_PRIMITIVES, _SET_ORDER))
         if not known and is_directive(name, type):
@@ -109,7 +109,7 @@ def _delete_primitives(out: Object, name: str, values: Any) -> None:
 
 
 def _set_order(out: Object, name: str, order: Any, patch: Object, original: Object, type: Type | None) -> None:
-    """Bring a merged list into the order the patch asks for."""
+    """Sort a merged list into the order of its `$setElementOrder`."""
     order = list_of(order, "invalid patch format of setElementOrder list")
     merged, sent, old = out.get(name), patch.get(name), original.get(name)
     field = type.field(name) if type is not None else None

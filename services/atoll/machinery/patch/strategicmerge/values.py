@@ -1,8 +1,8 @@
-"""What a strategic merge patch puts where the object has nothing to merge it with.
+"""Values of a strategic merge patch that replace others, or that the object does not have yet.
 
-strategic and strategic_lists call it for values they take as they are. Kubernetes decodes the outcome into its own
-types, which know no field that begins with `$`, and drops nulls there. Invariant: no directive reaches the result, and
-inputs are not modified.
+`merge` and `lists` call it for values that are not merged. Kubernetes decodes the result into its own types, which have
+no field that begins with `$`, and drops nulls there. Invariant: no directive reaches the result, and inputs are not
+modified.
 """
 
 from __future__ import annotations
@@ -12,48 +12,48 @@ from typing import Any
 from atoll.machinery.patch.structuredmerge.topology import Type
 
 PATCH = "$patch"
-#: What `taken` gives for a value that is dropped as a whole.
+#: The result of `addition` for a value that is dropped as a whole.
 DROPPED: Any = object()
 
 
 def is_directive(name: str, type: Type | None) -> bool:
-    """Whether a key of a patch is a directive; schemas may declare fields of such names ($ref, $schema)."""
+    """Whether a key of a patch is a directive; schemas may declare fields with such names ($ref, $schema)."""
     return name[:1] == "$" and not (type is not None and type.declares(name))
 
 
-def raw(value: Any, type: Type | None) -> Any:
-    """A value that replaces another as it stands: nulls and directives are dropped, but not what they speak of."""
+def replacement(value: Any, type: Type | None) -> Any:
+    """Return a value that replaces another: nulls and directives are dropped, but not the values with directives."""
     if isinstance(value, dict):
         return {
-            name: raw(child, type.field(name) if type is not None else None)
+            name: replacement(child, type.field(name) if type is not None else None)
             for name, child in value.items()
             if child is not None and not is_directive(name, type)
         }
     if isinstance(value, list):
         element = _element(type)
-        return [raw(item, element) for item in value]
+        return [replacement(item, element) for item in value]
     return value
 
 
-def taken(value: Any, type: Type | None) -> Any:
-    """A value for a field that is not there yet. Maps and items with `$patch` are dropped, whatever it says."""
+def addition(value: Any, type: Type | None) -> Any:
+    """Return the value of a new field. Maps and items with a `$patch` of any value are dropped."""
     if isinstance(value, dict):
-        return DROPPED if PATCH in value else _taken_map(value, type)
+        return DROPPED if PATCH in value else _map_addition(value, type)
     if isinstance(value, list):
         element = _element(type)
-        items = (taken(item, element) for item in value)
+        items = (addition(item, element) for item in value)
         return [item for item in items if item is not DROPPED]
     return value
 
 
-def _taken_map(value: dict[str, Any], type: Type | None) -> dict[str, Any]:
+def _map_addition(value: dict[str, Any], type: Type | None) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, child in value.items():
         if child is None or is_directive(name, type):
             continue
-        made = taken(child, type.field(name) if type is not None else None)
-        if made is not DROPPED:
-            out[name] = made
+        added = addition(child, type.field(name) if type is not None else None)
+        if added is not DROPPED:
+            out[name] = added
     return out
 
 

@@ -1,7 +1,7 @@
-"""What changed between two objects, as field sets.
+"""Differences between two objects, as field sets.
 
-update and apply call it to attribute changes and to find conflicts. Invariant: the three sets are disjoint,
-and all are empty exactly when no field differs (the order of items in a set or keyed list is no field).
+`managedfields` calls `compare` to attribute changes and to find conflicts. Invariant: the three sets are disjoint, and
+all are empty exactly when no field differs (the order of items in a set or keyed list is not a field).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.patch.structuredmerge.fieldset_builder import UNOWNED_METAD
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 
-#: What is nobody's: type, identity, and what the server writes.
+#: Fields that no manager owns: type, identity, and those that the server writes.
 UNOWNED_FIELDS = from_paths(
     [("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in UNOWNED_METADATA)]
 )
@@ -34,11 +34,11 @@ class Comparison(NamedTuple):
 
     @property
     def touched(self) -> FieldSet:
-        """What the new object sets differently: added and modified."""
+        """The fields that the new object sets differently: added and modified."""
         return union(self.added, self.modified)
 
     def owned(self) -> Comparison:
-        """Without the fields that no manager owns."""
+        """Return the comparison without the fields that no manager owns."""
         return Comparison(*(difference(fields, UNOWNED_FIELDS) for fields in self))
 
 
@@ -47,11 +47,11 @@ NOTHING = Comparison(EMPTY, EMPTY, EMPTY)
 
 def compare(old: Object, new: Object, root: Type) -> Comparison:
     """Compare two objects of one type."""
-    return NOTHING if old is new else _maps(_complete(old, root), _complete(new, root), root)
+    return NOTHING if old is new else _maps(_with_structs(old, root), _with_structs(new, root), root)
 
 
-def _complete(obj: Object, root: Type) -> Object:
-    """The object with what its kind has in any case."""
+def _with_structs(obj: Object, root: Type) -> Object:
+    """Return the object with the struct fields that its kind always has."""
     absent = [name for name in root.structs if obj.get(name) is None]
     return {**obj, **dict.fromkeys(absent, EMPTY)} if absent else obj
 
@@ -70,9 +70,9 @@ def _maps(old: Object, new: Object, type: Type) -> Comparison:
 
 
 def _pair(old: Any, new: Any, type: Type | None, element: str, out: Comparison) -> None:
-    """Note under `element` how two unequal values of one place differ."""
+    """Record under `element` how two unequal values of one place differ."""
     inner: Comparison | None = None
-    # A null in place of a container is an empty one; two empty ones that differ are a leaf that changed.
+    # A null in place of a container is an empty one; two different empty values are a modified leaf.
     if type is not None and (old or new):
         if type.merge in (MAP, OPEN):
             inner = _both(old, new, type, dict, _maps)
@@ -81,13 +81,13 @@ def _pair(old: Any, new: Any, type: Type | None, element: str, out: Comparison) 
     if inner is None:
         _replaced(old, new, type, element, out)
         return
-    for mine, found in zip(out, inner, strict=True):
-        if found:
-            mine[element] = found
+    for fields, node in zip(out, inner, strict=True):
+        if node:
+            fields[element] = node
 
 
 def _replaced(old: Any, new: Any, type: Type | None, element: str, out: Comparison) -> None:
-    """Note that one value stands in place of another. Where any may stand, what a map held comes and goes with it."""
+    """Record that one value replaces another. Without a schema, the content of a replaced map is removed with it."""
     if type is None or type.merge != OPEN:
         out.modified[element] = LEAF
         return
@@ -98,8 +98,8 @@ def _replaced(old: Any, new: Any, type: Type | None, element: str, out: Comparis
 
 def _both(old: Any, new: Any, type: Type, kind: Any, walk: Any) -> Comparison | None:
     if (old is None or isinstance(old, kind)) and (new is None or isinstance(new, kind)):
-        found: Comparison | None = walk(old or kind(), new or kind(), type)
-        return found
+        inner: Comparison | None = walk(old or kind(), new or kind(), type)
+        return inner
     return None
 
 
@@ -120,18 +120,18 @@ def _lists(old: list[Any], new: list[Any], type: Type) -> Comparison | None:
 
 
 def _repeating_lists(old: list[Any], new: list[Any], type: Type) -> Comparison | None:
-    """Lists in which an item stands more than once; None where an item has no path element."""
+    """Compare lists with duplicate items; None where an item has no path element."""
     before, after = grouped(old, type), grouped(new, type)
     if before is None or after is None:
         return None
     out = Comparison({}, {}, {})
     for element, items in after.items():
-        known = before.get(element)
-        if known is None:
+        old_items = before.get(element)
+        if old_items is None:
             out.added[element] = _item_node(items, type)
-        elif not same(known, items):
-            if len(known) == len(items) == 1:
-                _pair(known[0], items[0], type.element, element, out)
+        elif not same(old_items, items):
+            if len(old_items) == len(items) == 1:
+                _pair(old_items[0], items[0], type.element, element, out)
             else:
                 out.modified[element] = LEAF
     for element, items in before.items():

@@ -1,7 +1,8 @@
-"""From values to field sets: what an applied patch owns, and what a new subtree adds.
+"""Field sets of values: the fields that an applied patch sets, and those that a new subtree adds.
 
-apply calls `to_set` with a patch, compare and update call `whole_node` with what appeared. Invariant: each
-place is reached through its Type, so a leaf in one function is a leaf in all.
+`managedfields` calls `typed_set` and `to_set` with patches and objects and `created_set` with new objects; `comparison`
+calls `whole_node` with added and removed subtrees. Invariant: every place is reached through its Type, so a leaf in one
+function is a leaf in all.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join
+from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join, without_self
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 from atoll.machinery.patch.structuredmerge.validation import validation_errors
@@ -31,25 +32,25 @@ UNOWNED_METADATA = frozenset(
 
 
 class SchemaMismatch(Exception):
-    """A value that its schema cannot type; `check.typed_patch_error` says why."""
+    """A value does not fit its schema; `validation.typed_patch_error` says why."""
 
 
 def to_set(value: Object, type: Type) -> FieldSet:
-    """The fields a value sets, as apply owns them: leaves, list items, map entries, and empty containers.
+    """Return the fields that a value sets, as apply owns them: leaves, list items, map entries, empty containers.
 
-    A struct or a list that holds something is not owned itself, so several appliers can share it; an empty
-    list that merges is not owned at all, as in Kubernetes. What does not fit the schema is a leaf.
+    A struct or list with content is not a member itself, so that several appliers can share it; an empty list that
+    merges has no member at all, as in Kubernetes. A value that does not fit its schema is a leaf.
     """
     return _set_node(value, type, False) or {}
 
 
 def typed_set(value: Object, type: Type) -> FieldSet:
-    """What `to_set` gives, of a value that fits its schema in every place. Raises SchemaMismatch."""
+    """Return `to_set` of a value that fits its schema in every place. Raises SchemaMismatch for any other."""
     return _set_node(value, type, True) or {}
 
 
 def _set_node(value: Any, type: Type, is_strict: bool, is_member: bool = False) -> FieldSet | None:
-    """The node of one place; None where nothing in it is owned. `is_member`: the place itself is owned too."""
+    """Return the node of one place, None without members. `is_member`: the place itself is a member too."""
     merge = type.merge
     if merge in (MAP, OPEN):
         if value and value.__class__ is dict:
@@ -57,9 +58,9 @@ def _set_node(value: Any, type: Type, is_strict: bool, is_member: bool = False) 
     elif merge in (KEYED, SET) and value.__class__ is list:
         if not value:
             return None
-        found = _set_items(value, type, is_strict)
-        if found is not None:
-            return join(is_member, found)
+        items = _set_items(value, type, is_strict)
+        if items is not None:
+            return join(is_member, items)
     if is_strict and value is not None and value.__class__ is not type.plain and validation_errors(value, type):
         raise SchemaMismatch
     return LEAF
@@ -81,13 +82,13 @@ def _set_fields(value: Object, type: Type, is_strict: bool, is_member: bool) -> 
             if node is not None:
                 out[element] = node
         else:
-            # An entry of a map is owned itself, a declared field only through what it holds.
+            # An entry of a map is a member itself; a declared field is one only through its content.
             out[element] = _set_node(child, field, is_strict, True) or LEAF
     return out if len(out) > is_member else None
 
 
 def _set_items(value: list[Any], type: Type, is_strict: bool) -> FieldSet | None:
-    """The node of a list that has items; None where an item has no path element."""
+    """Return the node of a non-empty list; None where an item has no path element."""
     items, element = by_element(value, type), type.element
     if items is not None:
         return {key: _set_node(item, element, is_strict, True) or LEAF for key, item in items.items()}
@@ -103,7 +104,7 @@ def _set_items(value: list[Any], type: Type, is_strict: bool) -> FieldSet | None
 
 
 def whole_node(value: Any, type: Type | None) -> FieldSet:
-    """The node of a subtree that appears or disappears as a whole: every container belongs to it too."""
+    """Return the node of a subtree that is added or removed as a whole: every container is a member too."""
     if type is None or not value:
         return LEAF
     merge = type.merge
@@ -111,7 +112,7 @@ def whole_node(value: Any, type: Type | None) -> FieldSet:
         if isinstance(value, dict):
             out: FieldSet = {SELF: LEAF}
             for name, child in value.items():
-                # Scalars are most of what there is; no call for them.
+                # Most values are strings; they need no call.
                 if isinstance(child, str):
                     out["f:" + name] = LEAF
                 else:
@@ -128,17 +129,15 @@ def whole_node(value: Any, type: Type | None) -> FieldSet:
 
 
 def created_set(obj: Object, root: Type) -> FieldSet:
-    """What the creator of an object owns: all of it but identity and what the server writes."""
+    """Return the fields that the creator of an object owns: all but its identity and the server's own."""
     out: FieldSet = {}
     for name, value in obj.items():
         if name == "metadata":
             owned = {key: child for key, child in value.items() if key not in UNOWNED_METADATA}
             if owned:
-                node = whole_node(owned, root.field(name))
-                out["f:metadata"] = {element: child for element, child in node.items() if element != SELF}
+                out["f:metadata"] = without_self(whole_node(owned, root.field(name)))
         elif name in root.structs and isinstance(value, dict):
-            node = {element: child for element, child in whole_node(value, root.field(name)).items() if element != SELF}
-            if node:
+            if node := without_self(whole_node(value, root.field(name))):
                 out["f:" + name] = node
         elif name not in {"apiVersion", "kind"}:
             out["f:" + name] = whole_node(value, root.field(name))

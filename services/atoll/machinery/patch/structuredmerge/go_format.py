@@ -1,7 +1,7 @@
-"""JSON values as Go prints them, for refusals whose text clients know from Kubernetes.
+"""JSON values as Go prints them in the error messages of Kubernetes.
 
-check uses it. Kubernetes prints the wrapper it holds a value in, `%#v` for what should be a string and `%v` for the
-rest; the texts here are those, cut when they get long.
+`validation` uses it. Kubernetes prints its wrapper around the value: `%#v` where a string is expected and `%v`
+elsewhere. Long texts are truncated.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _LONGEST = 200
 
 
 def detailed(value: Any) -> str:
-    """As `%#v` prints a wrapped value: `&value.valueUnstructured{Value:5}`."""
+    """Format as `%#v` prints a wrapped value: `&value.valueUnstructured{Value:5}`."""
     return _cut("&value.valueUnstructured{Value:", _syntax(value), "}")
 
 
 def plain(value: Any) -> str:
-    """As `%v` prints a wrapped value: `&{5}`, `&{map[a:1]}`."""
+    """Format as `%v` prints a wrapped value: `&{5}`, `&{map[a:1]}`."""
     return _cut("&{", _words(value), "}")
 
 

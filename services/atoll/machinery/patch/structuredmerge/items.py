@@ -1,6 +1,6 @@
-"""Identity of list items: which path element an item of a set or keyed list has.
+"""Identity of list items: the path element of each item of a set or keyed list.
 
-typed, compare, merge and check all go through here, so that an item is the same item to each of them.
+All modules of this package identify items by it, so that an item is the same item in each of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from atoll.machinery.patch.structuredmerge.topology import KEYED, Type
 
 
 class InvalidItem(ValueError):
-    """An item that has no identity in its list; the text is what Kubernetes says of it."""
+    """An item without a path element. The text is Kubernetes'."""
 
 
 def element_of(item: Any, type: Type) -> str:
-    """The path element of an item in a list whose merge is SET or KEYED. Raises InvalidItem."""
+    """Return the path element of an item in a list whose merge is SET or KEYED. Raises InvalidItem."""
     if type.merge == KEYED:
         return key_element(_keys(item, type))
     if isinstance(item, dict):
@@ -46,12 +46,12 @@ def _keys(item: Any, type: Type) -> Object:
             f"associative list with keys has an element that omits all key fields [{names}] "
             "(and doesn't have default values for any key fields)"
         )
-    # An item without one of several keys is another item than one that has it.
+    # An item that omits one of several keys differs from every item that has it.
     return keys
 
 
 def elements_of(items: list[Any], type: Type) -> list[str] | None:
-    """The path elements of all items, in order; None where an item has none (such a list is a leaf)."""
+    """Return the path elements of all items, in order; None where an item has none (such a list is atomic)."""
     try:
         if type.merge == KEYED and len(type.keys) == 1:
             return _elements_by_name(items, type, type.keys[0])
@@ -60,17 +60,17 @@ def elements_of(items: list[Any], type: Type) -> list[str] | None:
         return None
 
 
-#: By the name of the one key of a list, the path elements of values that came by: writing an element anew costs more
-#: than all else of an item.
-_known: dict[str, dict[str, str]] = {}
+#: By the name of a list's only key, the path elements of its recent values: encoding an element costs more than all
+#: other work on an item.
+_cache: dict[str, dict[str, str]] = {}
 _MAX_KEYS, _MAX_VALUES, _MAX_CHARS = 16, 2048, 253
 
 
 def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
-    """The elements of a list that is keyed by one field, most often a string that came by before."""
-    if key not in _known and len(_known) >= _MAX_KEYS:
-        _known.clear()
-    known = _known.setdefault(key, {})
+    """Return the elements of a list keyed by one field, most often a cached string."""
+    if key not in _cache and len(_cache) >= _MAX_KEYS:
+        _cache.clear()
+    known = _cache.setdefault(key, {})
     if len(known) + len(items) > _MAX_VALUES:
         known.clear()
     out = []
@@ -86,7 +86,7 @@ def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
 
 
 def by_element(items: list[Any], type: Type) -> dict[str, Any] | None:
-    """Items by path element; None where an item has no path element, or two have the same."""
+    """Return items by path element; None where an item has no path element or two have the same."""
     elements = elements_of(items, type)
     if elements is None:
         return None
@@ -95,7 +95,7 @@ def by_element(items: list[Any], type: Type) -> dict[str, Any] | None:
 
 
 def grouped(items: list[Any], type: Type) -> dict[str, list[Any]] | None:
-    """Items by path element, duplicates together; None where an item has no path element."""
+    """Return items by path element, duplicates grouped; None where an item has no path element."""
     elements = elements_of(items, type)
     if elements is None:
         return None

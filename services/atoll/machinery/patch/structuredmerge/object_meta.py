@@ -1,4 +1,4 @@
-"""The merge markers of ObjectMeta, for schemas that leave `metadata` to Kubernetes (every CRD's does)."""
+"""ObjectMeta with its merge markers, for schemas that do not declare `metadata` (such as every CRD's)."""
 
 from __future__ import annotations
 

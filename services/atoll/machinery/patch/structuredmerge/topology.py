@@ -1,49 +1,49 @@
-"""How the parts of a kind merge: compiled, lazily, from its OpenAPI v3 schema.
+"""How the parts of a kind merge, compiled lazily from its OpenAPI v3 schema.
 
-The verb handlers get a TypeSchema from `type_schema` and hand it to apply, update and strategic merge, which
-walk values and types side by side. Invariants: a type compiles only what a value reached, so an unused kind
-costs nothing and recursive schemas end; schema dictionaries are never modified and must not be by others.
+The verb handlers get a TypeSchema from `type_schema` and pass it to apply, update and strategic merge, which walk
+values and types side by side. Invariants: a type is compiled when a value reaches it, so unused kinds cost nothing and
+recursive schemas terminate; schema dictionaries are constants, here and in every caller.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.structuredmerge.object_meta import OBJECT_META
 
-# How values of a type merge. A leaf is taken or left whole: scalars, and whatever is atomic.
+# How values of a type merge. Atomic values (scalars among them) are replaced as a whole.
 ATOMIC: Final = 0
 MAP: Final = 1
 SET: Final = 2
 KEYED: Final = 3
-#: No schema: maps merge, everything else is a leaf.
+#: No schema: maps merge, any other value is atomic.
 OPEN: Final = 4
 
 _REF = "#/components/schemas/"
 _MAX_REFS = 32
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
-#: Python types whose values a scalar takes without a further look. Floats are looked at: some are no integers.
+#: Python types whose values always fit a scalar. Floats are excluded: not every float is an integer.
 _PLAIN: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": int}
 _TYPE_META: Object = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
 
 
-#: What Go's types of built-in kinds have in every object, empty or not, so that it never comes nor goes.
+#: Struct fields that Go's types of built-in kinds always have, so that they are neither added nor removed.
 _STRUCTS = ("spec", "status")
 
 
 class Type:
     """One place of a schema. `merge` is ATOMIC, MAP, SET, KEYED or OPEN; the rest depends on it.
 
-    scalar   type name of a scalar leaf, "" where the value's type is not judged
-    plain    the Python type of the scalar's values, Type (which no value has) where there is none
-    is_map, is_list   what a value must be, atomic ones too; neither where anything may stand
+    scalar   type name of a scalar, "" where the type of the value is not checked
+    plain    the Python type of the scalar's values; `Type` itself, which no value has, where there is none
+    is_map, is_list   the required kind of container, atomic or not; both false where any value is allowed
     keys     field names that identify an item of a KEYED list
-    defaults their values for items that leave them out
+    defaults values of the keys that an item omits
     structs  fields of a built-in kind that are never absent
-    patch_*  what strategic merge does with lists here (it has its own markers)
+    patch_*  how strategic merge patch treats a list here (it has markers of its own)
     """
 
     __slots__ = (
@@ -70,13 +70,13 @@ class Type:
 
     def __init__(self, schema: TypeSchema, source: Object, preserves: bool = False) -> None:
         self._schema = schema
-        # Preserving unknown fields holds for all that is declared beneath, up to the next reference.
+        # Preserving unknown fields applies to all descendants, up to the next reference.
         self._preserves = preserves or bool(source.get("x-kubernetes-preserve-unknown-fields"))
         self._properties: Mapping[str, Object] = source.get("properties") or {}
         is_builtin = "x-kubernetes-group-version-kind" in source
         self.structs = tuple(name for name in _STRUCTS if is_builtin and name in self._properties)
         self._compiled: dict[str, Type] = {}
-        #: Declared fields that were met, by name.
+        #: Declared fields that values have reached, by name.
         self.declared_fields: dict[str, FieldInfo] = {}
         self._element: Type | None = None
         self._element_source: Object | None = None
@@ -99,7 +99,7 @@ class Type:
         if kind == "map":
             self.keys = tuple(source.get("x-kubernetes-list-map-keys") or ())
         elif kind is None and self.patch_merges:
-            # Types older than list markers say by their patch strategy how they merge.
+            # Types older than the list markers declare their merge by the patch strategy.
             kind = "map" if self.patch_key else "set"
             self.keys = (self.patch_key,) if self.patch_key else ()
         if kind == "map" and self.keys:
@@ -110,22 +110,22 @@ class Type:
     def _key_defaults(self) -> Object:
         element = self._schema.resolve(self._element_source or {})
         properties = element.get("properties") or {}
-        found = {name: self._schema.resolve(properties.get(name) or {}).get("default") for name in self.keys}
-        return {name: value for name, value in found.items() if value is not None}
+        defaults = {name: self._schema.resolve(properties.get(name) or {}).get("default") for name in self.keys}
+        return {name: value for name, value in defaults.items() if value is not None}
 
     def _map_or_leaf(self, source: Object) -> int:
         name = source.get("type")
         if source.get("x-kubernetes-int-or-string") or source.get("format") == "int-or-string":
             return ATOMIC
         if name in _SCALARS:
-            # Strings of a format (times, quantities) are not judged here, as in Kubernetes.
+            # Strings with a format (times, quantities) are not checked here, as in Kubernetes.
             self.scalar = "" if name == "string" and source.get("format") not in (None, "byte") else str(name)
             return ATOMIC
         extra = source.get("additionalProperties")
         if isinstance(extra, dict) and extra:
             self._element_source = extra
         elif extra is not False:
-            # An object of which nothing is said (RawExtension, JSON) is free-form.
+            # An object without declarations (RawExtension, JSON) is free-form.
             self._is_open = extra is not None or self._preserves or not self._properties
         self.is_map = bool(self._properties) or self._element_source is not None
         if source.get("x-kubernetes-map-type") == "atomic":
@@ -133,42 +133,47 @@ class Type:
         return MAP if self.is_map else OPEN
 
     def declares(self, name: str) -> bool:
-        """Whether a field of that name is declared (an entry of a map is not)."""
+        """Whether a field of this name is declared (an entry of a map is not)."""
         return name in self._properties
 
     def field(self, name: str) -> Type | None:
-        """Type of a field or map entry; None where the schema has no place for it."""
-        found = self._compiled.get(name)
-        if found is not None:
-            return found
+        """Return the type of a field or map entry; None where the schema does not allow one."""
+        known = self._compiled.get(name)
+        if known is not None:
+            return known
         source = self._properties.get(name)
         if source is None:
             return self.element if self._is_open or self._element_source is not None else None
         return self._compiled.setdefault(name, self._schema.compile(source, self._preserves))
 
     def field_info(self, name: str) -> FieldInfo:
-        """What there is to know of a field or map entry; declared fields are kept in `declared_fields`."""
+        """Describe a field or map entry. Declared fields are cached in `declared_fields`."""
         field, is_declared = self.field(name), name in self._properties
-        found = ("f:" + name, field, field.plain if field is not None else Type, is_declared)
+        info = FieldInfo("f:" + name, field, field.plain if field is not None else Type, is_declared)
         if is_declared:
-            self.declared_fields[name] = found
-        return found
+            self.declared_fields[name] = info
+        return info
 
     @property
     def element(self) -> Type:
-        """Type of list items or map entries; open where the schema does not say."""
+        """The type of list items or map entries; open where the schema declares none."""
         if self._element is None:
             source = self._element_source
             self._element = self._schema.open if source is None else self._schema.compile(source, self._preserves)
         return self._element
 
 
-#: A field's path element, its type as `Type.field` gives it, that type's `plain`, and whether it is declared.
-FieldInfo: TypeAlias = "tuple[str, Type | None, type, bool]"
+class FieldInfo(NamedTuple):
+    """A field of a map: its path element, its type as `Type.field` returns it, and that type's `plain`."""
+
+    element: str
+    field: Type | None
+    plain: type
+    is_declared: bool
 
 
 class TypeSchema:
-    """A kind's version as a tree of Types. `root` is the object itself, with metadata and type fields."""
+    """One version of a kind as a tree of Types. `root` is the object itself, with metadata and type fields."""
 
     def __init__(self, source: Object, definitions: Mapping[str, Object]) -> None:
         self.source = source
@@ -178,7 +183,7 @@ class TypeSchema:
         self.root = Type(self, _with_metadata(self, self.resolve(source)))
 
     def compile(self, source: Object, preserves: bool = False) -> Type:
-        """The Type of a schema. One that is only a reference is compiled once, under its name."""
+        """Return the Type of a schema. A plain reference is compiled once, under its name."""
         name = _reference(source)
         if name is None:
             return Type(self, self._embedded(source), preserves)
@@ -188,7 +193,7 @@ class TypeSchema:
         return known
 
     def resolve(self, source: Object) -> Object:
-        """A schema with its `$ref` or `allOf: [{$ref}]` replaced by what it names; its own markers win.
+        """Return the schema with its `$ref` or `allOf: [{$ref}]` replaced by the target; its own markers win.
 
         A name that does not resolve leaves the place open.
         """
@@ -212,7 +217,7 @@ class TypeSchema:
 
 
 def _reference(source: Object) -> str | None:
-    """The name of a schema that says no more than a reference (a description or default changes nothing)."""
+    """Return the name of a schema that is only a reference (description and default do not count)."""
     name = source.get("$ref")
     wrapped = source.get("allOf")
     if name is None and isinstance(wrapped, list) and len(wrapped) == 1:
@@ -223,9 +228,9 @@ def _reference(source: Object) -> str | None:
 
 
 def _with_metadata(schema: TypeSchema, source: Object) -> Object:
-    """An object's schema with what every object has: apiVersion, kind and the full ObjectMeta.
+    """Return an object's schema with the fields of every object: apiVersion, kind and the full ObjectMeta.
 
-    A CRD says `metadata: {type: object}`, perhaps with rules for the name; its real shape is Kubernetes' own.
+    A CRD declares `metadata: {type: object}`, possibly with rules for the name.
     """
     properties = source.get("properties") or {}
     metadata = schema.resolve(properties.get("metadata") or {})
@@ -239,16 +244,17 @@ _cache: OrderedDict[tuple[int, int], TypeSchema] = OrderedDict()
 
 
 def type_schema(source: Object, definitions: Mapping[str, Object]) -> TypeSchema:
-    """The TypeSchema of a schema, shared as long as the same dictionaries are passed.
+    """Return the TypeSchema of a schema, shared between calls with the same dictionaries.
 
-    Keyed by identity, which is safe because the value holds both; the 512 most recently used are kept.
+    The cache keeps the 512 most recently used. Its keys are object ids, which is safe because each value keeps both
+    dictionaries alive.
     """
     key = (id(source), id(definitions))
-    found = _cache.get(key)
-    if found is None:
-        found = _cache[key] = TypeSchema(source, definitions)
+    schema = _cache.get(key)
+    if schema is None:
+        schema = _cache[key] = TypeSchema(source, definitions)
         if len(_cache) > _MAX_CACHED:
             _cache.popitem(last=False)
     else:
         _cache.move_to_end(key)
-    return found
+    return schema

@@ -1,8 +1,8 @@
-"""Why an applied patch cannot be typed: fields that nobody declared, values of the wrong kind, items told apart.
+"""Errors of an applied patch that does not fit its schema: undeclared fields, wrong types, invalid or duplicate items.
 
-apply calls `typed_patch_error` once `typed.typed_set` found that something is wrong, so only bad patches pay for paths and texts.
-Built-in kinds reach it with unknown fields in place and fail here, as in Kubernetes; handlers prune those of custom
-resources first. Invariant: `validation_errors` finds something exactly when `typed_set` refuses.
+`managedfields.apply` calls `typed_patch_error` after `fieldset_builder.typed_set` failed, so only invalid patches pay
+for paths and texts. Unknown fields of built-in kinds fail here, as in Kubernetes; handlers prune those of custom
+resources first. Invariant: `validation_errors` is non-empty exactly when `typed_set` raises SchemaMismatch.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _MAX_ERRORS = 100
 
 
 def typed_patch_error(patch: Object, root: Type) -> TypedPatchError:
-    """The error that tells every problem (at most 100), in document order."""
+    """Return the error that lists every violation (at most 100), in document order."""
     errors = validation_errors(patch, root)
-    given = patch.get("metadata")
-    metadata = given if isinstance(given, dict) else {}
-    where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind_text(patch)}"
+    metadata = patch.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    subject = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind_text(patch)}"
     text = errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
-    return TypedPatchError(f"failed to create typed patch object ({where}): {text}")
+    return TypedPatchError(f"failed to create typed patch object ({subject}): {text}")
 
 
 def validation_errors(value: Any, type: Type) -> list[str]:
-    """What is wrong with a value, each with its path."""
+    """Return the violations of a value, each with its path."""
     errors: list[str] = []
     _walk(value, type, "", errors)
     return errors
 
 
 def kind_text(obj: Object) -> str:
-    """Version and kind of an object as Go prints them: `example.io/v1, Kind=Thing`, `/v1, Kind=ConfigMap`."""
+    """Format version and kind of an object as Go does: `example.io/v1, Kind=Thing`, `/v1, Kind=ConfigMap`."""
     group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
     return f"{group}/{version}, Kind={obj.get('kind') or ''}"
 
@@ -49,8 +49,8 @@ def _walk(value: Any, type: Type, path: str, errors: list[str]) -> None:
         _walk_map(value, type, path, errors)
     elif type.is_list:
         _walk_list(value, type, path, errors)
-    elif problem := _scalar_error(value, type.scalar):
-        errors.append(f"{path}: {problem}")
+    elif error := _scalar_error(value, type.scalar):
+        errors.append(f"{path}: {error}")
 
 
 def _walk_map(value: Any, type: Type, path: str, errors: list[str]) -> None:
@@ -78,7 +78,7 @@ def _walk_list(value: Any, type: Type, path: str, errors: list[str]) -> None:
         try:
             element = element_of(item, type)
         except InvalidItem as error:
-            # What cannot be told apart ends the list.
+            # Kubernetes stops at the first item that it cannot identify.
             errors.append(f"{path}: element {index}: {error}")
             return
         if element in seen:
@@ -88,7 +88,7 @@ def _walk_list(value: Any, type: Type, path: str, errors: list[str]) -> None:
 
 
 def _scalar_error(value: Any, scalar: str) -> str:
-    """What is wrong with a value where a scalar is due; empty if nothing. SchemaMismatch leaves take anything."""
+    """Return why a value is not this scalar; empty if it is. Places without a scalar type allow any value."""
     is_bool = isinstance(value, bool)
     if scalar in ("integer", "number") and (is_bool or not isinstance(value, int | float)):
         return f"expected numeric (int or float), got {_type_name(value)}"
