@@ -23,7 +23,7 @@ _STRIDE: Final = 255
 _here = threading.local()
 
 
-def breathe_by(pause: Callable[[], None] | None) -> Callable[[], None] | None:
+def replace_pause(pause: Callable[[], None] | None) -> Callable[[], None] | None:
     """Let the functions that are called from here on pause so; what they did before is for the caller to set again.
     Evaluations on other threads have their own."""
     before = getattr(_here, "pause", None)
@@ -31,18 +31,18 @@ def breathe_by(pause: Callable[[], None] | None) -> Callable[[], None] | None:
     return before
 
 
-def breathe() -> None:
+def yield_to_loop() -> None:
     """Pause if the evaluation around wants it."""
     pause = getattr(_here, "pause", None)
     if pause is not None:
         pause()
 
 
-def unhurried(items: Iterable[Any]) -> Iterator[Any]:
+def with_yields(items: Iterable[Any]) -> Iterator[Any]:
     """The items, with a breath every few hundred."""
     for count, item in enumerate(items):
         if count & _STRIDE == _STRIDE:
-            breathe()
+            yield_to_loop()
         yield item
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from atoll.machinery.cel.bounds import breathe_by
+from atoll.machinery.cel.bounds import replace_pause
 from atoll.machinery.cel.checker.checker import check
-from atoll.machinery.cel.checker.scope import Named, Tables
+from atoll.machinery.cel.checker.scope import Declaration, Tables
 from atoll.machinery.cel.checker.validators import validate
 from atoll.machinery.cel.compiler.compiler import Compiler
 from atoll.machinery.cel.errors import CompileError, EvaluationError, ProgramError
@@ -83,11 +83,11 @@ class Environment:
         with deep_stack():
             if pause is None:
                 return self._compile(text)
-            before = breathe_by(pause)
+            before = replace_pause(pause)
             try:
                 return self._compile(text)
             finally:
-                breathe_by(before)
+                replace_pause(before)
 
     def _compile(self, text: str) -> Program:
         tree = parse(text, self.tables.macros)
@@ -106,7 +106,7 @@ class Environment:
 
 def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> Tables:
     """The tables of libraries without variables."""
-    names: dict[str, Named] = {}
+    names: dict[str, Declaration] = {}
     functions: dict[str, tuple[Overload, ...]] = {}
     macros: dict[tuple[str, int, bool], Macro] = {}
     objects: dict[str, Type] = {}
@@ -118,7 +118,7 @@ def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> 
         for macro in library.macros:
             macros[macro.name, -1 if macro.arguments is None else macro.arguments, macro.member] = macro
         for name, (of, value) in library.constants.items():
-            names[name] = Named(name, of, True, value)
+            names[name] = Declaration(name, of, True, value)
         for of in library.types:
             _add_type(names, objects, of)
         for name, cost in library.costs.items():
@@ -134,8 +134,8 @@ def _merged(before: tuple[Overload, ...], added: tuple[Overload, ...]) -> tuple[
     return (*(overload for overload in before if overload.id not in ids), *added)
 
 
-def _add_type(names: dict[str, Named], objects: dict[str, Type], of: Type) -> None:
-    names[of.name] = Named(of.name, TypeType(of), True, TypeValue(of.name))
+def _add_type(names: dict[str, Declaration], objects: dict[str, Type], of: Type) -> None:
+    names[of.name] = Declaration(of.name, TypeType(of), True, TypeValue(of.name))
     if of.kind is Kind.OBJECT:
         objects[of.name] = of
 
@@ -145,7 +145,7 @@ def _with_names(base: Tables, variables: Mapping[str, Type], types: Sequence[Typ
     for of in types:
         _add_type(names, objects, of)
     for name, of in variables.items():
-        names[name] = Named(name, of)
+        names[name] = Declaration(name, of)
     return Tables(
         names, base.functions, base.macros, objects, base.costs, base.estimates, base.container, base.homogeneous
     )

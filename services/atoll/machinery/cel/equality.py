@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from atoll.machinery.cel.bounds import unhurried
+from atoll.machinery.cel.bounds import with_yields
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
 from atoll.machinery.cel.values import Duration, Optional_, Timestamp, UInt
 
@@ -70,7 +70,7 @@ def _equal_lists(a: Any, b: Any) -> bool:
         return bool(b.cel_equals(a))
     if len(a) != len(b):
         return False
-    return all(map(_is_not_unequal, a if len(a) < _LONG else unhurried(a), b))
+    return all(map(_is_not_unequal, a if len(a) < _LONG else with_yields(a), b))
 
 
 def _equal_maps(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
@@ -103,7 +103,7 @@ def contains(items: Any, value: Any) -> bool:
     kind = type(value)
     if kind is str:
         return value in items
-    return any(is_equal(value, item) for item in unhurried(items))
+    return any(is_equal(value, item) for item in with_yields(items))
 
 
 def compare(a: Any, b: Any) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 
 import re2
 
-from atoll.machinery.cel.bounds import breathe
+from atoll.machinery.cel.bounds import yield_to_loop
 from atoll.machinery.cel.errors import EvaluationError
 
 _KEPT_PATTERNS: Final = 1_024
@@ -95,7 +95,7 @@ def find_all(pattern: str, text: str, limit: int) -> list[str]:
     position, last_end = 0, -1
     while position <= len(data) and len(found) != limit:
         if len(found) & _STRIDE == _STRIDE:
-            breathe()
+            yield_to_loop()
         match = compiled.search(data, position)
         if match is None:
             break

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from atoll.machinery.cel.bounds import breathe_by
+from atoll.machinery.cel.bounds import replace_pause
 from atoll.machinery.cel.budget import Budget
-from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.checker.scope import Tables
 from atoll.machinery.cel.checker.structure_comparisons import compares_structures
-from atoll.machinery.cel.compiler.activation import COST, FIRST, Frame, Meter
+from atoll.machinery.cel.compiler.activation import COST, FIRST, Activation, Meter
 from atoll.machinery.cel.compiler.code import Code
 from atoll.machinery.cel.cost.estimate import estimate
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError, NoSuchOverload
@@ -30,7 +30,7 @@ class Program:
     __slots__ = ("_checked", "_code", "_is_shallow", "_names", "_slots", "_tables", "text", "type", "variables")
 
     def __init__(
-        self, text: str, checked: Checked, tables: Tables, code: Code, variables: Mapping[str, int], slots: int
+        self, text: str, checked: CheckedExpr, tables: Tables, code: Code, variables: Mapping[str, int], slots: int
     ) -> None:
         self.text = text
         self.type: Type = checked.types[checked.tree.id]
@@ -59,16 +59,16 @@ class Program:
         """
         code = self._code
         meter = Meter(budget)
-        frame: Frame = [code.cost, meter.next_look(code.cost), meter]
+        activation: Activation = [code.cost, meter.next_check(code.cost), meter]
         try:
-            frame += [bindings[name] for name in self._names]
+            activation += [bindings[name] for name in self._names]
         except KeyError as error:
             raise EvaluationError(f"no such attribute(s): {error.args[0]}") from None
-        frame += self._slots
+        activation += self._slots
         try:
-            value = self._run(frame, meter)
+            value = self._run(activation, meter)
         except EvaluationError:
-            if frame[COST] > meter.limit:
+            if activation[COST] > meter.limit:
                 raise BudgetExceeded from None
             raise
         except (TypeError, AttributeError):
@@ -78,25 +78,25 @@ class Program:
             raise EvaluationError("expression is nested too deeply for its data") from None
         finally:
             if budget is not None:
-                budget.spent += min(frame[COST], meter.limit + 1)
-        if frame[COST] > meter.limit:
+                budget.spent += min(activation[COST], meter.limit + 1)
+        if activation[COST] > meter.limit:
             raise BudgetExceeded
         return value
 
-    def _run(self, frame: Frame, meter: Meter) -> Any:
+    def _run(self, activation: Activation, meter: Meter) -> Any:
         if meter.pause is None:
-            return self._run_deep(frame)
-        before = breathe_by(meter.pause)
+            return self._run_deep(activation)
+        before = replace_pause(meter.pause)
         try:
-            return self._run_deep(frame)
+            return self._run_deep(activation)
         finally:
-            breathe_by(before)
+            replace_pause(before)
 
-    def _run_deep(self, frame: Frame) -> Any:
+    def _run_deep(self, activation: Activation) -> Any:
         if self._is_shallow:
-            return self._code.run(frame)
+            return self._code.run(activation)
         with deep_stack():
-            return self._code.run(frame)
+            return self._code.run(activation)
 
     def cost(self, bindings: Mapping[str, Any]) -> int:
         """What one evaluation without a limit costs. Raises as `evaluate`."""

@@ -95,13 +95,13 @@ def test_what_would_fill_the_memory_is_stopped_by_a_bound_of_its_own(text: str) 
 
 def test_functions_breathe_only_inside_of_an_evaluation_that_pauses() -> None:
     breaths = []
-    before = bounds.breathe_by(lambda: breaths.append(1))
+    before = bounds.replace_pause(lambda: breaths.append(1))
     try:
-        assert list(bounds.unhurried(range(1000))) == list(range(1000))
+        assert list(bounds.with_yields(range(1000))) == list(range(1000))
     finally:
-        bounds.breathe_by(before)
+        bounds.replace_pause(before)
     assert len(breaths) == 3
-    list(bounds.unhurried(range(1000)))
+    list(bounds.with_yields(range(1000)))
     assert len(breaths) == 3
 
 

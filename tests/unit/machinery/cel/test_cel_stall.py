@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.cel.bounds import breathe_by
+from atoll.machinery.cel.bounds import replace_pause
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.environment import Environment
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError
@@ -151,11 +151,11 @@ async def test_the_loop_is_not_held_up_by_checking_and_pricing_a_long_rule() -> 
     rule = " && ".join(f"self.few.size() != {at}" for at in range(1500))
 
     def work(pause: Callable[[], None]) -> None:
-        before = breathe_by(pause)
+        before = replace_pause(pause)
         try:
             _program(rule).estimate(_Declared())
         finally:
-            breathe_by(before)
+            replace_pause(before)
 
     assert await _longest_stall(work) < STALL_S
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.bounds import breathe
-from atoll.machinery.cel.checker.scope import Named, Scope, Tables
+from atoll.machinery.cel.bounds import yield_to_loop
+from atoll.machinery.cel.checker.scope import Declaration, Scope, Tables
 from atoll.machinery.cel.checker.unification import Bindings, most_general, signature
 from atoll.machinery.cel.errors import Issue
 from atoll.machinery.cel.functions import Overload
@@ -53,22 +53,22 @@ _LOGICAL = frozenset({"_&&_", "_||_"})
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedExpr:
     """The tree with its annotations. `names` holds what identifiers (also dotted ones) refer to."""
 
     tree: Expr
     types: dict[int, Type]
-    names: dict[int, Named]
+    names: dict[int, Declaration]
     overloads: dict[int, tuple[Overload, ...]]
     issues: list[Issue]
 
 
-def check(tree: Expr, tables: Tables, place: Place) -> Checked:
+def check(tree: Expr, tables: Tables, place: Place) -> CheckedExpr:
     """Check a tree. The caller looks at `issues`."""
     checker = _Checker(tables, place)
     checker.check(tree)
     types = {id: checker.bindings.resolve(t, free_to_dyn=True) for id, t in checker.types.items()}
-    return Checked(tree, types, checker.names, checker.overloads, checker.issues)
+    return CheckedExpr(tree, types, checker.names, checker.overloads, checker.issues)
 
 
 class _Checker:
@@ -77,7 +77,7 @@ class _Checker:
         self.place = place
         self.bindings = Bindings()
         self.types: dict[int, Type] = {}
-        self.names: dict[int, Named] = {}
+        self.names: dict[int, Declaration] = {}
         self.overloads: dict[int, tuple[Overload, ...]] = {}
         self.issues: list[Issue] = []
         self.scope = Scope({}, None)
@@ -85,7 +85,7 @@ class _Checker:
 
     def check(self, expr: Expr) -> Type:
         if len(self.types) & _STRIDE == _STRIDE:
-            breathe()
+            yield_to_loop()
         result = _CHECKS[type(expr)](self, expr)
         self.types[expr.id] = result
         return result
@@ -125,14 +125,14 @@ class _Checker:
         elif target.kind is Kind.PARAMETER:
             self.bindings.assignable(DYN, target)
         elif not is_dyn(target) and target.kind is not Kind.ERROR:
-            self._complain(expr, f"type '{target}' does not support field selection")
+            self._report(expr, f"type '{target}' does not support field selection")
         return OptionalType(result) if wrapped or optional else result
 
     def _object_field(self, expr: Expr, target: Type, field: str) -> Type:
         declared = target if isinstance(target, ObjectType) else self.tables.objects.get(target.name)
         found = declared.fields.get(field) if isinstance(declared, ObjectType) else None
         if found is None:
-            self._complain(expr, f"undefined field '{field}'")
+            self._report(expr, f"undefined field '{field}'")
             return ERROR
         return found.type
 
@@ -188,7 +188,7 @@ class _Checker:
                 result = DYN
         if result is None:
             shown = signature([self.bindings.resolve(t, free_to_dyn=True) for t in given], member)
-            self._complain(expr, f"found no matching overload for '{expr.function}' applied to '{shown}'")
+            self._report(expr, f"found no matching overload for '{expr.function}' applied to '{shown}'")
             return ERROR
         self.overloads[expr.id] = tuple(matching)
         return result
@@ -224,7 +224,7 @@ class _Checker:
         for index, item in enumerate(expr.items):
             found = self.check(item)
             if index in expr.optional:
-                found = self._unwrapped(item, found)
+                found = self._unwrap_optional(item, found)
             items = self._join(items, found)
         return ListType(self._variable() if items is None else items)
 
@@ -245,9 +245,9 @@ class _Checker:
             return self._undeclared(expr, expr.name)
         of = found.type.parameters[0] if found.type.kind is Kind.TYPE and found.type.parameters else None
         if of is None:
-            self._complain(expr, f"'{found.type}' is not a type")
+            self._report(expr, f"'{found.type}' is not a type")
         elif of.kind is not Kind.OBJECT:
-            self._complain(expr, f"'{of}' is not a message type")
+            self._report(expr, f"'{of}' is not a message type")
             of = None
         if of is not None:
             expr.name = of.name
@@ -255,16 +255,16 @@ class _Checker:
             value = self._entry_value(entry)
             field = ERROR if of is None else self._object_field(entry, of, entry.field)
             if not self.bindings.assignable(field, value):
-                self._complain(
+                self._report(
                     entry, f"expected type of field '{entry.field}' is '{field}' but provided type is '{value}'"
                 )
         return ERROR if of is None else of
 
     def _entry_value(self, entry: Entry) -> Type:
         found = self.check(entry.value)
-        return self._unwrapped(entry.value, found) if entry.optional else found
+        return self._unwrap_optional(entry.value, found) if entry.optional else found
 
-    def _unwrapped(self, expr: Expr, found: Type) -> Type:
+    def _unwrap_optional(self, expr: Expr, found: Type) -> Type:
         if is_optional(found):
             return found.parameters[0]
         if not is_dyn(found):
@@ -281,18 +281,18 @@ class _Checker:
 
     # --- folds
 
-    def fold(self, expr: Comprehension) -> Type:
+    def comprehension(self, expr: Comprehension) -> Type:
         self.check(expr.range)
         accumulated = self.check(expr.init)
         over = self.bindings.resolve(self.types[expr.range.id])
         self.scope = Scope({expr.accumulator: accumulated}, self.scope)
-        first, second = self._iteration(expr, over)
+        first, second = self._variable_types(expr, over)
         variables = {expr.variable: first}
         if expr.variable2:
             variables[expr.variable2] = second
         self.scope = Scope(variables, self.scope)
-        self._assert(expr.condition, self.check(expr.condition), BOOL)
-        self._assert(expr.step, self.check(expr.step), accumulated)
+        self._require(expr.condition, self.check(expr.condition), BOOL)
+        self._require(expr.step, self.check(expr.step), accumulated)
         assert self.scope.outer is not None
         self.scope = self.scope.outer
         result = self.check(expr.result)
@@ -300,7 +300,7 @@ class _Checker:
         self.scope = self.scope.outer
         return self.bindings.resolve(result)
 
-    def _iteration(self, expr: Comprehension, over: Type) -> tuple[Type, Type]:
+    def _variable_types(self, expr: Comprehension, over: Type) -> tuple[Type, Type]:
         """The types of the two variables (the second of no meaning in the form with one)."""
         if over.kind is Kind.LIST:
             return (INT, over.parameters[0]) if expr.variable2 else (over.parameters[0], ERROR)
@@ -309,13 +309,13 @@ class _Checker:
         if over.kind in (Kind.DYN, Kind.ERROR, Kind.PARAMETER):
             self.bindings.assignable(DYN, over)
             return DYN, DYN
-        self._complain(
+        self._report(
             expr.range,
             f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)",
         )
         return ERROR, ERROR
 
-    def _assert(self, expr: Expr, found: Type, wanted: Type) -> None:
+    def _require(self, expr: Expr, found: Type, wanted: Type) -> None:
         if not self.bindings.assignable(wanted, found):
             self._mismatch(expr, wanted, found)
 
@@ -325,10 +325,10 @@ class _Checker:
         """Whether a dotted name starts with a variable of a fold, which hides all global names."""
         return self.scope.find(name.partition(".")[0]) is not None
 
-    def _lookup(self, name: str) -> Named | None:
+    def _lookup(self, name: str) -> Declaration | None:
         local = self.scope.find(name)
         if local is not None:
-            return Named(name, local, is_global=False)
+            return Declaration(name, local, is_global=False)
         for candidate in self.tables.candidates(name):
             found = self.tables.names.get(candidate)
             if found is not None:
@@ -349,13 +349,13 @@ class _Checker:
     # --- issues
 
     def _undeclared(self, expr: Expr, name: str) -> Type:
-        self._complain(expr, f"undeclared reference to '{name}' (in container '{self.tables.container}')")
+        self._report(expr, f"undeclared reference to '{name}' (in container '{self.tables.container}')")
         return ERROR
 
     def _mismatch(self, expr: Expr, wanted: Type, found: Type) -> None:
-        self._complain(expr, f"expected type '{wanted}' but found '{found}'")
+        self._report(expr, f"expected type '{wanted}' but found '{found}'")
 
-    def _complain(self, expr: Expr, message: str) -> None:
+    def _report(self, expr: Expr, message: str) -> None:
         line, column = self.place.of(expr.offset)
         self.issues.append(Issue(line, column, message))
 
@@ -368,5 +368,5 @@ _CHECKS: Final[dict[type[Expr], Callable[[_Checker, Any], Type]]] = {
     ListExpr: _Checker.list,
     MapExpr: _Checker.map,
     StructExpr: _Checker.struct,
-    Comprehension: _Checker.fold,
+    Comprehension: _Checker.comprehension,
 }

@@ -15,7 +15,7 @@ from atoll.machinery.cel.types import Type
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Declaration:
     """What a name is: a variable (`constant` False), or a constant or type with its value.
 
     `is_global` is False for the variables of folds.
@@ -32,7 +32,7 @@ class Named:
 class Tables:
     """All declarations of an environment. Macros are keyed by name, number of arguments (-1: any), member."""
 
-    names: Mapping[str, Named]
+    names: Mapping[str, Declaration]
     functions: Mapping[str, tuple[Overload, ...]]
     macros: Mapping[tuple[str, int, bool], Macro]
     objects: Mapping[str, Type]

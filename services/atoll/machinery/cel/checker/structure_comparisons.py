@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.syntax.ast import Call, walk
 from atoll.machinery.cel.types import Kind, Type
 
@@ -31,12 +31,12 @@ _COMPARING: Final = frozenset(
 )
 
 
-def compares_structures(checked: Checked) -> bool:
+def compares_structures(checked: CheckedExpr) -> bool:
     """Whether any comparison in a checked tree may be one of objects, or of lists or maps of them."""
     return any(isinstance(expr, Call) and _compares(expr, checked) for expr in walk(checked.tree))
 
 
-def _compares(call: Call, checked: Checked) -> bool:
+def _compares(call: Call, checked: CheckedExpr) -> bool:
     operands = call.arguments if call.target is None else [call.target, *call.arguments]
     return _name(call) in _COMPARING and any(_is_structure(checked.types.get(each.id)) for each in operands)
 

@@ -82,7 +82,7 @@ class Bindings:
             return True, True
         bound = self._bound.get(variable.name)
         if bound is None:
-            if self._absent(variable, value):
+            if self._does_not_occur(variable, value):
                 self._bind(variable.name, value)
                 return True, False
             return False, False
@@ -91,17 +91,17 @@ class Bindings:
         if not self._one(value, bound):
             return False, True
         general = most_general(value, bound)
-        if self._absent(variable, general):
+        if self._does_not_occur(variable, general):
             self._bind(variable.name, general)
         return True, True
 
-    def _absent(self, variable: Type, within: Type) -> bool:
+    def _does_not_occur(self, variable: Type, within: Type) -> bool:
         if variable == within:
             return False
         if within.kind is Kind.PARAMETER:
             bound = self._bound.get(within.name)
-            return bound is None or self._absent(variable, bound)
-        return all(self._absent(variable, p) for p in within.parameters)
+            return bound is None or self._does_not_occur(variable, bound)
+        return all(self._does_not_occur(variable, p) for p in within.parameters)
 
 
 def most_general(first: Type, second: Type) -> Type:

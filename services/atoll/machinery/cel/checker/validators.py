@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.dispatch import dispatcher
 from atoll.machinery.cel.errors import EvaluationError, Issue
 from atoll.machinery.cel.ext.formatting import check_format
@@ -19,15 +19,15 @@ from atoll.machinery.cel.syntax.ast import Call, Expr, ListExpr, Literal, MapExp
 from atoll.machinery.cel.types import Type, is_optional
 
 
-def validate(checked: Checked, place: Place, *, homogeneous: bool) -> list[Issue]:
+def validate(checked: CheckedExpr, place: Place, *, homogeneous: bool) -> list[Issue]:
     """The issues, in the order of the tree. `homogeneous` forbids literals of mixed types, as Kubernetes does."""
     found = [problem for expr in walk(checked.tree) if isinstance(expr, Call) for problem in _problems(expr, checked)]
     if homogeneous:
-        found += _mixed(checked.tree, checked)
+        found += _mixed_types(checked.tree, checked)
     return [_issue(place, at, message) for at, message in found]
 
 
-def _mixed(tree: Expr, checked: Checked) -> Iterator[tuple[Expr, str]]:
+def _mixed_types(tree: Expr, checked: CheckedExpr) -> Iterator[tuple[Expr, str]]:
     """Lists and maps of mixed types; the arguments of `format` may be mixed at any depth."""
     stack = [tree]
     while stack:
@@ -44,7 +44,7 @@ def _mixed(tree: Expr, checked: Checked) -> Iterator[tuple[Expr, str]]:
         stack.extend(reversed(children(expr)))
 
 
-def _mismatches(items: list[tuple[Expr, bool]], checked: Checked) -> Iterator[tuple[Expr, str]]:
+def _mismatches(items: list[tuple[Expr, bool]], checked: CheckedExpr) -> Iterator[tuple[Expr, str]]:
     first: Type | None = None
     for expr, optional in items:
         of = checked.types[expr.id]
@@ -56,7 +56,7 @@ def _mismatches(items: list[tuple[Expr, bool]], checked: Checked) -> Iterator[tu
             yield expr, f"expected type '{first}' but found '{of}'"
 
 
-def _problems(expr: Call, checked: Checked) -> Iterator[tuple[Expr, str]]:
+def _problems(expr: Call, checked: CheckedExpr) -> Iterator[tuple[Expr, str]]:
     arguments = expr.arguments
     if expr.function in ("duration", "timestamp") and len(arguments) == 1 and expr.target is None:
         if isinstance(arguments[0], Literal) and _fails(expr.function, checked.overloads[expr.id], arguments[0]):
@@ -71,7 +71,7 @@ def _problems(expr: Call, checked: Checked) -> Iterator[tuple[Expr, str]]:
             yield from _format_problems(expr, expr.target, items, checked)
 
 
-def _format_problems(expr: Call, template: Expr, items: ListExpr, checked: Checked) -> Iterator[tuple[Expr, str]]:
+def _format_problems(expr: Call, template: Expr, items: ListExpr, checked: CheckedExpr) -> Iterator[tuple[Expr, str]]:
     assert isinstance(template, Literal)
     problem = check_format(template.value, [checked.types[item.id] for item in items.items])
     if problem is not None:

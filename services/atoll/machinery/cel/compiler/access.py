@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from atoll.machinery.cel.compiler.activation import ABSORBED, COST, Eval, Frame
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, Activation, Eval
 from atoll.machinery.cel.compiler.code import Code
 from atoll.machinery.cel.equality import MISSING
 from atoll.machinery.cel.errors import EvaluationError, NoSuchKey
@@ -25,8 +25,8 @@ Convert = Callable[[Any], Any] | None
 def variable(slot: int) -> Code:
     """A variable or the variable of a fold."""
 
-    def run(frame: Frame) -> Any:
-        return frame[slot]
+    def run(activation: Activation) -> Any:
+        return activation[slot]
 
     return Code(run, 1, True, 1, slot=slot)
 
@@ -58,15 +58,15 @@ def _select_key(operand: Code, key: str, name: str, convert: Convert) -> Code:
         return Code(_path(operand.slot, keys), cost, True, base, slot=operand.slot, keys=keys)
     inner = _step_from(operand, 1)
 
-    def run(frame: Frame) -> Any:
-        of = inner(frame)
+    def run(activation: Activation) -> Any:
+        of = inner(activation)
         try:
             return of[key]
         except (KeyError, TypeError):
             raise NoSuchKey(name) from None
 
-    def run_converted(frame: Frame) -> Any:
-        of = inner(frame)
+    def run_converted(activation: Activation) -> Any:
+        of = inner(activation)
         try:
             value = of[key]
         except (KeyError, TypeError):
@@ -81,9 +81,9 @@ def _path(slot: int, keys: tuple[str, ...]) -> Eval:
     first = keys[0]
     if len(keys) == 1:
 
-        def one(frame: Frame) -> Any:
+        def one(activation: Activation) -> Any:
             try:
-                return frame[slot][first]
+                return activation[slot][first]
             except (KeyError, TypeError):
                 raise NoSuchKey(first) from None
 
@@ -91,30 +91,30 @@ def _path(slot: int, keys: tuple[str, ...]) -> Eval:
     second = keys[1]
     if len(keys) == 2:
 
-        def two(frame: Frame) -> Any:
+        def two(activation: Activation) -> Any:
             try:
-                return frame[slot][first][second]
+                return activation[slot][first][second]
             except (KeyError, TypeError):
-                raise _broken(frame, slot, keys) from None
+                raise _broken(activation, slot, keys) from None
 
         return two
     third = keys[2]
 
-    def three(frame: Frame) -> Any:
+    def three(activation: Activation) -> Any:
         try:
-            return frame[slot][first][second][third]
+            return activation[slot][first][second][third]
         except (KeyError, TypeError):
-            raise _broken(frame, slot, keys) from None
+            raise _broken(activation, slot, keys) from None
 
     return three
 
 
-def _broken(frame: Frame, slot: int, keys: tuple[str, ...]) -> NoSuchKey:
+def _broken(activation: Activation, slot: int, keys: tuple[str, ...]) -> NoSuchKey:
     """What is missing on a path; the steps behind it, charged in advance, are given back."""
-    value = frame[slot]
+    value = activation[slot]
     for at, key in enumerate(keys):
         if not isinstance(value, dict) or key not in value:
-            frame[COST] -= len(keys) - 1 - at
+            activation[COST] -= len(keys) - 1 - at
             return NoSuchKey(key)
         value = value[key]
     return NoSuchKey(keys[-1])
@@ -126,11 +126,11 @@ def _step_from(code: Code, cost: int) -> Eval:
     if code.slot >= 0 and not code.keys:
         return operand
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         try:
-            return operand(frame)
+            return operand(activation)
         except ABSORBED:
-            frame[COST] -= cost
+            activation[COST] -= cost
             raise
 
     return run
@@ -149,11 +149,11 @@ def _select_dyn(inner: Eval, name: str, how: tuple[str, Convert]) -> Eval:
     """Selection from a value of unknown type; one from an optional gives an optional. Charges itself."""
     key, convert = how
 
-    def run(frame: Frame) -> Any:
-        value = inner(frame)
+    def run(activation: Activation) -> Any:
+        value = inner(activation)
         if isinstance(value, Optional_):
-            return _optional_step(frame, value, key, convert)
-        frame[COST] += 1
+            return _optional_step(activation, value, key, convert)
+        activation[COST] += 1
         if isinstance(value, list):
             raise EvaluationError("unsupported index type 'string' in list")
         found = value.get(key, MISSING) if isinstance(value, dict) else MISSING
@@ -164,18 +164,18 @@ def _select_dyn(inner: Eval, name: str, how: tuple[str, Convert]) -> Eval:
     return run
 
 
-def _optional_step(frame: Frame, optional: Optional_, key: Any, convert: Convert) -> Optional_:
+def _optional_step(activation: Activation, optional: Optional_, key: Any, convert: Convert) -> Optional_:
     if not optional.has_value:
         return NONE
-    return _find_optional(frame, optional.value, key, convert)
+    return _find_optional(activation, optional.value, key, convert)
 
 
-def _find_optional(frame: Frame, value: Any, key: Any, convert: Convert) -> Optional_:
+def _find_optional(activation: Activation, value: Any, key: Any, convert: Convert) -> Optional_:
     """The optional of what is found; cel-go charges only for what is there."""
     found = find_in(value, key)
     if found is MISSING:
         return NONE
-    frame[COST] += 1
+    activation[COST] += 1
     return Optional_(found if convert is None or found is None else convert(found))
 
 
@@ -185,13 +185,13 @@ def optional_select(operand: Code, of: Type, name: str) -> Code:
     key, convert = _optional_convert(of, name)
     inner = operand.run
 
-    def run(frame: Frame) -> Any:
-        value = inner(frame)
+    def run(activation: Activation) -> Any:
+        value = inner(activation)
         if isinstance(value, Optional_):
-            return _optional_step(frame, value, key, convert)
+            return _optional_step(activation, value, key, convert)
         if isinstance(value, list):
             raise EvaluationError("unsupported index type 'string' in list")
-        return _find_optional(frame, value, key, convert)
+        return _find_optional(activation, value, key, convert)
 
     return Code(run, operand.cost, True, operand.base)
 
@@ -206,21 +206,21 @@ def has(operand: Code, of: Type, name: str) -> Code:
     if of.kind is Kind.OBJECT or of.kind is Kind.MAP:
         inner = _step_from(operand, test_cost)
 
-        def run_typed(frame: Frame) -> Any:
-            value = inner(frame)
+        def run_typed(activation: Activation) -> Any:
+            value = inner(activation)
             # A null where an object may be null has no fields.
             return isinstance(value, dict) and key in value
 
         return Code(run_typed, operand.cost, True)
     key, _ = _optional_convert(of, name)
 
-    def run(frame: Frame) -> Any:
-        value = inner(frame)
+    def run(activation: Activation) -> Any:
+        value = inner(activation)
         if isinstance(value, Optional_):
             if not value.has_value:
                 return False
             value = value.value
-        frame[COST] += test_cost
+        activation[COST] += test_cost
         if isinstance(value, list):
             raise EvaluationError("unsupported index type 'string' in list")
         return isinstance(value, dict) and key in value
@@ -243,8 +243,8 @@ def index(operand: Code, at: Code, types: tuple[Type, Type]) -> Code:
 def _index_list(items: Eval, at: Code) -> Eval:
     position = at.run
 
-    def run(frame: Frame) -> Any:
-        return index_list(items(frame), position(frame))
+    def run(activation: Activation) -> Any:
+        return index_list(items(activation), position(activation))
 
     return run
 
@@ -253,30 +253,30 @@ def _index_map(of: Eval, at: Code, key_type: Type) -> Eval:
     key = at.run
     if key_type.kind is Kind.STRING:
 
-        def run_text(frame: Frame) -> Any:
+        def run_text(activation: Activation) -> Any:
             wanted = None
             try:
-                values = of(frame)
-                wanted = key(frame)
+                values = of(activation)
+                wanted = key(activation)
                 return values[wanted]
             except KeyError:
                 raise NoSuchKey(wanted) from None
 
         return run_text
 
-    def run(frame: Frame) -> Any:
-        return index_map(of(frame), key(frame))
+    def run(activation: Activation) -> Any:
+        return index_map(of(activation), key(activation))
 
     return run
 
 
 def _index_dyn(operand: Eval, at: Eval) -> Eval:
-    def run(frame: Frame) -> Any:
-        value = operand(frame)
+    def run(activation: Activation) -> Any:
+        value = operand(activation)
         if isinstance(value, Optional_):
-            return NONE if not value.has_value else _find_optional(frame, value.value, at(frame), None)
-        frame[COST] += 1
-        return index_any(value, at(frame))
+            return NONE if not value.has_value else _find_optional(activation, value.value, at(activation), None)
+        activation[COST] += 1
+        return index_any(value, at(activation))
 
     return run
 
@@ -286,12 +286,12 @@ def optional_index(operand: Code, at: Code) -> Code:
     operand = as_attribute(operand)
     inner, key = _step_from(operand, at.inner_cost), at.run
 
-    def run(frame: Frame) -> Any:
-        value = inner(frame)
+    def run(activation: Activation) -> Any:
+        value = inner(activation)
         if isinstance(value, Optional_):
             if not value.has_value:
                 return NONE
             value = value.value
-        return _find_optional(frame, value, key(frame), None)
+        return _find_optional(activation, value, key(activation), None)
 
     return Code(run, operand.cost + at.inner_cost, True, operand.base)

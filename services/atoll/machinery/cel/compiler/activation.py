@@ -18,8 +18,8 @@ LIMIT: Final = 1
 METER: Final = 2
 FIRST: Final = 3
 
-Frame = list[Any]
-Eval = Callable[[Frame], Any]
+Activation = list[Any]
+Eval = Callable[[Activation], Any]
 
 #: What && and || absorb. TypeError and AttributeError come of values that are not of their declared type (a null
 #: in a typed field): CEL calls that "no such overload".
@@ -49,32 +49,32 @@ class Meter:
         if budget.pause is not None:
             self.pause, self.stride = budget.pause, budget.stride
 
-    def next_look(self, cost: int) -> int:
+    def next_check(self, cost: int) -> int:
         """The cost at which to look again."""
         return min(self.limit, cost + self.stride)
 
 
-def overrun(frame: Frame) -> None:
+def check_budget(activation: Activation) -> None:
     """Called when the cost passed LIMIT: ends the evaluation, or lets others run and goes on."""
-    meter: Meter = frame[METER]
-    if frame[COST] > meter.limit:
+    meter: Meter = activation[METER]
+    if activation[COST] > meter.limit:
         raise BudgetExceeded
     if meter.pause is not None:
         meter.pause()
-    frame[LIMIT] = meter.next_look(frame[COST])
+    activation[LIMIT] = meter.next_check(activation[COST])
 
 
-def work(frame: Frame, amount: int) -> None:
+def charge_copies(activation: Activation, amount: int) -> None:
     """Account for copies of lists, which CEL charges nothing for: the next look comes sooner, and there is a bound.
 
     cel-go shares the parts of a sum of lists; here they are copied, so that a fold that makes sums of long lists
     would fill the memory before its price stopped it. Raises BudgetExceeded.
     """
     if amount > _SMALL:
-        meter: Meter = frame[METER]
+        meter: Meter = activation[METER]
         meter.copied += amount
         if meter.copied > _MAX_COPIED:
             raise BudgetExceeded
-        frame[LIMIT] -= amount // 10
-        if frame[COST] > frame[LIMIT]:
-            overrun(frame)
+        activation[LIMIT] -= amount // 10
+        if activation[COST] > activation[LIMIT]:
+            check_budget(activation)

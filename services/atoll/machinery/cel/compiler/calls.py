@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Eval, Frame, overrun, work
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Activation, Eval, charge_copies, check_budget
 from atoll.machinery.cel.compiler.code import Code
 from atoll.machinery.cel.compiler.error_costs import (
-    FAILED,
-    beside,
-    costs_behind,
-    failure_price,
-    in_order,
-    value_or_failed,
+    ERROR_VALUE,
+    costs_after,
+    evaluate_in_order,
+    failed_call_price,
+    first_operand,
+    value_or_error,
 )
 from atoll.machinery.cel.cost.runtime_cost import Price
 from atoll.machinery.cel.dispatch import Implementation
@@ -39,40 +39,40 @@ def call_code(target: Implementation, arguments: Sequence[Code], price: int | Pr
 
 def _plain(target: Implementation, arguments: Sequence[Code], refund: int | None) -> Eval:
     if refund is not None:
-        values = in_order(arguments, refund)
-        return lambda frame: _checked(frame, target(*values(frame)))
+        values = evaluate_in_order(arguments, refund)
+        return lambda activation: _checked(activation, target(*values(activation)))
     if len(arguments) == 2:
-        first, second = beside(*arguments), arguments[1].run
-        return lambda frame: _checked(frame, target(first(frame), second(frame)))
+        first, second = first_operand(*arguments), arguments[1].run
+        return lambda activation: _checked(activation, target(first(activation), second(activation)))
     runs = [argument.run for argument in arguments]
     if len(runs) == 1:
         only = runs[0]
-        return lambda frame: _checked(frame, target(only(frame)))
-    return lambda frame: _checked(frame, target())
+        return lambda activation: _checked(activation, target(only(activation)))
+    return lambda activation: _checked(activation, target())
 
 
-def _checked(frame: Frame, result: Any) -> Any:
+def _checked(activation: Activation, result: Any) -> Any:
     """What makes long lists for little cost has to let others run too."""
     if type(result) is list:
-        work(frame, len(result))
+        charge_copies(activation, len(result))
     return result
 
 
 def _stopping(target: Implementation, codes: Sequence[Code], price: Price) -> Eval:
-    runs, behind = [code.run for code in codes], costs_behind(codes)
+    runs, behind = [code.run for code in codes], costs_after(codes)
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         arguments: list[Any] = []
         try:
             for each in runs:
-                arguments.append(each(frame))
+                arguments.append(each(activation))
         except ABSORBED:
-            frame[COST] -= behind[len(arguments)]
-            arguments.append(FAILED)
+            activation[COST] -= behind[len(arguments)]
+            arguments.append(ERROR_VALUE)
             if len(arguments) == len(runs):
-                frame[COST] += failure_price(price, arguments)
+                activation[COST] += failed_call_price(price, arguments)
             raise
-        return _charged(frame, target, arguments, price)
+        return _charged(activation, target, arguments, price)
 
     return run
 
@@ -80,45 +80,45 @@ def _stopping(target: Implementation, codes: Sequence[Code], price: Price) -> Ev
 def _priced(target: Implementation, codes: Sequence[Code], price: Price) -> Eval:
     runs = [code.run for code in codes]
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         arguments: list[Any] = []
         try:
             for each in runs:
-                arguments.append(each(frame))
+                arguments.append(each(activation))
         except ABSORBED:
             behind = runs[len(arguments) + 1 :]
-            arguments += [FAILED, *(value_or_failed(each, frame) for each in behind)]
-            frame[COST] += failure_price(price, arguments)
+            arguments += [ERROR_VALUE, *(value_or_error(each, activation) for each in behind)]
+            activation[COST] += failed_call_price(price, arguments)
             raise
-        return _charged(frame, target, arguments, price)
+        return _charged(activation, target, arguments, price)
 
     return run
 
 
-def _charged(frame: Frame, target: Implementation, arguments: list[Any], price: Price) -> Any:
+def _charged(activation: Activation, target: Implementation, arguments: list[Any], price: Price) -> Any:
     try:
         result = target(*arguments)
     except ABSORBED:
-        frame[COST] += failure_price(price, arguments)
+        activation[COST] += failed_call_price(price, arguments)
         raise
-    frame[COST] += price(arguments, result)
-    if frame[COST] > frame[LIMIT]:
-        overrun(frame)
-    return _checked(frame, result)
+    activation[COST] += price(arguments, result)
+    if activation[COST] > activation[LIMIT]:
+        check_budget(activation)
+    return _checked(activation, result)
 
 
 def or_value(optional: Code, other: Code, *, unwrap: bool) -> Code:
     """`a.orValue(b)` or `a.or(b)`: the second is evaluated only when the first is empty, and the call is free."""
     first, second, cost = optional.run, other.run, other.cost
 
-    def run(frame: Frame) -> Any:
-        value = first(frame)
+    def run(activation: Activation) -> Any:
+        value = first(activation)
         if not isinstance(value, Optional_):
             raise NoSuchOverload
         if value.has_value:
             return value.value if unwrap else value
-        frame[COST] += cost
-        return second(frame)
+        activation[COST] += cost
+        return second(activation)
 
     return Code(run, optional.cost)
 
@@ -126,14 +126,14 @@ def or_value(optional: Code, other: Code, *, unwrap: bool) -> Code:
 def list_code(items: Sequence[Code], optional: frozenset[int], cost: int) -> Code:
     """`[a, ?b]`."""
     cost += sum(item.cost for item in items)
-    values = in_order(items)
+    values = evaluate_in_order(items)
     if not optional:
         return Code(values, cost)
     marked = [index in optional for index in range(len(items))]
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         made = []
-        for value, may_lack in zip(values(frame), marked, strict=True):
+        for value, may_lack in zip(values(activation), marked, strict=True):
             if not may_lack:
                 made.append(value)
             elif not isinstance(value, Optional_):
@@ -148,12 +148,12 @@ def list_code(items: Sequence[Code], optional: frozenset[int], cost: int) -> Cod
 def map_code(entries: Sequence[tuple[Code, Code, bool]], cost: int) -> Code:
     """`{k: v, ?k: v}`. Of a key that comes twice the last value stays, as in cel-go (the language has it an error)."""
     parts = [part for key, value, _ in entries for part in (key, value)]
-    values = in_order(parts)
+    values = evaluate_in_order(parts)
     marked = [optional for _, _, optional in entries]
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         made: dict[Any, Any] = {}
-        found = iter(values(frame))
+        found = iter(values(activation))
         for key, value, optional in zip(found, found, marked, strict=True):
             if not optional:
                 made[key] = value

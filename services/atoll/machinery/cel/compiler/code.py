@@ -48,4 +48,4 @@ class Code:
 
 def constant(value: Any) -> Code:
     """A value that is known; cel-go charges nothing for it."""
-    return Code(lambda frame: value, constant=value)
+    return Code(lambda activation: value, constant=value)

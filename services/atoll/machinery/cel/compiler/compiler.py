@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from atoll.machinery.cel import patterns
-from atoll.machinery.cel.bounds import breathe
-from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.bounds import yield_to_loop
+from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.checker.scope import Tables
 from atoll.machinery.cel.compiler import access, comprehensions, operators
-from atoll.machinery.cel.compiler.activation import FIRST, Frame
+from atoll.machinery.cel.compiler.activation import FIRST, Activation
 from atoll.machinery.cel.compiler.calls import call_code, list_code, map_code, or_value
 from atoll.machinery.cel.compiler.code import Code, constant
-from atoll.machinery.cel.compiler.error_costs import beside
+from atoll.machinery.cel.compiler.error_costs import first_operand
 from atoll.machinery.cel.cost.runtime_cost import LIST_COST, MAP_COST, STRUCT_COST, price
 from atoll.machinery.cel.dispatch import dispatcher, is_open
 from atoll.machinery.cel.equality import MISSING, find
@@ -55,7 +55,7 @@ _SET_KINDS: Final = frozenset({bool, int, UInt, float, str, type(None)})
 class Compiler:
     """Compiles one tree. `globals` gives each variable that is used its slot; `slots` counts all."""
 
-    def __init__(self, checked: Checked, tables: Tables) -> None:
+    def __init__(self, checked: CheckedExpr, tables: Tables) -> None:
         self.checked = checked
         self.tables = tables
         self.nodes = 0
@@ -70,7 +70,7 @@ class Compiler:
         """The code of a node."""
         self.nodes += 1
         if self.nodes & _STRIDE == _STRIDE:
-            breathe()
+            yield_to_loop()
         return _COMPILERS[type(expr)](self, expr)
 
     def type(self, expr: Expr) -> Type:
@@ -85,10 +85,10 @@ class Compiler:
     def ident(self, expr: Ident) -> Code:
         named = self.checked.names[expr.id]
         if named.is_global:
-            return self._named(expr.id)
+            return self._global(expr.id)
         return next(make() for name, make in reversed(self.locals) if name == expr.name)
 
-    def _named(self, id: int) -> Code:
+    def _global(self, id: int) -> Code:
         named = self.checked.names[id]
         if named.constant:
             return constant(named.value)
@@ -96,7 +96,7 @@ class Compiler:
 
     def select(self, expr: Select) -> Code:
         if expr.id in self.checked.names:
-            return self._named(expr.id)
+            return self._global(expr.id)
         operand, of = self.compile(expr.operand), self.type(expr.operand)
         return access.has(operand, of, expr.field) if expr.test else access.select(operand, of, expr.field)
 
@@ -123,10 +123,10 @@ class Compiler:
         is_planned = isinstance(written, str)
         if is_planned:
             patterns.compile_pattern(written)
-        if len(overloads) == 1 and (not only.guarded or not any(map(_guarded, types, only.parameters))):
+        if len(overloads) == 1 and (not only.guarded or not any(map(_needs_guard, types, only.parameters))):
             binary = operators.BINARY.get(only.id)
             if binary is not None and isinstance(cost, int):
-                return Code(binary(beside(*codes), codes[1].run), codes[0].cost + codes[1].cost + cost)
+                return Code(binary(first_operand(*codes), codes[1].run), codes[0].cost + codes[1].cost + cost)
             if only.id in ("matches", "matches_string") and codes[1].is_constant:
                 found_in = patterns.matcher(codes[1].constant)
                 return call_code(lambda text, _: found_in(text), codes, cost, stops=True)
@@ -155,7 +155,7 @@ class Compiler:
         negated = expr.function == "_!=_"
         if len(kinds) == 1 and kinds <= _PLAIN and not any(of.nullable for of in types):
             if isinstance(cost, int):
-                run = operators.equal_plain(beside(left, right), right.run, negated)
+                run = operators.equal_plain(first_operand(left, right), right.run, negated)
                 return Code(run, left.cost + right.cost + cost)
             if kinds <= _TEXT:
                 return Code(operators.equal_text(left.run, right.run, negated), left.cost + right.cost)
@@ -192,7 +192,7 @@ class Compiler:
     def list(self, expr: ListExpr) -> Code:
         items = [self.compile(item) for item in expr.items]
         made = list_code(items, expr.optional, LIST_COST)
-        return _folded(made, all(item.is_constant for item in items))
+        return _constant_of_constants(made, all(item.is_constant for item in items))
 
     def map(self, expr: MapExpr) -> Code:
         entries = []
@@ -200,7 +200,7 @@ class Compiler:
             assert entry.key is not None
             entries.append((self.compile(entry.key), self.compile(entry.value), entry.optional))
         made = map_code(entries, MAP_COST)
-        return _folded(made, all(key.is_constant and value.is_constant for key, value, _ in entries))
+        return _constant_of_constants(made, all(key.is_constant and value.is_constant for key, value, _ in entries))
 
     def struct(self, expr: StructExpr) -> Code:
         of = self.tables.objects.get(self.type(expr).name)
@@ -214,7 +214,7 @@ class Compiler:
 
     # --- folds
 
-    def fold(self, expr: Comprehension) -> Code:
+    def comprehension(self, expr: Comprehension) -> Code:
         if expr.accumulator != ACCUMULATOR:
             return self._bind(expr)
         over = self.compile(expr.range)
@@ -227,11 +227,11 @@ class Compiler:
         if expr.variable2:
             self.locals.append((expr.variable2, lambda: access.variable(second)))
         depth = len(self.locals)
-        made = self._shaped(expr, loop, init)
+        made = self._macro_loop(expr, loop, init)
         del self.locals[depth - (3 if expr.variable2 else 2) :]
         return made
 
-    def _shaped(self, expr: Comprehension, loop: comprehensions.Loop, init: Code) -> Code:
+    def _macro_loop(self, expr: Comprehension, loop: comprehensions.Loop, init: Code) -> Code:
         """The loop for the macro that made the fold, recognized by what it starts with and how it steps."""
         step = expr.step
         assert isinstance(step, Call)
@@ -248,40 +248,40 @@ class Compiler:
             return comprehensions.count(loop, self.compile(condition))
         test = None if condition is None else self.compile(condition)
         if isinstance(expr.init, ListExpr):
-            return self._gather_list(loop, test, step)
-        return self._gather_map(loop, test, step)
+            return self._transform_list(loop, test, step)
+        return self._transform_map(loop, test, step)
 
-    def _gather_list(self, loop: comprehensions.Loop, test: Code | None, step: Call) -> Code:
+    def _transform_list(self, loop: comprehensions.Loop, test: Code | None, step: Call) -> Code:
         item = step.arguments[1]
         assert isinstance(item, ListExpr)
         value = self.compile(item.items[0])
         # The step reads the list, makes one of a single item (free when constant) and adds the two.
         cost = 2 + (0 if value.is_constant else LIST_COST + value.cost)
-        return comprehensions.gather_list(loop, comprehensions.Step(test, value, cost))
+        return comprehensions.transform_list(loop, comprehensions.Step(test, value, cost))
 
-    def _gather_map(self, loop: comprehensions.Loop, test: Code | None, step: Call) -> Code:
+    def _transform_map(self, loop: comprehensions.Loop, test: Code | None, step: Call) -> Code:
         if len(step.arguments) == 3:
             key, value = (self.compile(argument) for argument in step.arguments[1:])
             cost = 2 + key.cost + value.cost
             key_run, value_run = key.run, value.run
 
-            def insert(frame: Frame, made: dict[Any, Any]) -> None:
-                _insert(made, key_run(frame), value_run(frame))
+            def insert(activation: Activation, made: dict[Any, Any]) -> None:
+                _insert(made, key_run(activation), value_run(activation))
 
-            return comprehensions.gather_map(loop, comprehensions.Step(test, value, cost), insert)
+            return comprehensions.transform_map(loop, comprehensions.Step(test, value, cost), insert)
         entries = self.compile(step.arguments[1])
         entries_run = entries.run
 
-        def insert_all(frame: Frame, made: dict[Any, Any]) -> None:
-            for key, value in entries_run(frame).items():
+        def insert_all(activation: Activation, made: dict[Any, Any]) -> None:
+            for key, value in entries_run(activation).items():
                 _insert(made, key, value)
 
-        return comprehensions.gather_map(loop, comprehensions.Step(test, entries, 2 + entries.cost), insert_all)
+        return comprehensions.transform_map(loop, comprehensions.Step(test, entries, 2 + entries.cost), insert_all)
 
     def _bind(self, expr: Comprehension) -> Code:
         value = self.compile(expr.init)
         slot = self._slot()
-        self.locals.append((expr.accumulator, lambda: comprehensions.bound(slot, value)))
+        self.locals.append((expr.accumulator, lambda: comprehensions.bound_variable(slot, value)))
         result = self.compile(expr.result)
         self.locals.pop()
         return comprehensions.bind(slot, result)
@@ -297,13 +297,13 @@ def _insert(made: dict[Any, Any], key: Any, value: Any) -> None:
     made[key] = value
 
 
-def _guarded(given: Type, parameter: Type) -> bool:
+def _needs_guard(given: Type, parameter: Type) -> bool:
     """Whether values of a static type have to be looked at before they go into a parameter."""
     if parameter.kind in (Kind.PARAMETER, Kind.DYN, Kind.ANY):
         return False
     if is_open(given) or given.kind is Kind.NULL:
         return True
-    return any(map(_guarded, given.parameters, parameter.parameters))
+    return any(map(_needs_guard, given.parameters, parameter.parameters))
 
 
 def _flatten(expr: Expr, function: str, terms: list[Expr]) -> None:
@@ -314,12 +314,12 @@ def _flatten(expr: Expr, function: str, terms: list[Expr]) -> None:
         terms.append(expr)
 
 
-def _folded(code: Code, known: bool) -> Code:
+def _constant_of_constants(code: Code, known: bool) -> Code:
     """A literal of literals is made once; functions never change their arguments."""
     return constant(code.run([0, 0, None])) if known else code
 
 
-def _variables(checked: Checked) -> list[str]:
+def _variables(checked: CheckedExpr) -> list[str]:
     """The variables of the environment that the expression uses, each once."""
     return list(dict.fromkeys(named.name for named in checked.names.values() if not named.constant and named.is_global))
 
@@ -332,7 +332,7 @@ _COMPILERS: Final[dict[type[Expr], Callable[[Compiler, Any], Code]]] = {
     ListExpr: Compiler.list,
     MapExpr: Compiler.map,
     StructExpr: Compiler.struct,
-    Comprehension: Compiler.fold,
+    Comprehension: Compiler.comprehension,
 }
 _SPECIAL: Final = {
     "_&&_": Compiler.logic,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Frame, overrun
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Activation, check_budget
 from atoll.machinery.cel.compiler.code import UNSET, Code
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
 from atoll.machinery.cel.values import Duration, Optional_, Timestamp, TypeValue, UInt
@@ -28,7 +28,7 @@ class Loop:
     accumulator: int
 
 
-Turns = Callable[[Frame], Iterable[Any]]
+Turns = Callable[[Activation], Iterable[Any]]
 
 
 def _items(loop: Loop, own_cost: int = 1) -> Turns:
@@ -36,11 +36,11 @@ def _items(loop: Loop, own_cost: int = 1) -> Turns:
     source = loop.range.run
     pairs = loop.second >= 0
 
-    def turns(frame: Frame) -> Iterable[Any]:
+    def turns(activation: Activation) -> Iterable[Any]:
         try:
-            values = source(frame)
+            values = source(activation)
         except ABSORBED:
-            frame[COST] -= own_cost
+            activation[COST] -= own_cost
             raise
         if isinstance(values, list):
             return enumerate(values) if pairs else values
@@ -79,19 +79,19 @@ def quantifier(loop: Loop, predicate: Code, stop: bool, condition_cost: int) -> 
     turn_cost = condition_cost + 1 + predicate.cost
     go_on = not stop
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         waiting: Exception | None = None
-        rest = iter(turns(frame))
+        rest = iter(turns(activation))
         for item in rest:
-            frame[COST] += turn_cost
-            if frame[COST] > frame[LIMIT]:
-                overrun(frame)
+            activation[COST] += turn_cost
+            if activation[COST] > activation[LIMIT]:
+                check_budget(activation)
             if second < 0:
-                frame[first] = item
+                activation[first] = item
             else:
-                frame[first], frame[second] = item
+                activation[first], activation[second] = item
             try:
-                value = test(frame)
+                value = test(activation)
             except ABSORBED as error:
                 waiting = waiting or error
                 continue
@@ -100,7 +100,7 @@ def quantifier(loop: Loop, predicate: Code, stop: bool, condition_cost: int) -> 
             if value is stop:
                 # The condition is looked at once more where a turn is left.
                 if next(rest, _END) is not _END:
-                    frame[COST] += condition_cost
+                    activation[COST] += condition_cost
                 return stop
             waiting = waiting or NoSuchOverload()
         if waiting is not None:
@@ -119,7 +119,7 @@ class Step:
     taken_cost: int
 
 
-def gather_list(loop: Loop, step: Step) -> Code:
+def transform_list(loop: Loop, step: Step) -> Code:
     """`map`, `filter` and `transformList`: appends in place instead of adding lists. After an error cel-go goes on to
     the end, and so does the price."""
     turns, make = _items(loop), step.value.run
@@ -127,35 +127,35 @@ def gather_list(loop: Loop, step: Step) -> Code:
     test, test_cost = (None, 0) if step.condition is None else (step.condition.run, step.condition.cost)
     taken_cost = step.taken_cost
 
-    def passes(frame: Frame) -> bool:
-        frame[COST] += test_cost
-        if frame[COST] > frame[LIMIT]:
-            overrun(frame)
-        value = test(frame) if test is not None else True
+    def passes(activation: Activation) -> bool:
+        activation[COST] += test_cost
+        if activation[COST] > activation[LIMIT]:
+            check_budget(activation)
+        value = test(activation) if test is not None else True
         if value is True or value is False:
             return value
         raise NoSuchOverload
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         made: list[Any] = []
         waiting: Exception | None = None
-        for item in turns(frame):
+        for item in turns(activation):
             if second < 0:
-                frame[first] = item
+                activation[first] = item
             else:
-                frame[first], frame[second] = item
+                activation[first], activation[second] = item
             try:
-                if test is not None and not passes(frame):
+                if test is not None and not passes(activation):
                     continue
             except ABSORBED as error:
                 # A failed condition takes the place of what was gathered, the errors before it included.
                 waiting = error
                 continue
-            frame[COST] += taken_cost
-            if frame[COST] > frame[LIMIT]:
-                overrun(frame)
+            activation[COST] += taken_cost
+            if activation[COST] > activation[LIMIT]:
+                check_budget(activation)
             try:
-                made.append(make(frame))
+                made.append(make(activation))
             except ABSORBED as error:
                 waiting = waiting or error
         if waiting is not None:
@@ -165,28 +165,28 @@ def gather_list(loop: Loop, step: Step) -> Code:
     return Code(run, loop.range.cost + 1)
 
 
-def gather_map(loop: Loop, step: Step, insert: Callable[[Frame, dict[Any, Any]], None]) -> Code:
+def transform_map(loop: Loop, step: Step, insert: Callable[[Activation, dict[Any, Any]], None]) -> Code:
     """`transformMap` and `transformMapEntry`: inserts in place. `insert` adds the turn's entries."""
     turns = _items(loop)
     first, second = loop.first, loop.second
     test, test_cost = (None, 0) if step.condition is None else (step.condition.run, step.condition.cost)
     taken_cost = step.taken_cost
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         made: dict[Any, Any] = {}
-        for item in turns(frame):
-            frame[first], frame[second] = item
-            frame[COST] += test_cost
-            if frame[COST] > frame[LIMIT]:
-                overrun(frame)
+        for item in turns(activation):
+            activation[first], activation[second] = item
+            activation[COST] += test_cost
+            if activation[COST] > activation[LIMIT]:
+                check_budget(activation)
             if test is not None:
-                value = test(frame)
+                value = test(activation)
                 if value is False:
                     continue
                 if value is not True:
                     raise NoSuchOverload
-            frame[COST] += taken_cost
-            insert(frame, made)
+            activation[COST] += taken_cost
+            insert(activation, made)
         return made
 
     return Code(run, loop.range.cost + 1)
@@ -196,22 +196,22 @@ def bind(name_slot: int, result: Code) -> Code:
     """`cel.bind`: the value is made when it is first used (see `bound`)."""
     run_result = result.run
 
-    def run(frame: Frame) -> Any:
-        frame[name_slot] = UNSET
-        return run_result(frame)
+    def run(activation: Activation) -> Any:
+        activation[name_slot] = UNSET
+        return run_result(activation)
 
     return Code(run, result.cost)
 
 
-def bound(slot: int, value: Code) -> Code:
+def bound_variable(slot: int, value: Code) -> Code:
     """A variable of `cel.bind`."""
     make, cost = value.run, value.cost
 
-    def run(frame: Frame) -> Any:
-        found = frame[slot]
+    def run(activation: Activation) -> Any:
+        found = activation[slot]
         if found is UNSET:
-            frame[COST] += cost
-            found = frame[slot] = make(frame)
+            activation[COST] += cost
+            found = activation[slot] = make(activation)
         return found
 
     return Code(run, 1, True, 1)
@@ -222,24 +222,24 @@ def count(loop: Loop, predicate: Code) -> Code:
     turns, test, cost = _items(loop, 2), predicate.run, predicate.cost
     first, second = loop.first, loop.second
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         found = 0
         waiting: Exception | None = None
-        for item in turns(frame):
-            frame[COST] += cost
-            if frame[COST] > frame[LIMIT]:
-                overrun(frame)
+        for item in turns(activation):
+            activation[COST] += cost
+            if activation[COST] > activation[LIMIT]:
+                check_budget(activation)
             if second < 0:
-                frame[first] = item
+                activation[first] = item
             else:
-                frame[first], frame[second] = item
+                activation[first], activation[second] = item
             try:
-                value = test(frame)
+                value = test(activation)
             except ABSORBED as error:
                 waiting = error
                 continue
             if value is True:
-                frame[COST] += 2
+                activation[COST] += 2
                 found += 1
             elif value is not False:
                 waiting = NoSuchOverload()

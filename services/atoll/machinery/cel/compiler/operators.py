@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Eval, Frame, overrun, work
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Activation, Eval, charge_copies, check_budget
 from atoll.machinery.cel.compiler.code import Code, constant
-from atoll.machinery.cel.compiler.error_costs import value_or_failed
+from atoll.machinery.cel.compiler.error_costs import value_or_error
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
 from atoll.machinery.cel.values import INT_MAX, INT_MIN
 
@@ -25,12 +25,12 @@ def logic(terms: Sequence[Code], stop: bool) -> Code:
     pairs = [(terms[0].run, 0), *((term.run, term.cost) for term in terms[1:])]
     go_on = not stop
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         waiting: Exception | None = None
         for term, cost in pairs:
-            frame[COST] += cost
+            activation[COST] += cost
             try:
-                value = term(frame)
+                value = term(activation)
             except ABSORBED as error:
                 waiting = waiting or error
                 continue
@@ -48,24 +48,24 @@ def logic(terms: Sequence[Code], stop: bool) -> Code:
 def _two(left: Eval, second: Code, stop: bool) -> Eval:
     right, cost, go_on = second.run, second.cost, not stop
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         try:
-            value = left(frame)
+            value = left(activation)
         except ABSORBED as error:
             waiting: Exception = error
         else:
             if value is stop:
                 return stop
             if value is go_on:
-                frame[COST] += cost
-                value = right(frame)
+                activation[COST] += cost
+                value = right(activation)
                 if value is stop or value is go_on:
                     return value
                 raise NoSuchOverload
             waiting = NoSuchOverload()
-        frame[COST] += cost
+        activation[COST] += cost
         try:
-            if right(frame) is stop:
+            if right(activation) is stop:
                 return stop
         except ABSORBED:
             # Of two errors the first is told.
@@ -80,14 +80,14 @@ def conditional(condition: Code, if_true: Code, if_false: Code) -> Code:
     test, yes, no = condition.run, if_true.run, if_false.run
     yes_cost, no_cost = if_true.inner_cost, if_false.inner_cost
 
-    def run(frame: Frame) -> Any:
-        value = test(frame)
+    def run(activation: Activation) -> Any:
+        value = test(activation)
         if value is True:
-            frame[COST] += yes_cost
-            return yes(frame)
+            activation[COST] += yes_cost
+            return yes(activation)
         if value is False:
-            frame[COST] += no_cost
-            return no(frame)
+            activation[COST] += no_cost
+            return no(activation)
         raise NoSuchOverload
 
     return Code(run, condition.cost, True)
@@ -96,8 +96,8 @@ def conditional(condition: Code, if_true: Code, if_false: Code) -> Code:
 def negation(operand: Eval) -> Eval:
     """`!x`."""
 
-    def run(frame: Frame) -> Any:
-        value = operand(frame)
+    def run(activation: Activation) -> Any:
+        value = operand(activation)
         if value is True or value is False:
             return not value
         raise NoSuchOverload
@@ -106,24 +106,24 @@ def negation(operand: Eval) -> Eval:
 
 
 def _less(a: Eval, b: Eval) -> Eval:
-    return lambda frame: a(frame) < b(frame)
+    return lambda activation: a(activation) < b(activation)
 
 
 def _less_equals(a: Eval, b: Eval) -> Eval:
-    return lambda frame: a(frame) <= b(frame)
+    return lambda activation: a(activation) <= b(activation)
 
 
 def _greater(a: Eval, b: Eval) -> Eval:
-    return lambda frame: a(frame) > b(frame)
+    return lambda activation: a(activation) > b(activation)
 
 
 def _greater_equals(a: Eval, b: Eval) -> Eval:
-    return lambda frame: a(frame) >= b(frame)
+    return lambda activation: a(activation) >= b(activation)
 
 
 def _add_int(a: Eval, b: Eval) -> Eval:
-    def run(frame: Frame) -> Any:
-        value = a(frame) + b(frame)
+    def run(activation: Activation) -> Any:
+        value = a(activation) + b(activation)
         if INT_MIN <= value <= INT_MAX:
             return value
         raise EvaluationError("integer overflow")
@@ -132,8 +132,8 @@ def _add_int(a: Eval, b: Eval) -> Eval:
 
 
 def _subtract_int(a: Eval, b: Eval) -> Eval:
-    def run(frame: Frame) -> Any:
-        value = a(frame) - b(frame)
+    def run(activation: Activation) -> Any:
+        value = a(activation) - b(activation)
         if INT_MIN <= value <= INT_MAX:
             return value
         raise EvaluationError("integer overflow")
@@ -142,8 +142,8 @@ def _subtract_int(a: Eval, b: Eval) -> Eval:
 
 
 def _multiply_int(a: Eval, b: Eval) -> Eval:
-    def run(frame: Frame) -> Any:
-        value = a(frame) * b(frame)
+    def run(activation: Activation) -> Any:
+        value = a(activation) * b(activation)
         if INT_MIN <= value <= INT_MAX:
             return value
         raise EvaluationError("integer overflow")
@@ -152,9 +152,9 @@ def _multiply_int(a: Eval, b: Eval) -> Eval:
 
 
 def _add_list(a: Eval, b: Eval) -> Eval:
-    def run(frame: Frame) -> Any:
-        value = a(frame) + b(frame)
-        work(frame, len(value))
+    def run(activation: Activation) -> Any:
+        value = a(activation) + b(activation)
+        charge_copies(activation, len(value))
         return value
 
     return run
@@ -176,29 +176,29 @@ BINARY: Final[dict[str, _Binary]] = {
 def equal_plain(a: Eval, b: Eval, negated: bool) -> Eval:
     """`==` or `!=` where Python's equality is CEL's: both sides of one plain type."""
     if negated:
-        return lambda frame: a(frame) != b(frame)
-    return lambda frame: a(frame) == b(frame)
+        return lambda activation: a(activation) != b(activation)
+    return lambda activation: a(activation) == b(activation)
 
 
 def equal_text(a: Eval, b: Eval, negated: bool) -> Eval:
     """`==` or `!=` of strings or bytes, with the price of walking over the shorter one."""
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         try:
-            x = a(frame)
+            x = a(activation)
         except ABSORBED:
             # The other side is evaluated all the same; an error is of size 1.
-            size = len(value_or_failed(b, frame))
-            frame[COST] += min(size, 1)
+            size = len(value_or_error(b, activation))
+            activation[COST] += min(size, 1)
             raise
         try:
-            y = b(frame)
+            y = b(activation)
         except ABSORBED:
-            frame[COST] += 1 if x else 0
+            activation[COST] += 1 if x else 0
             raise
-        frame[COST] += (min(len(x), len(y)) + 9) // 10
-        if frame[COST] > frame[LIMIT]:
-            overrun(frame)
+        activation[COST] += (min(len(x), len(y)) + 9) // 10
+        if activation[COST] > activation[LIMIT]:
+            check_budget(activation)
         return (x == y) is not negated
 
     return run
@@ -216,10 +216,10 @@ def member_of_constants(value: Code, items: Sequence[Any], *, texts: bool, numbe
     of_all = frozenset((type(item) is bool, item) for item in items)
     if (texts or numbers) and kinds == {False}:
         plain = frozenset(items)
-        return Code(lambda frame: inner(frame) in plain, value.cost)
+        return Code(lambda activation: inner(activation) in plain, value.cost)
 
-    def run(frame: Frame) -> Any:
-        found = inner(frame)
+    def run(activation: Activation) -> Any:
+        found = inner(activation)
         if isinstance(found, list | dict):
             return False
         return (type(found) is bool, found) in of_all

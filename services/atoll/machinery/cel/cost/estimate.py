@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.bounds import breathe
-from atoll.machinery.cel.checker.checker import Checked
+from atoll.machinery.cel.bounds import yield_to_loop
+from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.checker.scope import Tables
 from atoll.machinery.cel.cost.call_estimates import LAZY, default_estimate
 from atoll.machinery.cel.functions import CallSite, Overload, SizeEstimator
@@ -72,26 +72,26 @@ class _Local:
     entries: _Entries | None
 
 
-def estimate(checked: Checked, tables: Tables, sizes: SizeEstimator | None) -> CostEstimate:
+def estimate(checked: CheckedExpr, tables: Tables, sizes: SizeEstimator | None) -> CostEstimate:
     """The range of costs of a checked expression."""
     return _Estimator(checked, tables, sizes or _NoSizes()).cost(checked.tree)
 
 
 class _Estimator:
-    def __init__(self, checked: Checked, tables: Tables, sizes: SizeEstimator) -> None:
+    def __init__(self, checked: CheckedExpr, tables: Tables, sizes: SizeEstimator) -> None:
         self.checked = checked
         self.tables = tables
         self.sizes = sizes
         self.nodes = 0
         self.paths: dict[int, tuple[str, ...]] = {}
         self.locals: dict[str, list[_Local]] = {}
-        self.known_sizes: dict[int, SizeEstimate] = {}
-        self.known_entries: dict[int, _Entries] = {}
+        self.computed_sizes: dict[int, SizeEstimate] = {}
+        self.computed_entries: dict[int, _Entries] = {}
 
     def cost(self, expr: Expr) -> CostEstimate:
         self.nodes += 1
         if self.nodes & _STRIDE == _STRIDE:
-            breathe()
+            yield_to_loop()
         return _COSTS[type(expr)](self, expr)
 
     # --- leaves
@@ -146,7 +146,7 @@ class _Estimator:
     def _optional_select(self, expr: Call, costs: list[CostEstimate]) -> CostEstimate:
         size = self._size(expr)
         if size is not None:
-            self.known_sizes[expr.id] = size
+            self.computed_sizes[expr.id] = size
         return _ONE.plus(costs[0]).plus(costs[1])
 
     def _overloads(
@@ -174,7 +174,7 @@ class _Estimator:
             if size is None:
                 size = self._size(expr)
         if size is not None:
-            self.known_sizes[expr.id] = size
+            self.computed_sizes[expr.id] = size
         return cost
 
     def _overload(self, expr: Call, overload: Overload, site: CallSite, costs: list[CostEstimate]) -> CallEstimate:
@@ -204,7 +204,7 @@ class _Estimator:
     def _join_entries(self, expr: Expr, first: Expr, second: Expr) -> None:
         a, b = self._entries(first), self._entries(second)
         if a is not None and b is not None:
-            self.known_entries[expr.id] = a.union(b)
+            self.computed_entries[expr.id] = a.union(b)
 
     # --- literals of collections
 
@@ -214,7 +214,7 @@ class _Estimator:
         for item in expr.items:
             total = total.plus(self.cost(item))
             items = items.union(self._size_or_unknown(item))
-        self.known_entries[expr.id] = _Entries(Kind.LIST, SizeEstimate(1, 1), items)
+        self.computed_entries[expr.id] = _Entries(Kind.LIST, SizeEstimate(1, 1), items)
         return total.plus(CostEstimate(10, 10))
 
     def map(self, expr: MapExpr) -> CostEstimate:
@@ -225,7 +225,7 @@ class _Estimator:
             total = total.plus(self.cost(entry.key)).plus(self.cost(entry.value))
             keys = keys.union(self._size_or_unknown(entry.key))
             values = values.union(self._size_or_unknown(entry.value))
-        self.known_entries[expr.id] = _Entries(Kind.MAP, keys, values)
+        self.computed_entries[expr.id] = _Entries(Kind.MAP, keys, values)
         return total.plus(CostEstimate(30, 30))
 
     def struct(self, expr: StructExpr) -> CostEstimate:
@@ -236,7 +236,7 @@ class _Estimator:
 
     # --- folds
 
-    def fold(self, expr: Comprehension) -> CostEstimate:
+    def comprehension(self, expr: Comprehension) -> CostEstimate:
         if _is_bind(expr):
             return self._bind(expr)
         total = self.cost(expr.range).plus(self.cost(expr.init))
@@ -251,19 +251,19 @@ class _Estimator:
         self.locals[expr.accumulator].pop()
         count = self._size_or_unknown(expr.range)
         total = total.plus(count.cost_of_each(turn))
-        self._fold_size(expr, count)
+        self._comprehension_size(expr, count)
         return total
 
-    def _fold_size(self, expr: Comprehension, count: SizeEstimate) -> None:
+    def _comprehension_size(self, expr: Comprehension, count: SizeEstimate) -> None:
         if isinstance(expr.init, Literal):
             size = self._size(expr.init)
             if size is not None:
-                self.known_sizes[expr.id] = size
+                self.computed_sizes[expr.id] = size
         elif isinstance(expr.init, ListExpr | MapExpr):
-            self.known_sizes[expr.id] = count
+            self.computed_sizes[expr.id] = count
             entries = self._entries(expr.step)
             if entries is not None:
-                self.known_entries[expr.id] = entries
+                self.computed_entries[expr.id] = entries
 
     def _push_variables(self, expr: Comprehension) -> None:
         entries = self._entries(expr.range)
@@ -321,21 +321,21 @@ class _Estimator:
     def _copy_sizes(self, to: Expr, source: Expr) -> None:
         size, entries = self._size(source), self._entries(source)
         if size is not None:
-            self.known_sizes[to.id] = size
+            self.computed_sizes[to.id] = size
         if entries is not None:
-            self.known_entries[to.id] = entries
+            self.computed_entries[to.id] = entries
 
     def _size(self, expr: Expr) -> SizeEstimate | None:
-        known = self.known_sizes.get(expr.id)
+        known = self.computed_sizes.get(expr.id)
         if known is not None:
             return known
-        written = _written_size(expr)
+        written = _literal_size(expr)
         if written is not None:
             return written
         of = self._type(expr)
         declared = self.sizes.size(_Node(self._path(expr), of, expr, None))
         if declared is not None:
-            self.known_sizes[expr.id] = declared
+            self.computed_sizes[expr.id] = declared
             return declared
         if _is_scalar(of):
             return SizeEstimate(1, 1)
@@ -343,7 +343,7 @@ class _Estimator:
         return None if local is None else local.size
 
     def _entries(self, expr: Expr) -> _Entries | None:
-        known = self.known_entries.get(expr.id)
+        known = self.computed_entries.get(expr.id)
         if known is not None:
             return known
         local = self._local(expr.name) if isinstance(expr, Ident) else None
@@ -362,7 +362,7 @@ def _is_scalar(of: Type) -> bool:
     return of.kind in _SCALAR
 
 
-def _written_size(expr: Expr) -> SizeEstimate | None:
+def _literal_size(expr: Expr) -> SizeEstimate | None:
     if isinstance(expr, Literal):
         size = len(expr.value) if isinstance(expr.value, str | bytes) else 1
     elif isinstance(expr, ListExpr):
@@ -382,5 +382,5 @@ _COSTS: Final[dict[type[Expr], Callable[[_Estimator, Any], CostEstimate]]] = {
     ListExpr: _Estimator.list,
     MapExpr: _Estimator.map,
     StructExpr: _Estimator.struct,
-    Comprehension: _Estimator.fold,
+    Comprehension: _Estimator.comprehension,
 }

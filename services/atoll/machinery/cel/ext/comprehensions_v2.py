@@ -80,7 +80,7 @@ _LIST, _TO_MAP, _ENTRY = (
     _transform(_entry_step, into_map=True),
 )
 
-TWO_VARIABLES = Library(
+COMPREHENSIONS_V2 = Library(
     "cel.lib.ext.comprev2",
     functions=(
         Function(

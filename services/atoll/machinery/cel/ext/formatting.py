@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.bounds import breathe, check_text
+from atoll.machinery.cel.bounds import check_text, yield_to_loop
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.std.conversion import text
 from atoll.machinery.cel.std.times import duration_text, timestamp_text
@@ -79,7 +79,7 @@ def format_text(template: str, arguments: Sequence[Any]) -> str:
             raise EvaluationError(f"error during formatting: {error}") from None
         size += len(parts[-1])
         check_text(size)
-        breathe()
+        yield_to_loop()
     return "".join(parts)
 
 

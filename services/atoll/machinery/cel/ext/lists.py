@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from atoll.machinery.cel.bounds import breathe, check_items, unhurried
+from atoll.machinery.cel.bounds import check_items, with_yields, yield_to_loop
 from atoll.machinery.cel.equality import is_equal
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError, NoSuchOverload
 from atoll.machinery.cel.functions import CallSite, Function, Library, Node, Overload
@@ -54,7 +54,7 @@ def _flatten(items: Sequence[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise EvaluationError("level must be non-negative")
     flat: list[Any] = []
-    for item in unhurried(items):
+    for item in with_yields(items):
         if isinstance(item, list) and depth > 0:
             flat.extend(_flatten(item, depth - 1))
         else:
@@ -70,7 +70,7 @@ def _range(count: int) -> list[int]:
         raise EvaluationError(f"lists.range: size {count} exceeds maximum allowed ({_RANGE_LIMIT})")
     made: list[int] = []
     for start in range(0, count, _RANGE_PART):
-        breathe()
+        yield_to_loop()
         made.extend(range(start, min(start + _RANGE_PART, count)))
     return made
 
@@ -93,7 +93,7 @@ def _distinct(items: list[Any]) -> list[Any]:
         return list(dict.fromkeys(items))
     kept: list[Any] = []
     for item in items:
-        breathe()
+        yield_to_loop()
         if not any(is_equal(item, other) for other in kept):
             kept.append(item)
     return kept

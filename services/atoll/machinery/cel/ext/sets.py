@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from atoll.machinery.cel.bounds import unhurried
+from atoll.machinery.cel.bounds import with_yields
 from atoll.machinery.cel.equality import contains
 from atoll.machinery.cel.functions import CallSite, Function, Library, Overload
 from atoll.machinery.cel.sizes import CallEstimate, CostEstimate
@@ -21,7 +21,7 @@ def _contains(items: Any, part: Any) -> bool:
     kinds = {type(item) for item in items} | {type(item) for item in part}
     if len(kinds) == 1 and kinds <= _HASHED:
         return set(part) <= set(items)
-    return all(contains(items, item) for item in unhurried(part))
+    return all(contains(items, item) for item in with_yields(part))
 
 
 def _equivalent(a: Any, b: Any) -> bool:
@@ -29,7 +29,7 @@ def _equivalent(a: Any, b: Any) -> bool:
 
 
 def _intersects(a: Any, b: Any) -> bool:
-    return any(contains(b, item) for item in unhurried(a))
+    return any(contains(b, item) for item in with_yields(a))
 
 
 def _overload(id: str, call: Callable[[Any, Any], bool], factor: float) -> Overload:

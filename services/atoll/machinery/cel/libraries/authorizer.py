@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.kubernetes_value import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import KubernetesValue
 from atoll.machinery.cel.libraries.values.formats import label_problems, subdomain_problems
 from atoll.machinery.cel.types import BOOL, STRING, ObjectType, Type
 from atoll.machinery.meta.user import User
@@ -26,7 +26,7 @@ DECISION: Final = ObjectType("kubernetes.authorization.Decision", {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AuthorizationAttributes:
     """What is asked: a verb on a path, or on resources of any version. Selectors are as they were given; what does
     not parse does not narrow the question."""
 
@@ -48,7 +48,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AuthorizationResult:
     """The hook's answer. `error` is not empty when it could not be told, whatever `allowed` says."""
 
     allowed: bool
@@ -56,24 +56,24 @@ class Answer:
     error: str = ""
 
 
-class Hook(Protocol):
+class AuthorizeHook(Protocol):
     """Tells whether a user may do something; must not block."""
 
-    def __call__(self, question: Question, /) -> Answer:
+    def __call__(self, question: AuthorizationAttributes, /) -> AuthorizationResult:
         """The answer; failures are told in it and not raised."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Authorizer(Comparable):
+class Authorizer(KubernetesValue):
     """The variable `authorizer`: who asks, and who answers."""
 
     user: User
-    hook: Hook
+    hook: AuthorizeHook
     cel_type: ClassVar[Type] = AUTHORIZER
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PathCheck(Comparable):
+class PathCheck(KubernetesValue):
     """A path to be asked for."""
 
     authorizer: Authorizer
@@ -82,7 +82,7 @@ class PathCheck(Comparable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupCheck(Comparable):
+class GroupCheck(KubernetesValue):
     """A group in which a resource is still to be named."""
 
     authorizer: Authorizer
@@ -91,7 +91,7 @@ class GroupCheck(Comparable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ResourceCheck(Comparable):
+class ResourceCheck(KubernetesValue):
     """A resource to be asked for; also the variable `authorizer.requestResource`."""
 
     authorizer: Authorizer
@@ -106,10 +106,10 @@ class ResourceCheck(Comparable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decision(Comparable):
+class Decision(KubernetesValue):
     """What was answered."""
 
-    answer: Answer
+    answer: AuthorizationResult
     cel_type: ClassVar[Type] = DECISION
 
 
@@ -139,12 +139,12 @@ def _resource(value: GroupCheck, resource: str) -> ResourceCheck:
 
 
 def _check_path(value: PathCheck, verb: str) -> Decision:
-    question = Question(user=value.authorizer.user, verb=verb, path=value.path)
+    question = AuthorizationAttributes(user=value.authorizer.user, verb=verb, path=value.path)
     return Decision(value.authorizer.hook(question))
 
 
 def _check_resource(value: ResourceCheck, verb: str) -> Decision:
-    question = Question(
+    question = AuthorizationAttributes(
         user=value.authorizer.user,
         verb=verb,
         group=value.group,
@@ -162,7 +162,7 @@ def _narrows(name: str, identifier: str, narrow: Callable[[ResourceCheck, str], 
     return _member(name, identifier, (RESOURCE_CHECK, STRING), RESOURCE_CHECK, narrow)
 
 
-def _tells(name: str, result: Type, tell: Callable[[Answer], object]) -> Function:
+def _tells(name: str, result: Type, tell: Callable[[AuthorizationResult], object]) -> Function:
     def call(value: Decision) -> object:
         return tell(value.answer)
 

@@ -22,7 +22,7 @@ OBJECT_LIMIT: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Since:
+class _VersionedLibrary:
     """A library and the minor version of Kubernetes 1 that brought it."""
 
     minor: int
@@ -30,22 +30,22 @@ class _Since:
 
 
 _LIBRARIES: Final = (
-    _Since(0, url.LIBRARY),
-    _Since(0, regex.LIBRARY),
-    _Since(0, lists.LIBRARY),
-    _Since(27, authorizer.LIBRARY),
-    _Since(28, quantity.LIBRARY),
-    _Since(29, ext.STRINGS),
-    _Since(29, ext.SETS),
-    _Since(30, ip.LIBRARY),
-    _Since(30, cidr.LIBRARY),
-    _Since(31, format.LIBRARY),
-    _Since(31, authorizer.SELECTORS),
-    _Since(32, ext.TWO_VARIABLES),
-    _Since(33, semver.LIBRARY),
-    _Since(34, ext.LISTS),
-    _Since(37, lists.INCLUDES),
-    _Since(0, costs.LIBRARY),
+    _VersionedLibrary(0, url.LIBRARY),
+    _VersionedLibrary(0, regex.LIBRARY),
+    _VersionedLibrary(0, lists.LIBRARY),
+    _VersionedLibrary(27, authorizer.LIBRARY),
+    _VersionedLibrary(28, quantity.LIBRARY),
+    _VersionedLibrary(29, ext.STRINGS),
+    _VersionedLibrary(29, ext.SETS),
+    _VersionedLibrary(30, ip.LIBRARY),
+    _VersionedLibrary(30, cidr.LIBRARY),
+    _VersionedLibrary(31, format.LIBRARY),
+    _VersionedLibrary(31, authorizer.SELECTORS),
+    _VersionedLibrary(32, ext.COMPREHENSIONS_V2),
+    _VersionedLibrary(33, semver.LIBRARY),
+    _VersionedLibrary(34, ext.LISTS),
+    _VersionedLibrary(37, lists.INCLUDES),
+    _VersionedLibrary(0, costs.LIBRARY),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
 from atoll.machinery.cel.functions import Function, Library, Overload
 from atoll.machinery.cel.libraries import ip
-from atoll.machinery.cel.libraries.kubernetes_value import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import KubernetesValue
 from atoll.machinery.cel.libraries.values.addresses import Prefix, parse_prefix
 from atoll.machinery.cel.libraries.values.quoting import quote
 from atoll.machinery.cel.types import BOOL, INT, STRING, OpaqueType
@@ -20,7 +20,7 @@ TYPE: Final = OpaqueType("net.CIDR")
 _PROBLEM: Final = "network address parse error during conversion from string"
 
 
-class CIDR(Comparable):
+class CIDR(KubernetesValue):
     """A network as a value of CEL."""
 
     __slots__ = ("prefix",)

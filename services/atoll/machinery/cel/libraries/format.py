@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.kubernetes_value import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import KubernetesValue
 from atoll.machinery.cel.libraries.values import formats
 from atoll.machinery.cel.types import STRING, ListType, ObjectType, OptionalType
 from atoll.machinery.cel.values import NONE, Optional_
@@ -17,7 +17,7 @@ from atoll.machinery.cel.values import NONE, Optional_
 TYPE: Final = ObjectType("kubernetes.NamedFormat", {})
 
 
-class NamedFormat(Comparable):
+class NamedFormat(KubernetesValue):
     """A format as a value of CEL."""
 
     __slots__ = ("form",)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.kubernetes_value import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import KubernetesValue
 from atoll.machinery.cel.libraries.values.addresses import Address, parse_address
 from atoll.machinery.cel.libraries.values.quoting import quote
 from atoll.machinery.cel.types import BOOL, INT, STRING, OpaqueType
@@ -18,7 +18,7 @@ from atoll.machinery.cel.types import BOOL, INT, STRING, OpaqueType
 TYPE: Final = OpaqueType("net.IP")
 
 
-class IP(Comparable):
+class IP(KubernetesValue):
     """An address as a value of CEL."""
 
     __slots__ = ("address",)

@@ -11,7 +11,7 @@ from atoll.machinery.cel.errors import NoSuchOverload
 from atoll.machinery.cel.values import Opaque
 
 
-class Comparable(Opaque):
+class KubernetesValue(Opaque):
     """A value that equals others of its type only. Comparing it with a value of another type is an error, as in
     Kubernetes, except with null, to which nothing is equal."""
 

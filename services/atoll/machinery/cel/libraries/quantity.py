@@ -12,7 +12,7 @@ from typing import Final
 
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.kubernetes_value import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import KubernetesValue
 from atoll.machinery.cel.libraries.values import quantities
 from atoll.machinery.cel.libraries.values.quantities import Amount
 from atoll.machinery.cel.types import BOOL, DOUBLE, INT, STRING, ObjectType
@@ -20,7 +20,7 @@ from atoll.machinery.cel.types import BOOL, DOUBLE, INT, STRING, ObjectType
 TYPE: Final = ObjectType("kubernetes.Quantity", {})
 
 
-class Quantity(Comparable):
+class Quantity(KubernetesValue):
     """A quantity as a value of CEL; `computed` marks sums and differences."""
 
     __slots__ = ("amount", "computed")
@@ -74,7 +74,7 @@ def _as_float(value: Quantity) -> float:
     return value.amount.approximate()
 
 
-def _computed(left: Amount, right: Amount, operation: Callable[[Amount, Amount], Amount]) -> Quantity:
+def _arithmetic(left: Amount, right: Amount, operation: Callable[[Amount, Amount], Amount]) -> Quantity:
     try:
         return Quantity(operation(left, right), computed=True)
     except ValueError as error:
@@ -82,19 +82,19 @@ def _computed(left: Amount, right: Amount, operation: Callable[[Amount, Amount],
 
 
 def _add(value: Quantity, other: Quantity) -> Quantity:
-    return _computed(value.amount, other.amount, Amount.add)
+    return _arithmetic(value.amount, other.amount, Amount.add)
 
 
 def _add_int(value: Quantity, other: int) -> Quantity:
-    return _computed(value.amount, quantities.whole(other), Amount.add)
+    return _arithmetic(value.amount, quantities.whole(other), Amount.add)
 
 
 def _sub(value: Quantity, other: Quantity) -> Quantity:
-    return _computed(value.amount, other.amount, Amount.subtract)
+    return _arithmetic(value.amount, other.amount, Amount.subtract)
 
 
 def _sub_int(value: Quantity, other: int) -> Quantity:
-    return _computed(value.amount, quantities.whole(other), Amount.subtract)
+    return _arithmetic(value.amount, quantities.whole(other), Amount.subtract)
 
 
 def _compare(value: Quantity, other: Quantity) -> int:

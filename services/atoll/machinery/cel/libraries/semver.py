@@ -9,14 +9,14 @@ from typing import Final
 
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.kubernetes_value import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import KubernetesValue
 from atoll.machinery.cel.libraries.values import versions
 from atoll.machinery.cel.types import BOOL, INT, STRING, ObjectType
 
 TYPE: Final = ObjectType("kubernetes.Semver", {})
 
 
-class Semver(Comparable):
+class Semver(KubernetesValue):
     """A version as a value of CEL."""
 
     __slots__ = ("version",)

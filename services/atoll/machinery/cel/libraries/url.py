@@ -9,20 +9,20 @@ from typing import Final
 
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.libraries.kubernetes_value import Comparable
+from atoll.machinery.cel.libraries.kubernetes_value import KubernetesValue
 from atoll.machinery.cel.libraries.values import escapes, urls
 from atoll.machinery.cel.types import BOOL, STRING, ListType, MapType, ObjectType
 
 TYPE: Final = ObjectType("kubernetes.URL", {})
 
 
-class URL(Comparable):
+class URL(KubernetesValue):
     """A URL as a value of CEL."""
 
     __slots__ = ("location",)
     cel_type = TYPE
 
-    def __init__(self, location: urls.Location) -> None:
+    def __init__(self, location: urls.URLComponents) -> None:
         self.location = location
 
     def equals(self, other: URL) -> bool:

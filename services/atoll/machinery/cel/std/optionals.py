@@ -66,14 +66,14 @@ def _unwrap(items: Sequence[Any]) -> list[Any]:
 
 
 def _opt_map(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr:
-    return _mapped(e, "optMap", target, arguments, wrap=True)
+    return _optional_map(e, "optMap", target, arguments, wrap=True)
 
 
 def _opt_flat_map(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr:
-    return _mapped(e, "optFlatMap", target, arguments, wrap=False)
+    return _optional_map(e, "optFlatMap", target, arguments, wrap=False)
 
 
-def _mapped(e: Expander, name: str, target: Expr, arguments: Sequence[Expr], *, wrap: bool) -> Expr:
+def _optional_map(e: Expander, name: str, target: Expr, arguments: Sequence[Expr], *, wrap: bool) -> Expr:
     variable = arguments[0]
     if not isinstance(variable, Ident):
         raise e.error(variable, f"{name}() variable name must be a simple identifier")

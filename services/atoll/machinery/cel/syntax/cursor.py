@@ -62,11 +62,11 @@ class Cursor:
             return self.next()
         shown = expected or f"'{kind}'"
         if token.kind != lexer.EOF and self.tokens[self.at + 1].kind == kind:
-            self._complain(token, f"extraneous input '{token.text}' expecting {shown}")
+            self._report(token, f"extraneous input '{token.text}' expecting {shown}")
             self.at += 1
             return self.next()
         if not expected and self._may_follow(kind, token):
-            self._complain(token, f"missing {shown} at '{token.text}'")
+            self._report(token, f"missing {shown} at '{token.text}'")
             return token
         raise ParseError(token.offset, f"Syntax error: mismatched input '{token.text}' expecting {shown}")
 
@@ -77,7 +77,7 @@ class Cursor:
             return not self.open
         return token.kind in _CONTINUES or (bool(self.open) and token.kind in (self.open[-1], ","))
 
-    def operand_starts(self, closing: str = "", question: str = "") -> None:
+    def expect_operand(self, closing: str = "", question: str = "") -> None:
         """Complain when no operand starts here; one token in front of one is left out."""
         token = self.tokens[self.at]
         if token.kind in _STARTS:
@@ -85,7 +85,7 @@ class Cursor:
         expected = _START.format(closing=closing, question=question)
         follows = self.tokens[self.at + 1].kind if token.kind != lexer.EOF else lexer.EOF
         if follows in _STARTS or (closing and follows == ")"):
-            self._complain(token, f"extraneous input '{token.text}' expecting {expected}")
+            self._report(token, f"extraneous input '{token.text}' expecting {expected}")
             self.at += 1
             if follows not in _STARTS:
                 raise ParseError(-2, "")
@@ -98,12 +98,12 @@ class Cursor:
         if token.kind == lexer.EOF:
             return
         word = "extraneous" if self.tokens[self.at + 1].kind == lexer.EOF else "mismatched"
-        self._complain(token, f"{word} input '{token.text}' expecting <EOF>")
+        self._report(token, f"{word} input '{token.text}' expecting <EOF>")
 
-    def _complain(self, token: Token, message: str) -> None:
+    def _report(self, token: Token, message: str) -> None:
         self.issues.append(self.issue(token.offset, f"Syntax error: {message}"))
 
-    def no_identifier(self, token: Token, optional: bool = False) -> None:
+    def fail_identifier(self, token: Token, optional: bool = False) -> None:
         """Give up where a name has to follow; `optional` says that it follows `.?`."""
         if optional:
             message = f"mismatched input '{token.text}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from atoll.machinery.cel.bounds import breathe
+from atoll.machinery.cel.bounds import yield_to_loop
 from atoll.machinery.cel.syntax.ast import (
     ACCUMULATOR,
     Call,
@@ -53,7 +53,7 @@ class Expander:
         """A fresh id."""
         self._last += 1
         if self._last & _STRIDE == _STRIDE:
-            breathe()
+            yield_to_loop()
         return self._last
 
     def error(self, expr: Expr, message: str) -> MacroError:

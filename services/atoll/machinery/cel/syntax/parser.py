@@ -167,7 +167,7 @@ class _Parser(Cursor):
         optional = self._accept("?")
         token = self.tokens[self.at]
         if token.kind not in (lexer.IDENTIFIER, lexer.ESC_IDENTIFIER):
-            self.no_identifier(token, optional)
+            self.fail_identifier(token, optional)
         self.at += 1
         if token.kind == lexer.ESC_IDENTIFIER:
             # Kubernetes does not turn the syntax on.
@@ -186,7 +186,7 @@ class _Parser(Cursor):
         if self._accept("?"):
             function = "_[?_]"
         else:
-            self.operand_starts(question="'?', ")
+            self.expect_operand(question="'?', ")
         index = self._nested("]")
         self.expect("]")
         return self._call(bracket.offset, function, [operand, index])
@@ -195,7 +195,7 @@ class _Parser(Cursor):
         arguments: list[Expr] = []
         if self._accept(")"):
             return arguments
-        self.operand_starts(closing="')', ")
+        self.expect_operand(closing="')', ")
         arguments.append(self._nested(")"))
         while self._accept(","):
             arguments.append(self._nested(")"))
@@ -237,7 +237,7 @@ class _Parser(Cursor):
             self.at += 1
         name = self.tokens[self.at]
         if name.kind != lexer.IDENTIFIER:
-            self.no_identifier(name)
+            self.fail_identifier(name)
         self.at += 1
         if name.text in _RESERVED:
             self.issues.append(self.issue(token.offset, f"reserved identifier: {name.text}"))
@@ -295,7 +295,7 @@ class _Parser(Cursor):
             optional = self._accept("?")
             name = self.tokens[self.at]
             if name.kind not in (lexer.IDENTIFIER, lexer.ESC_IDENTIFIER):
-                self.no_identifier(name)
+                self.fail_identifier(name)
             self.at += 1
             colon = self.expect(":")
             value = self._nested("}")
@@ -328,7 +328,7 @@ class _Parser(Cursor):
             sign, token = "-", self.tokens[self.at]
         reader = _LITERALS.get(token.kind)
         if reader is None:
-            self.operand_starts()
+            self.expect_operand()
             return self._unary()
         self.at += 1
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 
 from atoll.machinery.cel import types
-from atoll.machinery.cel.bounds import breathe_by
+from atoll.machinery.cel.bounds import replace_pause
 from atoll.machinery.cel.environment import Environment
 from atoll.machinery.cel.errors import CompileError, ProgramError
 from atoll.machinery.cel.functions import Node
@@ -64,11 +64,11 @@ class Compiler:
 
     def compile(self, entry: Object, pause: Callable[[], None] | None = None) -> Rule:
         """One rule. A text of 100 KB takes half a second, in which `pause` is called often."""
-        before = breathe_by(pause)
+        before = replace_pause(pause)
         try:
             return self._rule(entry)
         finally:
-            breathe_by(before)
+            replace_pause(before)
 
     def _rule(self, entry: Object) -> Rule:
         text = entry.get("rule") or ""

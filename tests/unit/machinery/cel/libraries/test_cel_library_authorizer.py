@@ -10,31 +10,31 @@ from atoll.machinery.cel.errors import CompileError, EvaluationError
 from atoll.machinery.cel.libraries.authorizer import (
     AUTHORIZER,
     RESOURCE_CHECK,
-    Answer,
+    AuthorizationAttributes,
+    AuthorizationResult,
     Authorizer,
-    Question,
     ResourceCheck,
 )
 from atoll.machinery.meta.user import User
 from harness.cel import compile_expression
 
 JANE = User("jane", ("team",))
-YES = Answer(True)
+YES = AuthorizationResult(True)
 
 
 class Recorder:
     """A hook that keeps what it was asked and gives one answer."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: AuthorizationResult) -> None:
         self.answer = answer
-        self.asked: list[Question] = []
+        self.asked: list[AuthorizationAttributes] = []
 
-    def __call__(self, question: Question, /) -> Answer:
+    def __call__(self, question: AuthorizationAttributes, /) -> AuthorizationResult:
         self.asked.append(question)
         return self.answer
 
 
-def evaluate(text: str, answer: Answer = YES) -> tuple[Any, list[Question]]:
+def evaluate(text: str, answer: AuthorizationResult = YES) -> tuple[Any, list[AuthorizationAttributes]]:
     hook = Recorder(answer)
     authorizer = Authorizer(JANE, hook)
     variables = {"authorizer": AUTHORIZER, "authorizer.requestResource": RESOURCE_CHECK}
@@ -46,7 +46,7 @@ def evaluate(text: str, answer: Answer = YES) -> tuple[Any, list[Question]]:
 def test_a_path_is_asked_for_with_the_verb_and_the_user() -> None:
     value, asked = evaluate("authorizer.path('/healthz').check('get').allowed()")
     assert value is True
-    assert asked == [Question(user=JANE, verb="get", path="/healthz")]
+    assert asked == [AuthorizationAttributes(user=JANE, verb="get", path="/healthz")]
     assert not asked[0].is_resource
 
 
@@ -57,7 +57,7 @@ def test_a_resource_is_asked_for_with_everything_that_was_set() -> None:
     )
     _, asked = evaluate(text)
     assert asked == [
-        Question(
+        AuthorizationAttributes(
             user=JANE,
             verb="patch",
             group="apps",
@@ -75,7 +75,9 @@ def test_a_resource_is_asked_for_with_everything_that_was_set() -> None:
 def test_the_resource_of_the_request_can_be_asked_for() -> None:
     _, asked = evaluate("authorizer.requestResource.check('custom').allowed()")
     assert asked == [
-        Question(user=JANE, verb="custom", group="apps", resource="deployments", namespace="prod", name="web")
+        AuthorizationAttributes(
+            user=JANE, verb="custom", group="apps", resource="deployments", namespace="prod", name="web"
+        )
     ]
 
 
@@ -97,12 +99,12 @@ def test_setting_one_field_leaves_the_value_it_was_set_on_alone() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (Answer(True, "because"), [True, "because", False, ""]),
-        (Answer(False), [False, "", False, ""]),
-        (Answer(False, "broken", "no answer"), [False, "broken", True, "no answer"]),
+        (AuthorizationResult(True, "because"), [True, "because", False, ""]),
+        (AuthorizationResult(False), [False, "", False, ""]),
+        (AuthorizationResult(False, "broken", "no answer"), [False, "broken", True, "no answer"]),
     ],
 )
-def test_a_decision_tells_what_the_hook_answered(answer: Answer, expected: list[Any]) -> None:
+def test_a_decision_tells_what_the_hook_answered(answer: AuthorizationResult, expected: list[Any]) -> None:
     text = (
         "[authorizer.path('/x').check('get')].map(d, [dyn(d.allowed()), dyn(d.reason()), dyn(d.errored()), "
         "dyn(d.error())])[0]"

@@ -8,7 +8,12 @@ import pytest
 
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.errors import EvaluationError
-from atoll.machinery.cel.libraries.authorizer import AUTHORIZER, Answer, Authorizer, Question
+from atoll.machinery.cel.libraries.authorizer import (
+    AUTHORIZER,
+    AuthorizationAttributes,
+    AuthorizationResult,
+    Authorizer,
+)
 from atoll.machinery.cel.types import BYTES, DYN, INT, STRING, ListType, MapType
 from atoll.machinery.meta.user import User
 from harness.cel import Expected, Sizes, compile_expression
@@ -30,10 +35,10 @@ TYPES = {
 LIMITS = Sizes({"s": (2, 10), "p": (0, 5), "l": (1, 5), "l.@items": (0, 20), "n": (0, 7), "b": (0, 3), "m": (0, 4)})
 
 
-def _answer(question: Question) -> Answer:
+def _answer(question: AuthorizationAttributes) -> AuthorizationResult:
     if question.verb == "fail":
-        return Answer(False, "broken", "no answer")
-    return Answer(question.verb == "get")
+        return AuthorizationResult(False, "broken", "no answer")
+    return AuthorizationResult(question.verb == "get")
 
 
 VALUES = {

@@ -17,7 +17,7 @@ _INVALID_BYTES = re.compile("[\udc80-\udcff]")
 _ALSO_VALID = frozenset(b"!$&'()*+,;=:@[]%")
 
 
-class Part(Enum):
+class Component(Enum):
     """A part of a URL; its value is the bytes that it holds unescaped."""
 
     PATH = frozenset(_UNRESERVED + b"$&+,/:;=@")
@@ -32,7 +32,7 @@ def text_of(raw: bytes) -> str:
     return _INVALID_BYTES.sub("\ufffd", raw.decode("utf-8", "surrogateescape"))
 
 
-def escape(raw: bytes, part: Part) -> bytes:
+def escape(raw: bytes, part: Component) -> bytes:
     """The bytes with every one the part may not hold as `%XX`."""
     plain: frozenset[int] = part.value
     if plain.issuperset(raw):
@@ -40,12 +40,12 @@ def escape(raw: bytes, part: Part) -> bytes:
     return b"".join(bytes((byte,)) if byte in plain else b"%%%02X" % byte for byte in raw)
 
 
-def is_escaped(raw: bytes, part: Part) -> bool:
+def is_escaped(raw: bytes, part: Component) -> bool:
     """Whether bytes may stand in the part as they are, as escaped ones."""
     return all(byte in _ALSO_VALID or byte in part.value for byte in raw)
 
 
-def unescape(raw: bytes, part: Part) -> bytes:
+def unescape(raw: bytes, part: Component) -> bytes:
     """The bytes with escapes resolved; in a query a plus is a space. Raises ValueError for what is no escape."""
     pieces = raw.split(b"%")
     position = len(pieces[0])
@@ -53,7 +53,7 @@ def unescape(raw: bytes, part: Part) -> bytes:
         if not _is_hex(piece[:2]):
             raise _bad(raw[position : position + 3])
         position += 1 + len(piece)
-    if part is Part.QUERY:
+    if part is Component.QUERY:
         pieces = [piece.replace(b"+", b" ") for piece in pieces]
     return pieces[0] + b"".join(bytes((int(piece[:2], 16),)) + piece[2:] for piece in pieces[1:])
 
@@ -70,17 +70,17 @@ def unescape_host(raw: bytes, *, is_zone: bool = False) -> bytes:
             _check_host_escape(raw[index : index + 3], is_zone)
             index += 3
             continue
-        if raw[index] < 0x80 and raw[index] not in Part.HOST.value:
+        if raw[index] < 0x80 and raw[index] not in Component.HOST.value:
             raise ValueError(f"invalid character {quote(chr(raw[index]))} in host name")
         index += 1
-    return unescape(raw, Part.HOST)
+    return unescape(raw, Component.HOST)
 
 
 def _check_host_escape(raw: bytes, is_zone: bool) -> None:
     if not _is_hex(raw[1:]):
         raise _bad(raw)
     value = int(raw[1:], 16)
-    allowed = value == 0x20 or value in Part.HOST.value if is_zone else value >= 0x80
+    allowed = value == 0x20 or value in Component.HOST.value if is_zone else value >= 0x80
     if not allowed and raw != b"%25":
         raise _bad(raw)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from atoll.machinery.cel.libraries.values.addresses import AddressError, parse_address
-from atoll.machinery.cel.libraries.values.escapes import Part, escape, is_escaped, text_of, unescape, unescape_host
+from atoll.machinery.cel.libraries.values.escapes import Component, escape, is_escaped, text_of, unescape, unescape_host
 from atoll.machinery.cel.libraries.values.quoting import quote
 
 #: Go reads no more parameters of one query.
@@ -31,7 +31,7 @@ class URLError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Location:
+class URLComponents:
     """A URL taken apart. `user` stays escaped; `given_path` and `given_fragment` keep the escaped form where it is
     not the usual one, else they are empty."""
 
@@ -41,11 +41,11 @@ class Location:
     host: bytes = b""
     omits_host: bool = False
     path: bytes = b""
-    given_path: bytes = b""
+    raw_path: bytes = b""
     query: bytes = b""
     has_empty_query: bool = False
     fragment: bytes = b""
-    given_fragment: bytes = b""
+    raw_fragment: bytes = b""
 
     def hostname(self) -> str:
         """The host without port and without the brackets of an IPv6 address."""
@@ -62,9 +62,9 @@ class Location:
 
     def escaped_path(self) -> str:
         """The path as it stands in a URL."""
-        if self.given_path and is_escaped(self.given_path, Part.PATH):
-            return text_of(self.given_path)
-        return "*" if self.path == b"*" else text_of(escape(self.path, Part.PATH))
+        if self.raw_path and is_escaped(self.raw_path, Component.PATH):
+            return text_of(self.raw_path)
+        return "*" if self.path == b"*" else text_of(escape(self.path, Component.PATH))
 
     def parameters(self) -> dict[str, list[str]]:
         """The query's values by key, unescaped. Pairs that are not well formed are left out, as is all of a query of
@@ -76,7 +76,7 @@ class Location:
             if not pair or b";" in pair:
                 continue
             try:
-                name, content = unescape(key, Part.QUERY), unescape(value, Part.QUERY)
+                name, content = unescape(key, Component.QUERY), unescape(value, Component.QUERY)
             except ValueError:
                 continue
             found.setdefault(text_of(name), []).append(text_of(content))
@@ -89,16 +89,16 @@ class Location:
         if self.has_empty_query or self.query:
             text += b"?" + self.query
         if self.fragment:
-            given = self.given_fragment
-            is_usual = not given or not is_escaped(given, Part.FRAGMENT)
-            text += b"#" + (escape(self.fragment, Part.FRAGMENT) if is_usual else given)
+            given = self.raw_fragment
+            is_usual = not given or not is_escaped(given, Component.FRAGMENT)
+            text += b"#" + (escape(self.fragment, Component.FRAGMENT) if is_usual else given)
         return text_of(text)
 
     def _authority_and_path(self) -> bytes:
         path = self.escaped_path().encode()
         start = b""
         if self.host or self.user is not None or (self.scheme and self.path and not self.omits_host):
-            start = b"//" + (self.user + b"@" if self.user is not None else b"") + escape(self.host, Part.HOST)
+            start = b"//" + (self.user + b"@" if self.user is not None else b"") + escape(self.host, Component.HOST)
         if path and not path.startswith(b"/") and self.host:
             start += b"/"
         # A first segment with a colon would be read as a scheme.
@@ -116,7 +116,7 @@ def check_request(text: str) -> None:
         raise URLError(text, str(problem)) from None
 
 
-def parse(text: str) -> Location:
+def parse(text: str) -> URLComponents:
     """Read an absolute URL or an absolute path, with its fragment. Raises URLError."""
     check_request(text)
     rest, _, given = text.partition("#")
@@ -126,14 +126,14 @@ def parse(text: str) -> Location:
         raise URLError(rest, str(problem)) from None
     raw = given.encode()
     try:
-        fragment = unescape(raw, Part.FRAGMENT)
+        fragment = unescape(raw, Component.FRAGMENT)
     except ValueError as problem:
         raise URLError(text, str(problem)) from None
-    is_usual = escape(fragment, Part.FRAGMENT) == raw
-    return replace(location, fragment=fragment, given_fragment=b"" if is_usual else raw)
+    is_usual = escape(fragment, Component.FRAGMENT) == raw
+    return replace(location, fragment=fragment, raw_fragment=b"" if is_usual else raw)
 
 
-def _read(text: str, *, is_request: bool) -> Location:
+def _read(text: str, *, is_request: bool) -> URLComponents:
     """Take a URL without fragment apart. Raises ValueError with the bare problem."""
     if _CONTROL.search(text):
         raise ValueError("net/url: invalid control character in URL")
@@ -151,15 +151,15 @@ def _read(text: str, *, is_request: bool) -> Location:
         user, host = _authority(scheme, authority)
         rest, has_authority = slash + behind, True
     raw = rest.encode()
-    path = unescape(raw, Part.PATH)
-    return Location(
+    path = unescape(raw, Component.PATH)
+    return URLComponents(
         scheme=scheme,
         opaque=opaque,
         user=user,
         host=host,
         omits_host=bool(scheme) and not has_authority and rest.startswith("/"),
         path=path,
-        given_path=b"" if escape(path, Part.PATH) == raw else raw,
+        raw_path=b"" if escape(path, Component.PATH) == raw else raw,
         query=query.encode(),
         has_empty_query=has_empty_query,
     )
@@ -196,8 +196,8 @@ def _authority(scheme: str, authority: str) -> tuple[bytes | None, bytes]:
         return None, host
     if not _USER.fullmatch(userinfo):
         raise ValueError("net/url: invalid userinfo")
-    parts = (unescape(part, Part.USER) for part in userinfo.encode().split(b":", 1))
-    return b":".join(escape(part, Part.USER) for part in parts), host
+    parts = (unescape(part, Component.USER) for part in userinfo.encode().split(b":", 1))
+    return b":".join(escape(part, Component.USER) for part in parts), host
 
 
 def _host(scheme: str, host: str) -> bytes:
