@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from atoll.machinery.cel import types
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.errors import BudgetExceeded, CompileError, EvaluationError
+from atoll.machinery.cel.program import Program
 from contract.cel.expressions import VARIABLES, Expressions, bindings
 from harness.cel import compile_expression
 
@@ -45,6 +47,8 @@ _NAMED = {
     **{"map(string, int)": types.MapType(types.STRING, types.INT)},
     **{"map(string, string)": types.MapType(types.STRING, types.STRING)},
 }
+#: From limits that most expressions exceed to one that few do.
+_LIMITS = (0, 3, 10, 30, 100, 100_000)
 _TYPES = {name: _NAMED[of] for name, of in VARIABLES.items()}
 
 
@@ -53,10 +57,19 @@ def _run(text: str, rng: random.Random) -> None:
         program = compile_expression(text, _TYPES)
         least, most = program.estimate()
         assert 0 <= least <= most
-        budget = Budget(call_limit=100_000)
-        with contextlib.suppress(EvaluationError, BudgetExceeded):
-            program.evaluate(bindings(rng), budget)
-        assert budget.spent >= 0
+        _evaluate_within(program, bindings(rng), rng.choice(_LIMITS))
+
+
+def _evaluate_within(program: Program, variables: dict[str, Any], limit: int) -> None:
+    """An evaluation that exceeds the limit raises BudgetExceeded and charges one unit above it; no other exceeds it."""
+    budget, exceeded = Budget(call_limit=limit), False
+    try:
+        program.evaluate(variables, budget)
+    except BudgetExceeded:
+        exceeded = True
+    except EvaluationError:
+        pass
+    assert budget.spent == limit + 1 if exceeded else 0 <= budget.spent <= limit
 
 
 @given(st.integers(0, 10**9))

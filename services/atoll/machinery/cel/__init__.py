@@ -1,10 +1,12 @@
-"""The Common Expression Language: text in, a checked and priced program out, Python data as values.
+"""The Common Expression Language: source text in, a type-checked program with known costs out, plain Python data as
+values.
 
-Here belongs everything that is true of CEL wherever it is used: lexer and parser, macros, the type checker,
-compilation to closures, the cost at run time and its static estimate, the standard library, the extension
-libraries of cel-go (`ext`) and those that Kubernetes declares (`libraries`). The package is pure: it reads no
-clock but the one handed to a `Budget`, opens nothing, keeps no task.
+What belongs here: everything that holds for CEL wherever it is used. The modules at this level are what callers and
+libraries are written in: types, values, functions, budgets, `environment` and `program`. Below them are `syntax`,
+`checker`, `cost` and `compiler`, the standard library (`std`), the extension libraries of cel-go (`ext`) and those of
+Kubernetes (`libraries`). The package is pure: it reads no clock except through the pause of a `Budget`, opens nothing
+and keeps no task.
 
-What does not belong here: how an OpenAPI schema becomes CEL types and where rules stand in an object
-(`kinds`), and on which thread a long evaluation runs (`process.slices`).
+What does not belong here: the conversion of OpenAPI schemas to CEL types, the place of rules in an object (`kinds`),
+and the thread that runs a long evaluation (`process.slices`).
 """

@@ -1,8 +1,8 @@
-"""Bounds on what one call may make, and breathing in calls that take long.
+"""Bounds on the results of one call, and cooperative pauses inside long calls.
 
-Used by functions whose work is not in proportion to their price (Kubernetes charges a replacement by its input,
-and the sum of two lists nothing): upstream has no bound there but its memory. Invariant: no call makes more than
-MAX_ITEMS items or MAX_TEXT code points, and no loop here runs for long without asking whether to pause.
+Functions use it if their work is out of proportion to their price (Kubernetes charges a replacement by its input, and
+the sum of two lists nothing); upstream is bounded there by its memory alone. Invariant: no call makes more than
+MAX_ITEMS items or MAX_TEXT code points, and no loop runs for long without a call of `yield_to_loop`.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ from typing import Any, Final
 
 from atoll.machinery.cel.errors import BudgetExceeded
 
-#: Twice what Kubernetes' limit of a call lets a list cost that is charged by its items.
+#: Twice the items of a list whose price by the item reaches Kubernetes' limit of a call.
 MAX_ITEMS: Final = 2_000_000
 #: More than five times the largest request body.
 MAX_TEXT: Final = 16_000_000
-#: Turns of a loop between two questions.
+#: Iterations between two pauses.
 _STRIDE: Final = 255
 
-_here = threading.local()
+_thread = threading.local()
 
 
 def replace_pause(pause: Callable[[], None] | None) -> Callable[[], None] | None:
-    """Let the functions that are called from here on pause so; what they did before is for the caller to set again.
-    Evaluations on other threads have their own."""
-    before = getattr(_here, "pause", None)
-    _here.pause = pause
+    """Set the pause of the evaluation on this thread and return the previous one, which the caller restores.
+
+    None disables pauses. Each thread has its own.
+    """
+    before = getattr(_thread, "pause", None)
+    _thread.pause = pause
     return before
 
 
 def yield_to_loop() -> None:
-    """Pause if the evaluation around wants it."""
-    pause = getattr(_here, "pause", None)
+    """Call the pause of the current evaluation, if it has one."""
+    pause = getattr(_thread, "pause", None)
     if pause is not None:
         pause()
 
 
 def with_yields(items: Iterable[Any]) -> Iterator[Any]:
-    """The items, with a breath every few hundred."""
+    """Iterate over the items with a pause every few hundred."""
     for count, item in enumerate(items):
         if count & _STRIDE == _STRIDE:
             yield_to_loop()
@@ -47,12 +49,12 @@ def with_yields(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def check_text(size: int) -> None:
-    """Refuse to make a text of this many code points. Raises BudgetExceeded."""
+    """Check the size in code points of a text before it is made. Raises BudgetExceeded above the limit."""
     if size > MAX_TEXT:
         raise BudgetExceeded
 
 
 def check_items(count: int) -> None:
-    """Refuse to make a list of this many items. Raises BudgetExceeded."""
+    """Check the length of a list that is being made. Raises BudgetExceeded above the limit."""
     if count > MAX_ITEMS:
         raise BudgetExceeded

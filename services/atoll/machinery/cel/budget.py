@@ -1,8 +1,7 @@
-"""How much an evaluation may still cost, and when it has to let others run.
+"""The cost that an evaluation may still spend, and the pauses in which it lets other work run.
 
-Made by whoever evaluates rules, shared by all programs of one object; compiled loops look at it. Invariant:
-`spent` never falls, and no evaluation runs on for more than a few thousand units of work between two looks at
-the clock.
+Callers that evaluate rules make one for all programs of an object; compiled loops check it. Invariant: `spent` never
+falls, and no evaluation runs for more than a few thousand units of work between two pauses.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from collections.abc import Callable
 
 
 class Budget:
-    """A limit for one call and one for all calls that share the budget.
+    """A limit for each evaluation and one for the sum of all evaluations that share the budget.
 
-    `limit` bounds the sum of the run-time costs of all evaluations (None: unbounded), `call_limit` each
-    evaluation on its own. `pause`, if given, is called from inside of an evaluation about every `stride` units
-    of work; it may block, and it ends the evaluation by raising.
+    `limit` bounds the sum of the run-time costs (None: unbounded), `call_limit` each evaluation by itself. `pause`, if
+    set, is called from inside an evaluation about every `stride` units of work; it may block, and it ends the
+    evaluation by raising.
     """
 
     __slots__ = ("call_limit", "limit", "pause", "spent", "stride")
@@ -35,5 +34,5 @@ class Budget:
 
     @property
     def remaining(self) -> int | None:
-        """What is left of `limit`; None when unbounded."""
+        """The part of `limit` not yet spent; None if unbounded."""
         return None if self.limit is None else max(self.limit - self.spent, 0)

@@ -33,12 +33,15 @@ _INSTANCE: Final[dict[Kind, type]] = {Kind.LIST: list, Kind.MAP: dict}
 
 
 def is_open(of: Type) -> bool:
-    """Whether a value of this static type may be of another type at run time."""
+    """Report whether a value of this static type may have another type at run time."""
     return of.kind in _OPEN or of.nullable
 
 
 def fits(value: Any, of: Type) -> bool:
-    """Whether a value is of a declared parameter type; items of collections are looked at as cel-go does: the first."""
+    """Report whether a value is of a declared parameter type.
+
+    Of a collection only the first item is tested, as in cel-go.
+    """
     kind = of.kind
     if kind in _OPEN:
         return True
@@ -64,8 +67,8 @@ def _first_fits(value: Any, of: Type) -> bool:
     return fits(key, of.parameters[0]) and fits(value[key], of.parameters[1])
 
 
-#: Functions with one implementation for all types, and the Python types that have what it needs: values of other
-#: types get the name of the function in the message, as they never reach it.
+#: Functions with one implementation for all types, and the Python types that it supports. The message for values of
+#: other types names the function, as cel-go finds no implementation for them.
 _COMPARED: Final = frozenset({int, UInt, float, str, bytes, bool, Timestamp, Duration})
 _SINGLE: Final[dict[str, frozenset[type]]] = {
     "_+_": frozenset({int, UInt, float, str, bytes, list, Timestamp, Duration}),
@@ -83,7 +86,7 @@ _UNGUARDED: Final = frozenset({"contains", "startsWith", "endsWith"})
 
 
 def dispatcher(function: str, overloads: Sequence[Overload]) -> Implementation:
-    """A call that finds its overload by the values."""
+    """Return a call that selects its overload by the values."""
     entries = [(overload.parameters, overload.call) for overload in overloads]
 
     def call(*arguments: Any) -> Any:

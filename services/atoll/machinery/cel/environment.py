@@ -1,8 +1,9 @@
-"""What an expression may name: variables, functions, types, macros; and the way from text to a program.
+"""The declarations that expressions may use: variables, functions, types and macros; and compilation of text to a
+program.
 
-Called by whoever holds rules. Made once for a set of libraries and extended with variables; building one merges
-tables, compiling parses, checks and makes closures. Invariant: an environment never changes after it is made,
-so it may be shared by tasks and threads.
+Callers that hold rules make one for a set of libraries and extend it with variables. Making one merges tables;
+compiling parses, checks and makes closures. Invariant: an environment never changes after it is made, so tasks and
+threads may share it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from atoll.machinery.cel.values import TypeValue
 
 
 class Environment:
-    """Variables and libraries; the standard library and optional types are always in.
+    """Variables and libraries; the standard library and optional types are always included.
 
-    `variables` maps names (dots allowed) to types. `types` are objects that expressions may make (`Name{...}`).
-    `homogeneous` demands one type of items in list and map literals, as Kubernetes does. `container` is the
-    namespace in which names are looked up.
+    `variables` maps names (dots allowed) to types. `types` are objects that expressions may construct (`Name{...}`).
+    `homogeneous` requires one item type in list and map literals, as Kubernetes does. `container` is the namespace in
+    which names are resolved.
     """
 
     def __init__(
@@ -52,12 +53,13 @@ class Environment:
     def extend(
         self, variables: Mapping[str, Type], libraries: Sequence[Library] = (), types: Sequence[Type] = ()
     ) -> Environment:
-        """The same with more variables, libraries and types; variables given win over equal names.
+        """Return the environment with more variables, libraries and types; a new variable replaces an old one of its
+        name.
 
-        Without more libraries this is cheap: only the names are merged anew.
+        Without more libraries this is cheap: only the names are merged.
         """
         if not libraries:
-            return self._with(variables, types)
+            return self._extend_names(variables, types)
         return Environment(
             {**self.variables, **variables},
             (*self.libraries, *libraries),
@@ -66,19 +68,19 @@ class Environment:
             container=self._base.container,
         )
 
-    def _with(self, variables: Mapping[str, Type], types: Sequence[Type]) -> Environment:
-        made = Environment.__new__(Environment)
-        made.variables = {**self.variables, **variables}
-        made.libraries = self.libraries
-        made.types = (*self.types, *types)
-        made._base = self._base
-        made.tables = _with_names(self._base, made.variables, made.types)
-        return made
+    def _extend_names(self, variables: Mapping[str, Type], types: Sequence[Type]) -> Environment:
+        extended = Environment.__new__(Environment)
+        extended.variables = {**self.variables, **variables}
+        extended.libraries = self.libraries
+        extended.types = (*self.types, *types)
+        extended._base = self._base
+        extended.tables = _with_names(self._base, extended.variables, extended.types)
+        return extended
 
     def compile(self, text: str, pause: Callable[[], None] | None = None) -> Program:
         """Parse, check and compile. A text of 100,000 characters takes some 400 ms, in which `pause` is called often.
 
-        Raises CompileError with all issues, and ProgramError when a conversion of a literal fails (`int('x')`).
+        Raises CompileError with all issues, and ProgramError if the conversion of a literal fails (`int('x')`).
         """
         with deep_stack():
             if pause is None:
@@ -105,7 +107,7 @@ class Environment:
 
 
 def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> Tables:
-    """The tables of libraries without variables."""
+    """Return the tables of libraries without variables."""
     names: dict[str, Declaration] = {}
     functions: dict[str, tuple[Overload, ...]] = {}
     macros: dict[tuple[str, int, bool], Macro] = {}
@@ -114,7 +116,7 @@ def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> 
     estimates: dict[str, tuple[Estimate, ...]] = {}
     for library in (STANDARD, OPTIONAL, *libraries):
         for function in library.functions:
-            functions[function.name] = _merged(functions.get(function.name, ()), function.overloads)
+            functions[function.name] = _merge(functions.get(function.name, ()), function.overloads)
         for macro in library.macros:
             macros[macro.name, -1 if macro.arguments is None else macro.arguments, macro.member] = macro
         for name, (of, value) in library.constants.items():
@@ -128,8 +130,8 @@ def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> 
     return Tables(names, functions, macros, objects, costs, estimates, container, homogeneous)
 
 
-def _merged(before: tuple[Overload, ...], added: tuple[Overload, ...]) -> tuple[Overload, ...]:
-    """An overload that comes again (two libraries may share one) replaces the first."""
+def _merge(before: tuple[Overload, ...], added: tuple[Overload, ...]) -> tuple[Overload, ...]:
+    """Merge overloads by id; an overload that another library repeats replaces the first."""
     ids = {overload.id for overload in added}
     return (*(overload for overload in before if overload.id not in ids), *added)
 

@@ -1,8 +1,8 @@
 """Equality and order of values across types, as the language defines them.
 
-Used by `==`, `in`, and by every function that compares. Invariants: numbers compare by value whatever their
-type, values of different types are unequal, NaN equals nothing. Only the values of libraries (`Opaque.strict`)
-may refuse to be compared: then `==` is an error, an item counts as not found, and lists as not different.
+Called by `==`, `in` and every function that compares. Invariants: numbers compare by value across their types, values
+of different types are unequal, NaN is unequal to everything. Only strict values of libraries (`Opaque.strict`) may fail
+to compare: then `==` is an error, an item counts as not found, and two lists as not different.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from atoll.machinery.cel.values import Duration, Optional_, Timestamp, UInt
 
 _PLAIN: Final = frozenset({str, int, bool, float, bytes, type(None), UInt})
 _NUMBERS: Final = frozenset({int, float, UInt})
-#: Lists from this length on are compared with pauses.
+#: Comparisons of lists of this length and longer pause.
 _LONG: Final = 256
-#: Doubles within compare with whole numbers as doubles; 2^64 is the edge for uints.
+#: Whole numbers up to this magnitude compare with doubles as doubles; uints end here.
 _EDGE: Final = 2.0**64
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal. Raises EvaluationError where a library's value refuses."""
+    """Report whether two values are equal.
+
+    Raises EvaluationError if a value of a library does not compare with the other.
+    """
     first, second = type(a), type(b)
     if first is second and first in _PLAIN:
         return bool(a == b)
     if first in _NUMBERS and second in _NUMBERS:
-        # A double and a whole number meet as doubles.
+        # A double and a whole number compare as doubles.
         return float(a) == float(b) if first is float or second is float else bool(a == b)
     if isinstance(a, list):
         return isinstance(b, list) and _equal_lists(a, b)
@@ -48,15 +51,15 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def is_equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal; False where one refuses to be compared."""
+    """Report whether two values are equal; False if they do not compare."""
     try:
         return equal(a, b)
     except EvaluationError:
         return False
 
 
-def _is_not_unequal(a: Any, b: Any) -> bool:
-    """What cel-go asks of items: they differ only when a comparison says so."""
+def _is_equal_or_incomparable(a: Any, b: Any) -> bool:
+    """Report whether two values are equal; True if they do not compare, as cel-go decides for items."""
     try:
         return equal(a, b)
     except EvaluationError:
@@ -70,7 +73,7 @@ def _equal_lists(a: Any, b: Any) -> bool:
         return bool(b.cel_equals(a))
     if len(a) != len(b):
         return False
-    return all(map(_is_not_unequal, a if len(a) < _LONG else with_yields(a), b))
+    return all(map(_is_equal_or_incomparable, a if len(a) < _LONG else with_yields(a), b))
 
 
 def _equal_maps(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
@@ -78,7 +81,7 @@ def _equal_maps(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
         return False
     for key, value in a.items():
         other = find(b, key)
-        if other is MISSING or not _is_not_unequal(value, other):
+        if other is MISSING or not _is_equal_or_incomparable(value, other):
             return False
     return True
 
@@ -87,7 +90,7 @@ MISSING: Final = object()
 
 
 def find(of: dict[Any, Any], key: Any) -> Any:
-    """The value under a key, or MISSING. Numbers find keys of equal value; a bool is never a number."""
+    """Return the value under a key, or MISSING. Numbers find keys of equal value; a bool is never a number."""
     kind = type(key)
     if kind is str:
         return of.get(key, MISSING)
@@ -107,7 +110,7 @@ def contains(items: Any, value: Any) -> bool:
 
 
 def compare(a: Any, b: Any) -> int:
-    """-1, 0 or 1. Raises NoSuchOverload for values without an order between them, and an error for NaN."""
+    """Return -1, 0 or 1. Raises NoSuchOverload for values without a common order, and EvaluationError for NaN."""
     first, second = type(a), type(b)
     if first in _NUMBERS and second in _NUMBERS:
         if math.isnan(a) or math.isnan(b):

@@ -1,7 +1,7 @@
-"""What goes wrong with an expression: at compile time a list of issues, at run time one error.
+"""Errors of an expression: a list of issues at compile time, one error at run time.
 
-Raised by every part of this package, caught by its callers. Invariant: messages are those of cel-go, because
-Kubernetes shows them to its clients word for word.
+Every part of this package raises them; callers of the package catch them. Invariant: messages are those of cel-go,
+because Kubernetes sends them to its clients verbatim.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ _ISSUE_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One complaint about the text. Lines count from 1, columns from 0 in code points, both 0-1 for `no place`."""
+    """One problem in the source text.
+
+    Lines count from 1, columns from 0 in code points; -1, -1 if the issue has no position.
+    """
 
     line: int
     column: int
     message: str
 
     def show(self, text: str, description: str = "<input>") -> str:
-        """As cel-go prints it: place, message, the line and a caret below the column."""
+        """Return the issue as cel-go prints it: position, message, the source line and a caret below the column."""
         head = f"ERROR: {description}:{self.line}:{self.column + 1}: {self.message}"
         lines = text.split("\n")
         if not text or not 0 < self.line <= len(lines) or len(lines[self.line - 1].encode()) > _SNIPPET_LIMIT:
@@ -34,7 +37,7 @@ class Issue:
 
 
 class CompileError(Exception):
-    """The text does not parse or does not type-check. `str()` is all issues, ordered by place."""
+    """The text does not parse or does not type-check. `str()` is all issues, ordered by position."""
 
     def __init__(self, issues: list[Issue], text: str, description: str = "<input>") -> None:
         self.issues = sorted(issues, key=lambda issue: (issue.line, issue.column))
@@ -45,7 +48,7 @@ class CompileError(Exception):
 
 
 class ProgramError(CompileError):
-    """The text is well-typed, but a literal in it cannot be converted (`int('x')`). Has no issues with a place."""
+    """The text type-checks, but a literal in it does not convert (`int('x')`). Has no issues with a position."""
 
     def __init__(self, message: str) -> None:
         super().__init__([], "")
@@ -57,21 +60,21 @@ class EvaluationError(Exception):
 
 
 class NoSuchOverload(EvaluationError):
-    """A function met values for which it has no overload (only reachable through dyn)."""
+    """A function has no overload for its arguments; only reachable through dyn."""
 
     def __init__(self, message: str = "no such overload") -> None:
         super().__init__(message)
 
 
 class NoSuchKey(EvaluationError):
-    """A map or an object lacks the key; optional selection turns it into none."""
+    """A map or an object lacks the key; optional selection turns it into `optional.none()`."""
 
     def __init__(self, key: object) -> None:
         super().__init__(f"no such key: {key}")
 
 
 class BudgetExceeded(Exception):
-    """The run-time cost passed the limit; the text is cel-go's."""
+    """The run-time cost exceeds the limit; the text is cel-go's."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")

@@ -1,8 +1,8 @@
-"""How functions, macros and types are declared: the form in which libraries hand themselves to an environment.
+"""Declarations of functions and libraries: what a library contributes to an environment.
 
-Written by the standard library, by `ext` and by `libraries`; read by the checker (signatures), the compiler
-(calls, run-time costs) and the estimate. Invariant: an overload id names one signature in the whole package,
-because costs are looked up by it.
+The standard library, `ext` and `libraries` write them; the checker reads signatures, the compiler calls and run-time
+costs, `cost` the estimates. Invariant: an overload id names one signature in the whole package, because costs are
+looked up by it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from atoll.machinery.cel.sizes import CallEstimate, SizeEstimate
+from atoll.machinery.cel.sizes import UNKNOWN_SIZE, CallEstimate, SizeEstimate
 from atoll.machinery.cel.syntax.ast import Expr
 from atoll.machinery.cel.syntax.expansion import Macro
 from atoll.machinery.cel.types import Type
 
-#: Run-time cost of a call: (overload id, arguments with the target first, result). None leaves it to the default.
-#: The overload id is "" where dyn left several overloads open.
+#: Run-time cost of a call: (overload id, arguments with the receiver first, result). None selects the default.
+#: The overload id is "" if dyn leaves several overloads open.
 RuntimeCost = Callable[[str, Sequence[Any], Any], int | None]
 
 
 class Node(Protocol):
-    """An expression as the static estimate shows it to functions and size estimators."""
+    """An expression, as the static estimate presents it to functions and size estimators."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Variable, then field names, `@items`, `@keys`, `@values`; empty when not reachable from a variable."""
+        """Variable, then field names, `@items`, `@keys`, `@values`; empty if no variable leads to it."""
 
     @property
     def type(self) -> Type:
@@ -38,19 +38,19 @@ class Node(Protocol):
 
     @property
     def computed_size(self) -> SizeEstimate | None:
-        """The size as far as the expression or the estimator tells."""
+        """The size, as far as the expression or the size estimator determines it."""
 
 
 class SizeEstimator(Protocol):
-    """Sizes of data that only its declaration knows (maxLength, maxItems, maxProperties)."""
+    """Sizes of data from its declaration (maxLength, maxItems, maxProperties)."""
 
     def size(self, node: Node) -> SizeEstimate | None:
-        """The size of the data at `node.path` of type `node.type`; None when nothing is known."""
+        """Return the size of the data at `node.path` of type `node.type`; None if the declaration does not bound it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """One call as the static estimate sees it. `target` is None for calls that are no member calls."""
+    """One call, as the static estimate presents it to functions. `target` is None for calls without a receiver."""
 
     function: str
     overload: str
@@ -59,26 +59,26 @@ class CallSite:
     sizes: SizeEstimator
 
     def size(self, node: Node) -> SizeEstimate:
-        """The computed size, else the estimator's, else 0 to 2^64-1."""
-        known = node.computed_size
-        if known is None:
-            known = self.sizes.size(node)
-        return SizeEstimate(0, (1 << 64) - 1) if known is None else known
+        """Return the computed size, else the estimator's, else 0 to 2^64-1."""
+        size = node.computed_size
+        if size is None:
+            size = self.sizes.size(node)
+        return UNKNOWN_SIZE if size is None else size
 
 
-#: Static cost of a call without its arguments. None leaves it to the default.
+#: Static cost of a call without its arguments. None selects the default.
 Estimate = Callable[[CallSite], CallEstimate | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One signature. `member` overloads have the target as first parameter.
+    """One signature. `member` overloads have the receiver as first parameter.
 
-    `call` gets plain values and raises EvaluationError. It sees only values of the declared types: where dyn
-    left a type open, the compiled call tests the arguments and raises NoSuchOverload itself.
-    `cost` and `estimate` win over those of a library's tables. `guarded` False says that `call` looks at its
-    arguments itself. `pattern_at` is the index of an argument that is a pattern: one that is written out and does not
-    compile fails the program, not the evaluation.
+    `call` receives plain values and raises EvaluationError. It receives values of the declared types only: where dyn
+    leaves a type open, the compiled call tests the arguments and raises NoSuchOverload itself. `cost` and `estimate`
+    take precedence over the tables of libraries. `guarded` False declares that `call` tests its arguments itself.
+    `pattern_at` is the index of an argument that is a pattern: a literal pattern that does not compile fails the
+    program, not the evaluation.
     """
 
     id: str
@@ -94,7 +94,7 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A name and its overloads. The same name in two libraries adds up."""
+    """A name and its overloads. Overloads of one name from several libraries are merged."""
 
     name: str
     overloads: tuple[Overload, ...]
@@ -102,12 +102,12 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What a library adds to an environment.
+    """The contribution of a library to an environment.
 
-    `types`: names that stand for a type in expressions (`net.IP`), also the types of its opaque values.
-    `constants`: names with a value, `name -> (type, value)`.
-    `costs`, `estimates`: by function name, asked for every overload of it whichever library declared it, after
-    the overload's own and before the default (Kubernetes prices functions of cel-go's libraries so).
+    `types`: names that denote a type in expressions (`net.IP`), also the types of its opaque values. `constants`: names
+    with a value, `name -> (type, value)`. `costs`, `estimates`: by function name. They apply to every overload of the
+    function from any library, after the overload's own price and before the default: Kubernetes prices functions of
+    cel-go's libraries this way.
     """
 
     name: str

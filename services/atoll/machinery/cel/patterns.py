@@ -1,7 +1,7 @@
-"""Regular expressions of RE2 with Go's answers: which matches there are, and how a bad pattern is described.
+"""RE2 regular expressions with Go's results and Go's messages for invalid patterns.
 
-`matches`, `find` and `findAll` call this, and the compiler for patterns that are written out. Matching works on UTF-8,
-so that positions need no conversion. Invariant: time is linear in the text and memory bounded, whatever the pattern.
+Called by `matches`, `find` and `findAll`, and by the compiler for literal patterns. Matching works on UTF-8, so
+positions need no conversion. Invariant: time is linear in the text and memory is bounded for every pattern.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import re2
 from atoll.machinery.cel.bounds import yield_to_loop
 from atoll.machinery.cel.errors import EvaluationError
 
-_KEPT_PATTERNS: Final = 1_024
-#: Matches between two questions whether to pause.
+_CACHED_PATTERNS: Final = 1_024
+#: Matches between two pauses.
 _STRIDE: Final = 255
 
 _options = re2.Options()
 _options.log_errors = False
 _options.max_mem = 8 << 20
-# Nobody asks for groups, and looking for them costs fifty times as much.
+# No caller reads groups, and capturing them takes fifty times as long.
 _options.never_capture = True
 
-#: Escapes of one letter, each as that letter; quoted text is passed over.
+#: One-letter escapes, each as its letter; quoted text (`\Q...\E`) is skipped.
 _ESCAPED = re.compile(r"\\Q.*?(?:\\E|$)|\\(.)", re.DOTALL)
 
-#: RE2's descriptions where Go's differ.
-_GO_WORDS: Final = {
+#: Descriptions of RE2 that differ from Go's.
+_GO_DESCRIPTIONS: Final = {
     "missing ]": "missing closing ]",
     "missing )": "missing closing )",
     "trailing \\": "trailing backslash at end of expression",
@@ -43,14 +43,14 @@ _GO_WORDS: Final = {
 }
 
 
-@lru_cache(maxsize=_KEPT_PATTERNS)
+@lru_cache(maxsize=_CACHED_PATTERNS)
 def compile_pattern(pattern: str) -> re2._Regexp[bytes]:
-    """The compiled pattern. Raises EvaluationError with Go's description of what is wrong with it."""
+    """Return the compiled pattern. Raises EvaluationError with Go's description of an invalid one."""
     try:
         compiled = re2.compile(pattern.encode(), options=_options)
     except re2.error as error:
         raise EvaluationError(_describe(error)) from None
-    # RE2 matches single bytes, which could cut a character in two; Go does not.
+    # RE2 supports matching a single byte, which may split a character; Go does not.
     if "\\C" in pattern and "C" in _ESCAPED.findall(pattern):
         raise EvaluationError("error parsing regexp: invalid escape sequence: `\\C`")
     return compiled
@@ -59,35 +59,35 @@ def compile_pattern(pattern: str) -> re2._Regexp[bytes]:
 def _describe(error: Exception) -> str:
     raw = error.args[0] if error.args else ""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
-    for theirs, gos in _GO_WORDS.items():
-        if text.startswith(theirs):
-            text = gos + text.removeprefix(theirs)
+    for description, go_description in _GO_DESCRIPTIONS.items():
+        if text.startswith(description):
+            text = go_description + text.removeprefix(description)
             break
     code, _, argument = text.partition(": ")
     return f"error parsing regexp: {code}: `{argument}`"
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the pattern matches anywhere. Raises EvaluationError for a bad pattern."""
+    """Report whether the pattern matches anywhere. Raises EvaluationError for an invalid pattern."""
     return compile_pattern(pattern).search(text.encode()) is not None
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """`matches` of one pattern. Raises EvaluationError for a bad one."""
+    """Return `matches` for one pattern. Raises EvaluationError for an invalid one."""
     search = compile_pattern(pattern).search
     return lambda text: search(text.encode()) is not None
 
 
 def find(pattern: str, text: str) -> str:
-    """The leftmost match; empty when there is none. Raises EvaluationError for a bad pattern."""
+    """Return the leftmost match; empty if there is none. Raises EvaluationError for an invalid pattern."""
     match = compile_pattern(pattern).search(text.encode())
     return "" if match is None else match[0].decode()
 
 
 def find_all(pattern: str, text: str, limit: int) -> list[str]:
-    """The matches that do not overlap, from the left, at most `limit` of them; a negative limit is none.
+    """Return the non-overlapping matches from the left, at most `limit` of them; a negative limit means all.
 
-    An empty match right behind another match does not count. Raises EvaluationError for a bad pattern.
+    An empty match directly after another match does not count. Raises EvaluationError for an invalid pattern.
     """
     compiled = compile_pattern(pattern)
     data = text.encode()

@@ -1,7 +1,6 @@
-"""A compiled expression: its type, what it may cost, and its value for given variables.
+"""A compiled expression: its type, its static cost estimate, and its value for given variables.
 
-Made by `Environment.compile`, held by rules. Invariant: a program has no state, so it may be shared by tasks
-and threads.
+Made by `Environment.compile`, held by rules. Invariant: a program has no state, so tasks and threads may share it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.checker.scope import Tables
 from atoll.machinery.cel.checker.structure_comparisons import compares_structures
-from atoll.machinery.cel.compiler.activation import COST, FIRST, Activation, Meter
+from atoll.machinery.cel.compiler.activation import ABSORBED, COST, FIRST, Activation, Meter
 from atoll.machinery.cel.compiler.code import Code
 from atoll.machinery.cel.cost.estimate import estimate
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError, NoSuchOverload
@@ -25,7 +24,7 @@ from atoll.machinery.cel.types import Type
 
 
 class Program:
-    """`text` is the source, `type` the checked type of the result, `variables` the variables it uses."""
+    """`text` is the source, `type` the checked type of the result, `variables` the variables that it uses."""
 
     __slots__ = ("_checked", "_code", "_is_shallow", "_names", "_slots", "_tables", "text", "type", "variables")
 
@@ -44,18 +43,18 @@ class Program:
 
     @property
     def compares_structures(self) -> bool:
-        """Whether it may compare whole objects, or lists or maps of them."""
+        """Whether the expression may compare whole objects, or lists or maps of them."""
         return compares_structures(self._checked)
 
     def estimate(self, sizes: SizeEstimator | None = None) -> CostEstimate:
-        """The static estimate, as cel-go's checker makes it, with sizes of data as `sizes` knows them."""
+        """Return cel-go's static estimate, with the sizes of data from `sizes`."""
         with deep_stack():
             return estimate(self._checked, self._tables, sizes)
 
     def evaluate(self, bindings: Mapping[str, Any], budget: Budget | None = None) -> Any:
-        """The value for these variables. The cost is added to the budget, also when the evaluation fails.
+        """Return the value for these variables. The cost is added to the budget even if the evaluation fails.
 
-        Raises EvaluationError, BudgetExceeded, or what the budget's `pause` raised.
+        Raises EvaluationError, BudgetExceeded, or the exception that the pause of the budget raises.
         """
         code = self._code
         meter = Meter(budget)
@@ -67,12 +66,12 @@ class Program:
         activation += self._slots
         try:
             value = self._run(activation, meter)
-        except EvaluationError:
+        except ABSORBED as error:
             if activation[COST] > meter.limit:
                 raise BudgetExceeded from None
-            raise
-        except (TypeError, AttributeError):
-            # A value that is not of its declared type: null in a field that may not be null.
+            if isinstance(error, EvaluationError):
+                raise
+            # A value is not of its declared type: null in a field that is not nullable.
             raise NoSuchOverload from None
         except RecursionError:
             raise EvaluationError("expression is nested too deeply for its data") from None
@@ -99,7 +98,7 @@ class Program:
             return self._code.run(activation)
 
     def cost(self, bindings: Mapping[str, Any]) -> int:
-        """What one evaluation without a limit costs. Raises as `evaluate`."""
+        """Return the cost of one evaluation without a limit. Raises as `evaluate`."""
         budget = Budget()
         self.evaluate(bindings, budget)
         return budget.spent

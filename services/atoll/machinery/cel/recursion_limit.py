@@ -1,7 +1,8 @@
-"""Room on the stack for deep expressions, and for nothing else.
+"""A raised recursion limit for deep expressions only.
 
-The parser lets 250 levels through, and each takes a few frames in the checker, the compiler, the estimate and the
-evaluation. Invariant: outside of these the interpreter's own limit holds, which is what cuts nested bodies short.
+The parser accepts 250 levels, each of which takes a few Python frames in the checker, the compiler, the estimate and
+the evaluation. Invariant: outside of the blocks of `deep_stack` the interpreter's own limit holds, which other code
+relies on to reject deeply nested bodies.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from contextlib import contextmanager
 from atoll.machinery.cel.syntax.ast import Expr, children
 
 FRAMES = 6000
-#: So many levels fit the interpreter's own limit, beside the stack of a server.
+#: This many levels fit the interpreter's own limit on top of the stack of a server.
 SHALLOW = 60
 
 
 def is_shallow(tree: Expr) -> bool:
-    """Whether an expression has few levels, as nearly all have."""
+    """Report whether an expression has few levels, as nearly all have."""
     level, depth = [tree], 0
     while level and depth <= SHALLOW:
         level = [below for expr in level for below in children(expr)]
@@ -27,8 +28,8 @@ def is_shallow(tree: Expr) -> bool:
     return depth <= SHALLOW
 
 
-class _Raised:
-    """How many blocks are running, and what the limit was before the first. Evaluations in slices overlap."""
+class _LimitState:
+    """The number of running blocks, and the limit before the first. Evaluations in slices overlap."""
 
     lock = threading.Lock()
     count = 0
@@ -38,15 +39,15 @@ class _Raised:
 @contextmanager
 def deep_stack() -> Iterator[None]:
     """Allow `FRAMES` frames while the block runs. Blocks of several threads may overlap."""
-    with _Raised.lock:
-        if _Raised.count == 0:
-            _Raised.before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_Raised.before, FRAMES))
-        _Raised.count += 1
+    with _LimitState.lock:
+        if _LimitState.count == 0:
+            _LimitState.before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_LimitState.before, FRAMES))
+        _LimitState.count += 1
     try:
         yield
     finally:
-        with _Raised.lock:
-            _Raised.count -= 1
-            if _Raised.count == 0:
-                sys.setrecursionlimit(_Raised.before)
+        with _LimitState.lock:
+            _LimitState.count -= 1
+            if _LimitState.count == 0:
+                sys.setrecursionlimit(_LimitState.before)

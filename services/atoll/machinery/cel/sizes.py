@@ -1,6 +1,7 @@
-"""Ranges of sizes and costs, with arithmetic that saturates at 2^64-1 as cel-go's.
+"""Sizes of values, and ranges of sizes and costs with arithmetic that saturates at 2^64-1, as in cel-go.
 
-Used by the static estimate and by functions that declare their own. Invariant: 0 <= min, max <= 2^64-1.
+The run-time costs, the static estimate and functions with estimates of their own use it. Invariant: 0 <= min, max <=
+2^64-1.
 """
 
 from __future__ import annotations
@@ -20,68 +21,68 @@ _SIZED: Final = frozenset({str, bytes, list, dict})
 
 
 def saturated_sum(x: int, y: int) -> int:
-    """x + y, at most 2^64-1."""
+    """Return x + y, at most 2^64-1."""
     return min(x + y, MAX)
 
 
 def saturated_product(x: int, y: int) -> int:
-    """x * y, at most 2^64-1."""
+    """Return x * y, at most 2^64-1."""
     return min(x * y, MAX)
 
 
 def scaled(x: int, factor: float) -> int:
-    """x * factor in doubles, rounded up, at most 2^64-1."""
+    """Return x * factor, computed in doubles and rounded up, at most 2^64-1."""
     product = math.ceil(float(x) * factor)
     return min(product, MAX)
 
 
 class CostEstimate(NamedTuple):
-    """The least and the most that something costs."""
+    """The range of the cost of an operation."""
 
     min: int
     max: int
 
     def plus(self, other: CostEstimate) -> CostEstimate:
-        """The sum."""
+        """Return the sum."""
         return CostEstimate(saturated_sum(self.min, other.min), saturated_sum(self.max, other.max))
 
     def times(self, other: CostEstimate) -> CostEstimate:
-        """The product."""
+        """Return the product."""
         return CostEstimate(saturated_product(self.min, other.min), saturated_product(self.max, other.max))
 
     def scaled(self, factor: float) -> CostEstimate:
-        """Multiplied by a factor, rounded up."""
+        """Return the range multiplied by a factor, rounded up."""
         return CostEstimate(scaled(self.min, factor), scaled(self.max, factor))
 
     def union(self, other: CostEstimate) -> CostEstimate:
-        """The range that covers both."""
+        """Return the range that covers both."""
         return CostEstimate(min(self.min, other.min), max(self.max, other.max))
 
 
 class SizeEstimate(NamedTuple):
-    """The least and the greatest size: code points, bytes, items or entries."""
+    """The range of a size: code points, bytes, items or entries."""
 
     min: int
     max: int
 
     def plus(self, other: SizeEstimate) -> SizeEstimate:
-        """The sum."""
+        """Return the sum."""
         return SizeEstimate(saturated_sum(self.min, other.min), saturated_sum(self.max, other.max))
 
     def times(self, other: SizeEstimate) -> SizeEstimate:
-        """The product."""
+        """Return the product."""
         return SizeEstimate(saturated_product(self.min, other.min), saturated_product(self.max, other.max))
 
     def scaled(self, factor: float) -> CostEstimate:
-        """The cost of so many units at `factor` each, rounded up."""
+        """Return the cost of this many units at `factor` each, rounded up."""
         return CostEstimate(scaled(self.min, factor), scaled(self.max, factor))
 
     def cost_of_each(self, cost: CostEstimate) -> CostEstimate:
-        """The cost of doing something of this cost once an item."""
+        """Return the cost of an operation of this cost on every item."""
         return CostEstimate(saturated_product(self.min, cost.min), saturated_product(self.max, cost.max))
 
     def union(self, other: SizeEstimate) -> SizeEstimate:
-        """The range that covers both."""
+        """Return the range that covers both."""
         return SizeEstimate(min(self.min, other.min), max(self.max, other.max))
 
 
@@ -89,14 +90,14 @@ UNKNOWN_SIZE: Final = SizeEstimate(0, MAX)
 
 
 class CallEstimate(NamedTuple):
-    """What a call costs beside its arguments, and the size of its result where that is known."""
+    """The cost of a call without its arguments, and the size of its result if it is computable."""
 
     cost: CostEstimate
     size: SizeEstimate | None = None
 
 
 def size_of(value: Any) -> int:
-    """What `size()` would say, and 1 for values without a size."""
+    """Return the size as `size()` returns it; 1 for values without a size."""
     kind = type(value)
     if kind in _SIZED:
         return len(value)

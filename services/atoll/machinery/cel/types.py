@@ -1,8 +1,8 @@
-"""The types of CEL, as the checker compares them and as messages print them.
+"""CEL types, as the checker compares them and as messages print them.
 
-Called by whoever declares variables, functions and objects; the checker unifies these values and the compiler
-asks them how a field of JSON becomes a CEL value. Invariant: a type is immutable and compares by kind, name
-and parameters; two object types of one name are the same type.
+Callers declare variables, functions and objects with them; the checker unifies them, and the compiler reads from them
+how a JSON field converts to a CEL value. Invariant: a type is immutable and compares by kind, name and parameters; two
+object types of the same name are the same type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 class Kind(IntEnum):
-    """What sort of type it is; the numbers mean nothing."""
+    """The kinds of types. The numbers carry no meaning."""
 
     BOOL = 1
     INT = 2
@@ -36,7 +36,7 @@ class Kind(IntEnum):
 
 
 class Type:
-    """A CEL type. `nullable` marks the protobuf wrappers (and nothing in Kubernetes): they also take null."""
+    """A CEL type. `nullable` marks protobuf wrapper types, which also accept null; Kubernetes declares none."""
 
     __slots__ = ("_hash", "kind", "name", "nullable", "parameters")
 
@@ -83,47 +83,47 @@ DYN = Type(Kind.DYN, "dyn")
 ANY = Type(Kind.ANY, "any")
 TIMESTAMP = Type(Kind.TIMESTAMP, "timestamp")
 DURATION = Type(Kind.DURATION, "duration")
-#: Printed where an earlier issue left no type; assignable to everything, so that one mistake gives one issue.
+#: The type of an expression with an issue; assignable to every type, so that one mistake causes one issue.
 ERROR = Type(Kind.ERROR, "!error!")
 
 
 def ListType(item: Type) -> Type:
-    """`list(item)`."""
+    """Return `list(item)`."""
     return Type(Kind.LIST, "list", (item,))
 
 
 def MapType(key: Type, value: Type) -> Type:
-    """`map(key, value)`."""
+    """Return `map(key, value)`."""
     return Type(Kind.MAP, "map", (key, value))
 
 
 def TypeType(of: Type | None = None) -> Type:
-    """`type(of)`: the type of the name of a type."""
+    """Return `type(of)`, the type of a type name."""
     return Type(Kind.TYPE, "type", () if of is None else (of,))
 
 
 def TypeParameter(name: str) -> Type:
-    """A type variable of an overload, for example `T`."""
+    """Return a type variable of an overload, for example `T`."""
     return Type(Kind.PARAMETER, name)
 
 
 def OpaqueType(name: str, parameters: tuple[Type, ...] = ()) -> Type:
-    """A library's type whose values show nothing but what its functions tell (`net.IP`)."""
+    """Return a type of a library whose values are accessible through its functions only (`net.IP`)."""
     return Type(Kind.OPAQUE, name, parameters)
 
 
 def OptionalType(item: Type) -> Type:
-    """`optional_type(item)`."""
+    """Return `optional_type(item)`."""
     return Type(Kind.OPAQUE, "optional_type", (item,))
 
 
 class Field:
     """A field of an object.
 
-    `name` is the key in JSON where it differs from the CEL name (escaped names); `convert` makes the CEL value
-    of a JSON value that is not null (a double of `1` in a number, a Timestamp of a date-time), None when JSON
-    is the value already. A conversion of a list or map converts its items as well; fields of objects inside
-    them are converted when they are selected.
+    `name` is the key in JSON where it differs from the CEL name (escaped names). `convert` maps a JSON value other than
+    null to the CEL value (the double of `1` in a number, the Timestamp of a date-time); None if the JSON value is the
+    CEL value. The conversion of a list or map converts its items as well; fields of objects inside them are converted
+    when they are selected.
     """
 
     __slots__ = ("convert", "name", "type")
@@ -138,10 +138,10 @@ class Field:
 
 
 class ObjectType(Type):
-    """A declared object: a dict whose fields are known.
+    """A declared object: a dict with declared fields.
 
-    Selecting a field that is not declared is an issue of the checker; one that is declared and absent at run
-    time is the error `no such key: <field>`.
+    The checker reports the selection of an undeclared field; a declared field that is absent at run time is the error
+    `no such key: <field>`.
     """
 
     __slots__ = ("fields",)
@@ -152,12 +152,12 @@ class ObjectType(Type):
 
 
 def is_optional(of: Type) -> bool:
-    """Whether it is `optional_type(T)`."""
+    """Report whether the type is `optional_type(T)`."""
     return of.kind is Kind.OPAQUE and of.name == "optional_type"
 
 
 def is_dyn(of: Type) -> bool:
-    """Whether the checker leaves it to the run time."""
+    """Report whether the checker defers the type to run time."""
     return of.kind is Kind.DYN or of.kind is Kind.ANY
 
 

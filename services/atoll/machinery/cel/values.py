@@ -1,8 +1,8 @@
-"""CEL values that Python has no type for: uint, timestamp, duration, type, optional.
+"""CEL values without a Python counterpart: uint, timestamp, duration, type, optional.
 
-Made by the standard library and by conversions of fields, read by every function. JSON needs no conversion:
-bool, int, float, str, None, list and dict are CEL values as they are. Invariant: values are immutable, and an
-int outside of 64 bits never leaves a function.
+The standard library and the conversions of fields make them; every function reads them. JSON needs no conversion: bool,
+int, float, str, None, list and dict are CEL values. Invariant: values are immutable, and no function returns an int
+outside of 64 bits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECOND: Final = 1_000_000_000
 
 
 class UInt(int):
-    """A CEL uint. Python's arithmetic on it gives plain ints, so functions wrap their results."""
+    """A CEL uint. Python arithmetic on it returns plain ints, so functions wrap their results."""
 
     __slots__ = ()
 
@@ -43,10 +43,10 @@ class UInt(int):
 
 
 class Opaque:
-    """Base of the values of libraries: subclasses name their CEL type in `cel_type`.
+    """Base class of values of declared types; subclasses name their CEL type in `cel_type`.
 
-    Equality is the Python `__eq__` of the subclass, which may raise EvaluationError. Values of different classes are
-    unequal; with a `strict` one on the left, and anything but null on the right, comparing them is an error.
+    Equality is the `__eq__` of the subclass, which may raise EvaluationError. Values of different classes are unequal.
+    If the left value is `strict`, comparing it with a value of another class, null excepted, is an error.
     """
 
     __slots__ = ()
@@ -76,7 +76,7 @@ class Duration(Opaque):
 class Timestamp(Opaque):
     """A moment in nanoseconds since 1970-01-01T00:00:00Z, between the years 1 and 9999.
 
-    `offset_s` is the zone in which it was written, in seconds east: it shows only in the text of the timestamp.
+    `offset_s` is the zone of the source text in seconds east of UTC; it affects only the text of the timestamp.
     """
 
     __slots__ = ("nanos", "offset_s")
@@ -97,7 +97,7 @@ class Timestamp(Opaque):
 
 
 class TypeValue(Opaque):
-    """The value of a type's name; types are equal when their names are (`type([1]) == list`)."""
+    """The value of a type name. Two are equal if their names are (`type([1]) == list`)."""
 
     __slots__ = ("name",)
     cel_type = TypeType()
@@ -119,7 +119,7 @@ _EMPTY: Final = object()
 
 
 class Optional_(Opaque):
-    """`optional.of(value)`, or `optional.none()` when made without a value."""
+    """`optional.of(value)`, or `optional.none()` if made without a value."""
 
     __slots__ = ("_value",)
     cel_type = OptionalType(DYN)
@@ -129,12 +129,12 @@ class Optional_(Opaque):
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a value."""
+        """Whether a value is present."""
         return self._value is not _EMPTY
 
     @property
     def value(self) -> Any:
-        """The value. Ask `has_value` first."""
+        """The value; meaningful only if `has_value`."""
         return self._value
 
     def __repr__(self) -> str:
@@ -158,7 +158,7 @@ _BY_CLASS: Final[dict[type, Type]] = {
 
 
 def type_of(value: Any) -> Type:
-    """The run-time type of a value: kind and name; parameters are dyn."""
+    """Return the run-time type of a value: kind and name, with dyn as parameters."""
     found = _BY_CLASS.get(type(value))
     if found is not None:
         return found

@@ -54,6 +54,11 @@ def test_running_out_is_told_rather_than_an_error_that_came_before_it_was_seen()
         ENVIRONMENT.compile("d.a + s.size() + s.size()").evaluate(LONG, Budget(call_limit=1))
 
 
+def test_exceeding_the_limit_is_reported_rather_than_a_value_of_another_type() -> None:
+    with pytest.raises(BudgetExceeded):
+        ENVIRONMENT.compile("s.size() + l.size() > 0").evaluate({"s": "x", "l": None}, Budget(call_limit=1))
+
+
 def test_absorbing_operators_do_not_absorb_the_end_of_the_budget() -> None:
     with pytest.raises(BudgetExceeded):
         ENVIRONMENT.compile("l.all(x, x >= 0) || true").evaluate(LONG, Budget(call_limit=100))

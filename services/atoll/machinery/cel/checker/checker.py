@@ -1,8 +1,8 @@
-"""The types of an expression: every name, field and call resolved, or issues in cel-go's words.
+"""Type checking: resolves every name, field and call of an expression, or reports issues in cel-go's words.
 
-Called by the environment between parser and compiler. Annotates by expression id: a type for each, and what
-names and calls refer to. Invariant: after an issue the expression counts as of type error, which suits
-everything, so that one mistake is reported once.
+Called by the environment between parser and compiler. It annotates by expression id: a type for each expression, and
+the declarations of names and calls. Invariant: an expression with an issue has the type error, which every other type
+accepts, so one mistake is reported once.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from atoll.machinery.cel.types import (
 )
 from atoll.machinery.cel.values import type_of
 
-#: Nodes between two questions whether to pause.
+#: Nodes between two pauses.
 _STRIDE: Final = 63
 _LOGICAL = frozenset({"_&&_", "_||_"})
 
 
 @dataclass(slots=True)
 class CheckedExpr:
-    """The tree with its annotations. `names` holds what identifiers (also dotted ones) refer to."""
+    """The tree with its annotations. `names` maps identifiers and dotted names to their declarations."""
 
     tree: Expr
     types: dict[int, Type]
@@ -64,7 +64,7 @@ class CheckedExpr:
 
 
 def check(tree: Expr, tables: Tables, place: Place) -> CheckedExpr:
-    """Check a tree. The caller looks at `issues`."""
+    """Check a tree. The caller reads `issues`."""
     checker = _Checker(tables, place)
     checker.check(tree)
     types = {id: checker.bindings.resolve(t, free_to_dyn=True) for id, t in checker.types.items()}
@@ -141,25 +141,25 @@ class _Checker:
     def call(self, expr: Call) -> Type:
         if expr.function == "_?._" and expr.target is None:
             return self._optional_select(expr)
-        given = [self.check(argument) for argument in expr.arguments]
+        argument_types = [self.check(argument) for argument in expr.arguments]
         if expr.target is None:
-            return self._global_call(expr, given)
+            return self._global_call(expr, argument_types)
         prefix = qualified(expr.target)
         found = None if prefix is None else self._function(f"{prefix}.{expr.function}")
         if found is not None:
             expr.target = None
-            return self._resolve(expr, found, given)
+            return self._resolve(expr, found, argument_types)
         target = self.check(expr.target)
         found = self._function(expr.function)
         if found is None:
             return self._undeclared(expr, expr.function)
-        return self._resolve(expr, found, [target, *given])
+        return self._resolve(expr, found, [target, *argument_types])
 
-    def _global_call(self, expr: Call, given: list[Type]) -> Type:
+    def _global_call(self, expr: Call, argument_types: list[Type]) -> Type:
         found = self._function(expr.function)
         if found is None:
             return self._undeclared(expr, expr.function)
-        return self._resolve(expr, found, given)
+        return self._resolve(expr, found, argument_types)
 
     def _optional_select(self, expr: Call) -> Type:
         operand, field = expr.arguments
@@ -167,10 +167,10 @@ class _Checker:
         self.check(field)
         return self.bindings.resolve(self._field(expr, operand, field.value, True))
 
-    def _resolve(self, expr: Call, function: tuple[str, tuple[Overload, ...]], given: list[Type]) -> Type:
+    def _resolve(self, expr: Call, function: tuple[str, tuple[Overload, ...]], argument_types: list[Type]) -> Type:
         expr.function, overloads = function
         if expr.function in _LOGICAL:
-            return self._logical(expr, overloads, given)
+            return self._logical(expr, overloads, argument_types)
         member = expr.target is not None
         matching: list[Overload] = []
         result: Type | None = None
@@ -178,7 +178,7 @@ class _Checker:
             if overload.member is not member:
                 continue
             parameters, overload_result = self._instance(overload)
-            if not self.bindings.all_assignable(given, parameters):
+            if not self.bindings.all_assignable(argument_types, parameters):
                 continue
             matching.append(overload)
             this = self.bindings.resolve(overload_result)
@@ -187,23 +187,23 @@ class _Checker:
             elif not is_dyn(result) and this != result:
                 result = DYN
         if result is None:
-            shown = signature([self.bindings.resolve(t, free_to_dyn=True) for t in given], member)
+            shown = signature([self.bindings.resolve(t, free_to_dyn=True) for t in argument_types], member)
             self._report(expr, f"found no matching overload for '{expr.function}' applied to '{shown}'")
             return ERROR
         self.overloads[expr.id] = tuple(matching)
         return result
 
-    def _logical(self, expr: Call, overloads: tuple[Overload, ...], given: list[Type]) -> Type:
+    def _logical(self, expr: Call, overloads: tuple[Overload, ...], argument_types: list[Type]) -> Type:
         self.overloads[expr.id] = overloads[:1]
         result = BOOL
-        for argument, found in zip(expr.arguments, given, strict=True):
+        for argument, found in zip(expr.arguments, argument_types, strict=True):
             if not self.bindings.assignable(found, BOOL):
                 self._mismatch(argument, BOOL, found)
                 result = ERROR
         return result
 
     def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
-        """The signature with fresh variables for its type parameters."""
+        """Return the signature with fresh variables for its type parameters."""
         named: dict[str, Type] = {}
         parameters = tuple(self._instantiate(p, named) for p in overload.parameters)
         return parameters, self._instantiate(overload.result, named)
@@ -272,14 +272,16 @@ class _Checker:
         return found
 
     def _join(self, before: Type | None, found: Type) -> Type:
-        """The type of items that were `before`; mixed ones are dyn (see `validate` for who forbids that)."""
+        """Return the common type of the items so far; mixed items are dyn (`validators` rejects them if the environment
+        is homogeneous).
+        """
         if before is None:
             return found
         if self.bindings.assignable(before, found):
             return most_general(before, found)
         return DYN
 
-    # --- folds
+    # --- comprehensions
 
     def comprehension(self, expr: Comprehension) -> Type:
         self.check(expr.range)
@@ -301,7 +303,7 @@ class _Checker:
         return self.bindings.resolve(result)
 
     def _variable_types(self, expr: Comprehension, over: Type) -> tuple[Type, Type]:
-        """The types of the two variables (the second of no meaning in the form with one)."""
+        """Return the types of the two variables; the second has no meaning in the form with one."""
         if over.kind is Kind.LIST:
             return (INT, over.parameters[0]) if expr.variable2 else (over.parameters[0], ERROR)
         if over.kind is Kind.MAP:
@@ -322,7 +324,7 @@ class _Checker:
     # --- names
 
     def _is_local(self, name: str) -> bool:
-        """Whether a dotted name starts with a variable of a fold, which hides all global names."""
+        """Report whether a dotted name starts with a loop variable, which hides all global names."""
         return self.scope.find(name.partition(".")[0]) is not None
 
     def _lookup(self, name: str) -> Declaration | None:

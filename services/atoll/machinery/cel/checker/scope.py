@@ -1,6 +1,7 @@
-"""What names mean: the tables of an environment, and the variables of folds above them.
+"""Declarations: the tables of an environment, and the scopes of loop variables above them.
 
-Made by the environment, asked by the checker. Invariant: tables do not change after the environment is made.
+The environment makes the tables, the checker looks names up. Invariant: tables do not change after the environment is
+made.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from atoll.machinery.cel.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a name is: a variable (`constant` False), or a constant or type with its value.
+    """The declaration of a name: a variable (`constant` False), or a constant or type with its value.
 
-    `is_global` is False for the variables of folds.
+    `is_global` is False for loop variables.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Tables:
     homogeneous: bool
 
     def candidates(self, name: str) -> Iterator[str]:
-        """The qualified names that a name may mean, the innermost namespace first."""
+        """Yield the qualified names that a name may denote, the innermost namespace first."""
         if name.startswith("."):
             yield name[1:]
             return
@@ -63,7 +64,7 @@ class Scope:
         self.outer = outer
 
     def find(self, name: str) -> Type | None:
-        """The innermost local variable of this name."""
+        """Return the type of the innermost local variable of this name, or None."""
         scope: Scope | None = self
         while scope is not None:
             found = scope.variables.get(name)

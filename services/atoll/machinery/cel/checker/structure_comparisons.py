@@ -1,8 +1,8 @@
-"""Whether an expression compares whole objects, or lists and maps of them.
+"""Detection of comparisons of whole objects, or of lists and maps of objects.
 
-`Program` answers it for callers whose objects hold lists that are equal in any order: only for such expressions do
-they have to convert an object as a whole beforehand. Invariant: no such comparison is missed; one whose operands' types
-`dyn()` hid counts.
+Called by `Program` for callers with lists that compare in any order (sets and maps of a schema): only for such
+expressions they convert an object as a whole beforehand. Invariant: every such comparison is found; one whose operand
+types `dyn()` hides counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.syntax.ast import Call, walk
 from atoll.machinery.cel.types import Kind, Type
 
-#: Functions that ask whether values are equal, and the one that hides what it is given.
+#: Functions that compare values for equality, and `dyn`, which hides the type of its argument.
 _COMPARING: Final = frozenset(
     {
         "_==_",
@@ -32,7 +32,7 @@ _COMPARING: Final = frozenset(
 
 
 def compares_structures(checked: CheckedExpr) -> bool:
-    """Whether any comparison in a checked tree may be one of objects, or of lists or maps of them."""
+    """Report whether a comparison in a checked tree may be one of objects, or of lists or maps of them."""
     return any(isinstance(expr, Call) and _compares(expr, checked) for expr in walk(checked.tree))
 
 
@@ -42,7 +42,7 @@ def _compares(call: Call, checked: CheckedExpr) -> bool:
 
 
 def _name(call: Call) -> str:
-    """The function's full name: the checker leaves that of a qualified one in the call itself."""
+    """Return the function's qualified name: the checker leaves the name as written in the call."""
     return call.function if call.target is None or call.function in _COMPARING else f"sets.{call.function}"
 
 

@@ -1,6 +1,6 @@
-"""Which types may stand for which: assignment with type variables, as the checker of cel-go decides it.
+"""Assignability of types, with type variables, as cel-go's checker decides it.
 
-Called by the checker. Invariant: a failed attempt leaves no trace; a successful one may bind variables.
+Called by the checker. Invariant: a failed attempt leaves the bindings unchanged; a successful one may bind variables.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ _NESTED = frozenset({Kind.OPAQUE, Kind.LIST, Kind.MAP})
 
 
 class Bindings:
-    """What type variables are bound to so far."""
+    """The bindings of type variables so far."""
 
     __slots__ = ("_bound", "_trail")
 
     def __init__(self) -> None:
         self._bound: dict[str, Type] = {}
-        #: What the attempt that runs has changed: names, and what they were bound to before.
+        #: The changes of the running attempt: names and their previous bindings.
         self._trail: list[tuple[str, Type | None]] = []
 
     def assignable(self, to: Type, given: Type) -> bool:
-        """Whether a value of `given` may stand where `to` is wanted; binds variables of both if so."""
+        """Report whether a `given` value is assignable to `to`; if so, bind variables of both."""
         return self.all_assignable((to,), (given,))
 
     def all_assignable(self, to: Sequence[Type], given: Sequence[Type]) -> bool:
-        """The same for a list of arguments: all or nothing."""
+        """The same for a list of arguments: all or none."""
         self._trail.clear()
         if self._lists(to, given):
             return True
@@ -44,7 +44,7 @@ class Bindings:
         self._bound[name] = to
 
     def resolve(self, of: Type, *, free_to_dyn: bool = False) -> Type:
-        """The type with bound variables put in, and free ones made dyn if asked."""
+        """Return the type with its bound variables replaced, and free variables replaced by dyn on request."""
         if of.kind is Kind.PARAMETER:
             bound = self._bound.get(of.name)
             if bound is not None:
@@ -77,7 +77,7 @@ class Bindings:
         return to.kind is given.kind and to.name == given.name
 
     def _substitute(self, value: Type, variable: Type) -> tuple[bool, bool]:
-        """Try to make `value` what `variable` stands for: (possible, it was bound already)."""
+        """Unify `value` with a type variable: (possible, the variable was bound already)."""
         if value == variable:
             return True, True
         bound = self._bound.get(variable.name)
@@ -105,7 +105,7 @@ class Bindings:
 
 
 def most_general(first: Type, second: Type) -> Type:
-    """The one of two agreeing types that says less."""
+    """Return the less specific of two types that unify."""
     return first if _less_specific(first, second) else second
 
 
@@ -121,7 +121,7 @@ def _less_specific(first: Type, second: Type) -> bool:
 
 
 def signature(types: Sequence[Type], member: bool) -> str:
-    """`(int, string)`, or `int.(string)` for a member call."""
+    """Return `(int, string)`, or `int.(string)` for a member call."""
     shown = [str(t) for t in types]
     if member:
         return f"{shown[0]}.({', '.join(shown[1:])})"

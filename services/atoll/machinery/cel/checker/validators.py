@@ -1,7 +1,7 @@
-"""Literals that cannot be right: durations, timestamps, patterns and formats, and collections of mixed types.
+"""Validators of literals and collections: invalid durations, timestamps, patterns and formats, and mixed types.
 
-Called by the environment after checking, as cel-go's validators are. Invariant: only what is constant is looked
-at, so that an expression that passes may still fail at run time.
+Called by the environment after checking, like cel-go's validators. Invariant: only constants are validated, so an
+expression that passes may still fail at run time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from atoll.machinery.cel.types import Type, is_optional
 
 
 def validate(checked: CheckedExpr, place: Place, *, homogeneous: bool) -> list[Issue]:
-    """The issues, in the order of the tree. `homogeneous` forbids literals of mixed types, as Kubernetes does."""
+    """Return the issues in the order of the tree. `homogeneous` rejects literals of mixed types, as Kubernetes does."""
     found = [problem for expr in walk(checked.tree) if isinstance(expr, Call) for problem in _problems(expr, checked)]
     if homogeneous:
         found += _mixed_types(checked.tree, checked)
@@ -28,7 +28,7 @@ def validate(checked: CheckedExpr, place: Place, *, homogeneous: bool) -> list[I
 
 
 def _mixed_types(tree: Expr, checked: CheckedExpr) -> Iterator[tuple[Expr, str]]:
-    """Lists and maps of mixed types; the arguments of `format` may be mixed at any depth."""
+    """Yield items of lists and maps that differ in type; the arguments of `format` may differ at any depth."""
     stack = [tree]
     while stack:
         expr = stack.pop()
@@ -62,7 +62,7 @@ def _problems(expr: Call, checked: CheckedExpr) -> Iterator[tuple[Expr, str]]:
         if isinstance(arguments[0], Literal) and _fails(expr.function, checked.overloads[expr.id], arguments[0]):
             yield arguments[0], f"invalid {expr.function} argument"
     elif expr.function == "matches" and arguments and _is_text(arguments[0]):
-        # Of `matches(text, pattern)` cel-go looks at the text.
+        # For `matches(text, pattern)` cel-go validates the text, not the pattern.
         if not _is_pattern(arguments[0]):
             yield arguments[0], "invalid matches argument"
     elif expr.function == "format" and expr.target is not None:

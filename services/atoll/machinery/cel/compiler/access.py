@@ -1,7 +1,7 @@
 """Closures for variables, fields, presence tests, indexing and optional selection.
 
-Called by the compiler. Invariant: a field that is declared with a conversion is converted whenever it is
-selected; what is absent is `no such key: <name>`.
+Called by the compiler. Invariant: a field with a declared conversion is converted on every selection; an absent key is
+the error `no such key: <name>`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Convert = Callable[[Any], Any] | None
 
 
 def variable(slot: int) -> Code:
-    """A variable or the variable of a fold."""
+    """Return the code of a global or a loop variable."""
 
     def run(activation: Activation) -> Any:
         return activation[slot]
@@ -32,12 +32,12 @@ def variable(slot: int) -> Code:
 
 
 def field_of(of: Type, name: str) -> Field | None:
-    """The declaration of a field, if the type declares fields."""
+    """Return the declaration of a field, or None if the type declares no fields."""
     return of.fields.get(name) if isinstance(of, ObjectType) else None
 
 
 def as_attribute(code: Code) -> Code:
-    """The value of a call or a literal as the start of a path: cel-go charges for that step."""
+    """Return the code as the start of a path; cel-go charges for that step of a call or a literal."""
     return code if code.attribute else Code(code.run, code.cost + 1, True, 1)
 
 
@@ -77,7 +77,7 @@ def _select_key(operand: Code, key: str, name: str, convert: Convert) -> Code:
 
 
 def _path(slot: int, keys: tuple[str, ...]) -> Eval:
-    """One closure for `variable.a.b.c`."""
+    """Return one closure for `variable.a.b.c`."""
     first = keys[0]
     if len(keys) == 1:
 
@@ -95,7 +95,7 @@ def _path(slot: int, keys: tuple[str, ...]) -> Eval:
             try:
                 return activation[slot][first][second]
             except (KeyError, TypeError):
-                raise _broken(activation, slot, keys) from None
+                raise _missing_key_error(activation, slot, keys) from None
 
         return two
     third = keys[2]
@@ -104,13 +104,13 @@ def _path(slot: int, keys: tuple[str, ...]) -> Eval:
         try:
             return activation[slot][first][second][third]
         except (KeyError, TypeError):
-            raise _broken(activation, slot, keys) from None
+            raise _missing_key_error(activation, slot, keys) from None
 
     return three
 
 
-def _broken(activation: Activation, slot: int, keys: tuple[str, ...]) -> NoSuchKey:
-    """What is missing on a path; the steps behind it, charged in advance, are given back."""
+def _missing_key_error(activation: Activation, slot: int, keys: tuple[str, ...]) -> NoSuchKey:
+    """Return the error of the first missing key on a path, and refund the later steps, which are charged in advance."""
     value = activation[slot]
     for at, key in enumerate(keys):
         if not isinstance(value, dict) or key not in value:
@@ -121,7 +121,7 @@ def _broken(activation: Activation, slot: int, keys: tuple[str, ...]) -> NoSuchK
 
 
 def _step_from(code: Code, cost: int) -> Eval:
-    """The operand of a step; when it fails, the step's cost, charged in advance, is given back."""
+    """Return the operand of a step; if it fails, the step's cost, charged in advance, is refunded."""
     operand = code.run
     if code.slot >= 0 and not code.keys:
         return operand
@@ -137,7 +137,7 @@ def _step_from(code: Code, cost: int) -> Eval:
 
 
 def _optional_convert(of: Type, name: str) -> tuple[str, Convert]:
-    """Key and conversion of a field of the object in an optional."""
+    """Return key and conversion of a field of the object in an optional."""
     inner = of.parameters[0] if is_optional(of) else of
     field = field_of(inner, name)
     if field is None:
@@ -145,9 +145,9 @@ def _optional_convert(of: Type, name: str) -> tuple[str, Convert]:
     return field.name or name, field.convert
 
 
-def _select_dyn(inner: Eval, name: str, how: tuple[str, Convert]) -> Eval:
-    """Selection from a value of unknown type; one from an optional gives an optional. Charges itself."""
-    key, convert = how
+def _select_dyn(inner: Eval, name: str, field: tuple[str, Convert]) -> Eval:
+    """Select from a value of unknown type; from an optional the result is an optional. Charges itself."""
+    key, convert = field
 
     def run(activation: Activation) -> Any:
         value = inner(activation)
@@ -171,7 +171,7 @@ def _optional_step(activation: Activation, optional: Optional_, key: Any, conver
 
 
 def _find_optional(activation: Activation, value: Any, key: Any, convert: Convert) -> Optional_:
-    """The optional of what is found; cel-go charges only for what is there."""
+    """Return the optional of the value under the key; cel-go charges only if it is present."""
     found = find_in(value, key)
     if found is MISSING:
         return NONE
@@ -197,8 +197,10 @@ def optional_select(operand: Code, of: Type, name: str) -> Code:
 
 
 def has(operand: Code, of: Type, name: str) -> Code:
-    """`has(operand.name)`: costs its path and the test, but not the step; nothing is charged for the test of a path
-    that begins with `?:`."""
+    """Return the code of `has(operand.name)`: it costs its path and the test, but not the step.
+
+    The test of a path that begins with `?:` is free.
+    """
     operand = as_attribute(operand)
     inner, test_cost = operand.run, operand.base
     field = field_of(of, name)
@@ -208,7 +210,7 @@ def has(operand: Code, of: Type, name: str) -> Code:
 
         def run_typed(activation: Activation) -> Any:
             value = inner(activation)
-            # A null where an object may be null has no fields.
+            # A null in a nullable field has no fields.
             return isinstance(value, dict) and key in value
 
         return Code(run_typed, operand.cost, True)
@@ -229,7 +231,7 @@ def has(operand: Code, of: Type, name: str) -> Code:
 
 
 def index(operand: Code, at: Code, types: tuple[Type, Type]) -> Code:
-    """`operand[at]`, with the static types of both."""
+    """Return the code of `operand[at]`, with the static types of both."""
     operand = as_attribute(operand)
     cost = operand.cost + at.inner_cost
     of, key_type = types

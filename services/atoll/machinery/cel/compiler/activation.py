@@ -1,8 +1,8 @@
-"""The state of one evaluation, and where it stops.
+"""The state of one evaluation, and the checks of its budget.
 
-Compiled closures take a frame: a list, because indexing a list by a constant is the fastest mutable access
-Python has. Slot COST holds what was spent, LIMIT the cost at which to call `overrun`, METER the budget's side,
-the rest are variables. Invariant: cost only grows; `overrun` is the only place that ends an evaluation early.
+Compiled closures take an activation: a list, because indexing a list by a constant is the fastest mutable access in
+Python. Slot COST holds the cost so far, LIMIT the cost at which to call `check_budget`, METER the bounds, the other
+slots variables. Invariant: only `check_budget` and `charge_copies` end an evaluation early.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FIRST: Final = 3
 Activation = list[Any]
 Eval = Callable[[Activation], Any]
 
-#: What && and || absorb. TypeError and AttributeError come of values that are not of their declared type (a null
-#: in a typed field): CEL calls that "no such overload".
+#: Errors that && and || absorb. TypeError and AttributeError arise from values that are not of their declared type (a
+#: null in a typed field), which CEL reports as "no such overload".
 ABSORBED: Final = (EvaluationError, TypeError, AttributeError)
 
 _UNLIMITED: Final = 1 << 62
-#: Lists up to this length are not counted.
+#: Copies of lists up to this length are not counted.
 _SMALL: Final = 100
-#: Items of lists that one evaluation may copy: 160 MB if all are kept.
+#: Limit of copied list items in one evaluation: 160 MB if all are retained.
 _MAX_COPIED: Final = 20_000_000
 
 
@@ -50,12 +50,12 @@ class Meter:
             self.pause, self.stride = budget.pause, budget.stride
 
     def next_check(self, cost: int) -> int:
-        """The cost at which to look again."""
+        """Return the cost at which to check again."""
         return min(self.limit, cost + self.stride)
 
 
 def check_budget(activation: Activation) -> None:
-    """Called when the cost passed LIMIT: ends the evaluation, or lets others run and goes on."""
+    """Pause and set the next check. Called when the cost exceeds LIMIT. Raises BudgetExceeded."""
     meter: Meter = activation[METER]
     if activation[COST] > meter.limit:
         raise BudgetExceeded
@@ -65,10 +65,10 @@ def check_budget(activation: Activation) -> None:
 
 
 def charge_copies(activation: Activation, amount: int) -> None:
-    """Account for copies of lists, which CEL charges nothing for: the next look comes sooner, and there is a bound.
+    """Account for copied lists, for which CEL charges nothing: the next check comes sooner, and their sum is bounded.
 
-    cel-go shares the parts of a sum of lists; here they are copied, so that a fold that makes sums of long lists
-    would fill the memory before its price stopped it. Raises BudgetExceeded.
+    cel-go shares the parts of a sum of lists; here they are copied, so a loop over sums of long lists would fill the
+    memory before its price stops it. Raises BudgetExceeded.
     """
     if amount > _SMALL:
         meter: Meter = activation[METER]

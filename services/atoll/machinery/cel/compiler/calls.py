@@ -1,7 +1,7 @@
-"""Closures for calls: direct where the checker found the overload, dispatched where dyn left it open.
+"""Closures for calls, list literals and map literals, with their prices.
 
-Called by the compiler. Invariant: a function gets only values of the types it declares; anything else is
-`no such overload`.
+Called by the compiler. Invariant: the price of a call is charged after its arguments, and a failed argument or call is
+charged as cel-go charges it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from atoll.machinery.cel.values import Optional_
 
 
 def call_code(target: Implementation, arguments: Sequence[Code], price: int | Price, *, stops: bool = False) -> Code:
-    """The call of a function with its price. One that `stops` at a failed argument charges nothing for itself then, as
-    do all with more than two arguments."""
+    """Return the call of a function with its price.
+
+    A call with `stops` charges nothing for itself after a failed argument; neither do calls with more than two
+    arguments.
+    """
     cost = sum(argument.cost for argument in arguments)
     if isinstance(price, int):
         cost += price
@@ -40,26 +43,26 @@ def call_code(target: Implementation, arguments: Sequence[Code], price: int | Pr
 def _plain(target: Implementation, arguments: Sequence[Code], refund: int | None) -> Eval:
     if refund is not None:
         values = evaluate_in_order(arguments, refund)
-        return lambda activation: _checked(activation, target(*values(activation)))
+        return lambda activation: _count_list(activation, target(*values(activation)))
     if len(arguments) == 2:
         first, second = first_operand(*arguments), arguments[1].run
-        return lambda activation: _checked(activation, target(first(activation), second(activation)))
+        return lambda activation: _count_list(activation, target(first(activation), second(activation)))
     runs = [argument.run for argument in arguments]
     if len(runs) == 1:
         only = runs[0]
-        return lambda activation: _checked(activation, target(only(activation)))
-    return lambda activation: _checked(activation, target())
+        return lambda activation: _count_list(activation, target(only(activation)))
+    return lambda activation: _count_list(activation, target())
 
 
-def _checked(activation: Activation, result: Any) -> Any:
-    """What makes long lists for little cost has to let others run too."""
+def _count_list(activation: Activation, result: Any) -> Any:
+    """Return the result and account for it if it is a list, which may be long although its price is low."""
     if type(result) is list:
         charge_copies(activation, len(result))
     return result
 
 
 def _stopping(target: Implementation, codes: Sequence[Code], price: Price) -> Eval:
-    runs, behind = [code.run for code in codes], costs_after(codes)
+    runs, refunds = [code.run for code in codes], costs_after(codes)
 
     def run(activation: Activation) -> Any:
         arguments: list[Any] = []
@@ -67,12 +70,12 @@ def _stopping(target: Implementation, codes: Sequence[Code], price: Price) -> Ev
             for each in runs:
                 arguments.append(each(activation))
         except ABSORBED:
-            activation[COST] -= behind[len(arguments)]
+            activation[COST] -= refunds[len(arguments)]
             arguments.append(ERROR_VALUE)
             if len(arguments) == len(runs):
                 activation[COST] += failed_call_price(price, arguments)
             raise
-        return _charged(activation, target, arguments, price)
+        return _call_and_charge(activation, target, arguments, price)
 
     return run
 
@@ -86,16 +89,16 @@ def _priced(target: Implementation, codes: Sequence[Code], price: Price) -> Eval
             for each in runs:
                 arguments.append(each(activation))
         except ABSORBED:
-            behind = runs[len(arguments) + 1 :]
-            arguments += [ERROR_VALUE, *(value_or_error(each, activation) for each in behind)]
+            later = runs[len(arguments) + 1 :]
+            arguments += [ERROR_VALUE, *(value_or_error(each, activation) for each in later)]
             activation[COST] += failed_call_price(price, arguments)
             raise
-        return _charged(activation, target, arguments, price)
+        return _call_and_charge(activation, target, arguments, price)
 
     return run
 
 
-def _charged(activation: Activation, target: Implementation, arguments: list[Any], price: Price) -> Any:
+def _call_and_charge(activation: Activation, target: Implementation, arguments: list[Any], price: Price) -> Any:
     try:
         result = target(*arguments)
     except ABSORBED:
@@ -104,11 +107,11 @@ def _charged(activation: Activation, target: Implementation, arguments: list[Any
     activation[COST] += price(arguments, result)
     if activation[COST] > activation[LIMIT]:
         check_budget(activation)
-    return _checked(activation, result)
+    return _count_list(activation, result)
 
 
 def or_value(optional: Code, other: Code, *, unwrap: bool) -> Code:
-    """`a.orValue(b)` or `a.or(b)`: the second is evaluated only when the first is empty, and the call is free."""
+    """Return `a.orValue(b)` or `a.or(b)`: the second is evaluated only if the first is empty, and the call is free."""
     first, second, cost = optional.run, other.run, other.cost
 
     def run(activation: Activation) -> Any:
@@ -132,35 +135,38 @@ def list_code(items: Sequence[Code], optional: frozenset[int], cost: int) -> Cod
     marked = [index in optional for index in range(len(items))]
 
     def run(activation: Activation) -> Any:
-        made = []
-        for value, may_lack in zip(values(activation), marked, strict=True):
-            if not may_lack:
-                made.append(value)
+        result = []
+        for value, is_optional in zip(values(activation), marked, strict=True):
+            if not is_optional:
+                result.append(value)
             elif not isinstance(value, Optional_):
                 raise EvaluationError(f"cannot initialize optional list element from non-optional value {value}")
             elif value.has_value:
-                made.append(value.value)
-        return made
+                result.append(value.value)
+        return result
 
     return Code(run, cost)
 
 
 def map_code(entries: Sequence[tuple[Code, Code, bool]], cost: int) -> Code:
-    """`{k: v, ?k: v}`. Of a key that comes twice the last value stays, as in cel-go (the language has it an error)."""
+    """Return `{k: v, ?k: v}`.
+
+    The last value of a repeated key stays, as in cel-go (the specification makes it an error).
+    """
     parts = [part for key, value, _ in entries for part in (key, value)]
     values = evaluate_in_order(parts)
     marked = [optional for _, _, optional in entries]
 
     def run(activation: Activation) -> Any:
-        made: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         found = iter(values(activation))
         for key, value, optional in zip(found, found, marked, strict=True):
             if not optional:
-                made[key] = value
+                result[key] = value
             elif not isinstance(value, Optional_):
                 raise EvaluationError(f"cannot initialize optional entry '{key}' from non-optional value {value}")
             elif value.has_value:
-                made[key] = value.value
-        return made
+                result[key] = value.value
+        return result
 
     return Code(run, cost + sum(part.cost for part in parts))

@@ -1,7 +1,7 @@
-"""What compiling an expression gives: a closure and what is known about it.
+"""The result of compiling a node: a closure and its static properties.
 
-Passed between the parts of the compiler. Invariant: running `run` adds only what `cost` does not say to the
-frame's cost; whoever runs it adds `cost`.
+Passed between the parts of the compiler. Invariant: running `run` adds to the cost of the activation only what `cost`
+does not include; the caller of `run` adds `cost`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ UNSET: Final = _Unset()
 
 @dataclass(slots=True)
 class Code:
-    """`attribute` marks a path from a variable or a value, which cel-go resolves as one step; `base` is the part of
-    `cost` that it charges for that step itself, and leaves out where the path is a branch of `?:`, an index or a
-    presence test. `constant` is the value where it is known. `slot` and `keys` describe a path through objects
-    from a variable, so that longer paths become one closure.
+    """`attribute` marks a path from a variable or a value, which cel-go resolves as one step.
+
+    `base` is the part of `cost` for that step itself, which cel-go does not charge if the path is a branch of `?:`, an
+    index or a presence test. `constant` is the value if it is known at compile time. `slot` and `keys` describe a path
+    through objects from a variable, so that longer paths become one closure.
     """
 
     run: Eval
@@ -37,15 +38,15 @@ class Code:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value is known."""
+        """Whether the value is known at compile time."""
         return self.constant is not UNSET
 
     @property
     def inner_cost(self) -> int:
-        """The cost where the step itself is not charged."""
+        """The cost without that of the step itself."""
         return self.cost - self.base
 
 
 def constant(value: Any) -> Code:
-    """A value that is known; cel-go charges nothing for it."""
+    """Return the code of a constant; cel-go charges nothing for it."""
     return Code(lambda activation: value, constant=value)

@@ -1,8 +1,8 @@
-"""A checked tree to closures.
+"""Typed tree to closures.
 
-Called by the environment; the result becomes a Program. Each node is compiled once into a `Code`; constants
-are folded where cel-go folds them, because what is folded costs nothing. Invariant: names, overloads and types
-come from the checker alone.
+Called by the environment; the result becomes a Program. Each node is compiled once into a `Code`; constants are folded
+where cel-go folds them, because folded expressions are free. Invariant: names, overloads and types come from the
+checker only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from atoll.machinery.cel.compiler.code import Code, constant
 from atoll.machinery.cel.compiler.error_costs import first_operand
 from atoll.machinery.cel.cost.runtime_cost import LIST_COST, MAP_COST, STRUCT_COST, price
 from atoll.machinery.cel.dispatch import dispatcher, is_open
-from atoll.machinery.cel.equality import MISSING, find
-from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Overload
-from atoll.machinery.cel.std.indexing import key_text
+from atoll.machinery.cel.std.indexing import insert_new
 from atoll.machinery.cel.syntax.ast import (
     ACCUMULATOR,
     Call,
@@ -40,11 +38,11 @@ from atoll.machinery.cel.syntax.ast import (
 from atoll.machinery.cel.types import Field, Kind, ObjectType, Type
 from atoll.machinery.cel.values import UInt
 
-#: Calls that cel-go evaluates when it plans, if their argument is a literal.
+#: Calls that cel-go evaluates at planning time if their argument is a literal.
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
-#: Nodes between two questions whether to pause.
+#: Nodes between two pauses.
 _STRIDE: Final = 63
 _TEXT: Final = frozenset({Kind.STRING, Kind.BYTES})
 _PLAIN: Final = frozenset({Kind.BOOL, Kind.INT, Kind.UINT, Kind.STRING, Kind.BYTES})
@@ -53,7 +51,7 @@ _SET_KINDS: Final = frozenset({bool, int, UInt, float, str, type(None)})
 
 
 class Compiler:
-    """Compiles one tree. `globals` gives each variable that is used its slot; `slots` counts all."""
+    """Compiles one tree. `globals` maps each variable in use to its slot; `slots` counts all slots."""
 
     def __init__(self, checked: CheckedExpr, tables: Tables) -> None:
         self.checked = checked
@@ -67,14 +65,14 @@ class Compiler:
         self.slots = FIRST + len(self.globals)
 
     def compile(self, expr: Expr) -> Code:
-        """The code of a node."""
+        """Return the code of a node."""
         self.nodes += 1
         if self.nodes & _STRIDE == _STRIDE:
             yield_to_loop()
         return _COMPILERS[type(expr)](self, expr)
 
     def type(self, expr: Expr) -> Type:
-        """The checked type of a node."""
+        """Return the checked type of a node."""
         return self.checked.types[expr.id]
 
     # --- leaves
@@ -191,16 +189,16 @@ class Compiler:
 
     def list(self, expr: ListExpr) -> Code:
         items = [self.compile(item) for item in expr.items]
-        made = list_code(items, expr.optional, LIST_COST)
-        return _constant_of_constants(made, all(item.is_constant for item in items))
+        code = list_code(items, expr.optional, LIST_COST)
+        return _constant_of_constants(code, all(item.is_constant for item in items))
 
     def map(self, expr: MapExpr) -> Code:
         entries = []
         for entry in expr.entries:
             assert entry.key is not None
             entries.append((self.compile(entry.key), self.compile(entry.value), entry.optional))
-        made = map_code(entries, MAP_COST)
-        return _constant_of_constants(made, all(key.is_constant and value.is_constant for key, value, _ in entries))
+        code = map_code(entries, MAP_COST)
+        return _constant_of_constants(code, all(key.is_constant and value.is_constant for key, value, _ in entries))
 
     def struct(self, expr: StructExpr) -> Code:
         of = self.tables.objects.get(self.type(expr).name)
@@ -212,7 +210,7 @@ class Compiler:
             entries.append((constant(name), self.compile(entry.value), entry.optional))
         return map_code(entries, STRUCT_COST)
 
-    # --- folds
+    # --- comprehensions
 
     def comprehension(self, expr: Comprehension) -> Code:
         if expr.accumulator != ACCUMULATOR:
@@ -227,12 +225,12 @@ class Compiler:
         if expr.variable2:
             self.locals.append((expr.variable2, lambda: access.variable(second)))
         depth = len(self.locals)
-        made = self._macro_loop(expr, loop, init)
+        code = self._macro_loop(expr, loop, init)
         del self.locals[depth - (3 if expr.variable2 else 2) :]
-        return made
+        return code
 
     def _macro_loop(self, expr: Comprehension, loop: comprehensions.Loop, init: Code) -> Code:
-        """The loop for the macro that made the fold, recognized by what it starts with and how it steps."""
+        """Return the loop of the macro that made the comprehension, recognized by its initial value and its step."""
         step = expr.step
         assert isinstance(step, Call)
         if step.function in ("_&&_", "_||_"):
@@ -255,7 +253,7 @@ class Compiler:
         item = step.arguments[1]
         assert isinstance(item, ListExpr)
         value = self.compile(item.items[0])
-        # The step reads the list, makes one of a single item (free when constant) and adds the two.
+        # The step reads the list, makes a list of one item (free if constant) and adds the two.
         cost = 2 + (0 if value.is_constant else LIST_COST + value.cost)
         return comprehensions.transform_list(loop, comprehensions.Step(test, value, cost))
 
@@ -265,18 +263,18 @@ class Compiler:
             cost = 2 + key.cost + value.cost
             key_run, value_run = key.run, value.run
 
-            def insert(activation: Activation, made: dict[Any, Any]) -> None:
-                _insert(made, key_run(activation), value_run(activation))
+            def insert(activation: Activation, entries: dict[Any, Any]) -> None:
+                insert_new(entries, key_run(activation), value_run(activation))
 
             return comprehensions.transform_map(loop, comprehensions.Step(test, value, cost), insert)
-        entries = self.compile(step.arguments[1])
-        entries_run = entries.run
+        added = self.compile(step.arguments[1])
+        added_run = added.run
 
-        def insert_all(activation: Activation, made: dict[Any, Any]) -> None:
-            for key, value in entries_run(activation).items():
-                _insert(made, key, value)
+        def insert_all(activation: Activation, entries: dict[Any, Any]) -> None:
+            for key, value in added_run(activation).items():
+                insert_new(entries, key, value)
 
-        return comprehensions.transform_map(loop, comprehensions.Step(test, entries, 2 + entries.cost), insert_all)
+        return comprehensions.transform_map(loop, comprehensions.Step(test, added, 2 + added.cost), insert_all)
 
     def _bind(self, expr: Comprehension) -> Code:
         value = self.compile(expr.init)
@@ -291,14 +289,8 @@ class Compiler:
         return self.slots - 1
 
 
-def _insert(made: dict[Any, Any], key: Any, value: Any) -> None:
-    if find(made, key) is not MISSING:
-        raise EvaluationError(f"insert failed: key {key_text(key)} already exists")
-    made[key] = value
-
-
 def _needs_guard(given: Type, parameter: Type) -> bool:
-    """Whether values of a static type have to be looked at before they go into a parameter."""
+    """Report whether values of a static type need a test before they are passed to a parameter."""
     if parameter.kind in (Kind.PARAMETER, Kind.DYN, Kind.ANY):
         return False
     if is_open(given) or given.kind is Kind.NULL:
@@ -314,13 +306,13 @@ def _flatten(expr: Expr, function: str, terms: list[Expr]) -> None:
         terms.append(expr)
 
 
-def _constant_of_constants(code: Code, known: bool) -> Code:
-    """A literal of literals is made once; functions never change their arguments."""
-    return constant(code.run([0, 0, None])) if known else code
+def _constant_of_constants(code: Code, is_constant: bool) -> Code:
+    """Return the constant of a literal of literals, which is made once; functions never change their arguments."""
+    return constant(code.run([0, 0, None])) if is_constant else code
 
 
 def _variables(checked: CheckedExpr) -> list[str]:
-    """The variables of the environment that the expression uses, each once."""
+    """Return the variables of the environment that the expression uses, each once."""
     return list(dict.fromkeys(named.name for named in checked.names.values() if not named.constant and named.is_global))
 
 

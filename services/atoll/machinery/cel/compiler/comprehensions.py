@@ -1,7 +1,7 @@
-"""Closures for folds: the loops of all, exists, map, filter and their fellows, and `cel.bind`.
+"""Closures for comprehensions: the loops of all, exists, exists_one, map, filter, the transform macros, and `cel.bind`.
 
-Called by the compiler. The macros' shapes get loops of their own; any other fold runs as it is written.
-Invariant: the cost of each turn is charged before the turn, and each turn looks at the limit.
+Called by the compiler, which recognizes the macro by the shape of the tree. Invariant: the cost of each iteration is
+charged before it runs, and each iteration checks the limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _END = object()
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What is folded: the range, the slots of the variables (the second -1 in the form with one) and of the result."""
+    """The range of a loop, the slots of its variables (the second -1 in the form with one) and of its result."""
 
     range: Code
     first: int
@@ -28,15 +28,18 @@ class Loop:
     accumulator: int
 
 
-Turns = Callable[[Activation], Iterable[Any]]
+Iterate = Callable[[Activation], Iterable[Any]]
 
 
-def _items(loop: Loop, own_cost: int = 1) -> Turns:
-    """The turns of a fold. With two variables each turn is a pair. Without a range the fold costs nothing itself."""
+def _iterations(loop: Loop, own_cost: int = 1) -> Iterate:
+    """Return the iterations of a loop.
+
+    With two variables each is a pair. If the range fails, the loop's own cost is refunded.
+    """
     source = loop.range.run
     pairs = loop.second >= 0
 
-    def turns(activation: Activation) -> Iterable[Any]:
+    def iterate(activation: Activation) -> Iterable[Any]:
         try:
             values = source(activation)
         except ABSORBED:
@@ -48,10 +51,10 @@ def _items(loop: Loop, own_cost: int = 1) -> Turns:
             return values.items() if pairs else values
         raise EvaluationError(_not_iterable(values, pairs))
 
-    return turns
+    return iterate
 
 
-#: cel-go prints the types of its implementation.
+#: cel-go's messages contain the names of its Go types.
 _GO_TYPES: Final = {
     bool: "types.Bool",
     int: "types.Int",
@@ -73,17 +76,17 @@ def _not_iterable(value: Any, pairs: bool) -> str:
 
 
 def quantifier(loop: Loop, predicate: Code, stop: bool, condition_cost: int) -> Code:
-    """`all` (stop False) or `exists` (stop True): errors wait for a turn that decides."""
-    turns, test = _items(loop), predicate.run
+    """Return `all` (stop False) or `exists` (stop True): an iteration that decides absorbs errors."""
+    iterate, test = _iterations(loop), predicate.run
     first, second = loop.first, loop.second
-    turn_cost = condition_cost + 1 + predicate.cost
+    iteration_cost = condition_cost + 1 + predicate.cost
     go_on = not stop
 
     def run(activation: Activation) -> Any:
-        waiting: Exception | None = None
-        rest = iter(turns(activation))
+        pending: Exception | None = None
+        rest = iter(iterate(activation))
         for item in rest:
-            activation[COST] += turn_cost
+            activation[COST] += iteration_cost
             if activation[COST] > activation[LIMIT]:
                 check_budget(activation)
             if second < 0:
@@ -93,18 +96,18 @@ def quantifier(loop: Loop, predicate: Code, stop: bool, condition_cost: int) -> 
             try:
                 value = test(activation)
             except ABSORBED as error:
-                waiting = waiting or error
+                pending = pending or error
                 continue
             if value is go_on:
                 continue
             if value is stop:
-                # The condition is looked at once more where a turn is left.
+                # cel-go evaluates the condition once more if an item is left.
                 if next(rest, _END) is not _END:
                     activation[COST] += condition_cost
                 return stop
-            waiting = waiting or NoSuchOverload()
-        if waiting is not None:
-            raise waiting
+            pending = pending or NoSuchOverload()
+        if pending is not None:
+            raise pending
         return go_on
 
     return Code(run, loop.range.cost + 1)
@@ -112,20 +115,22 @@ def quantifier(loop: Loop, predicate: Code, stop: bool, condition_cost: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One turn of a gathering fold: its parts and what it costs. `condition` is None without a filter."""
+    """One iteration that builds a list or a map, and its cost. `condition` is None without a filter."""
 
     condition: Code | None
     value: Code
-    taken_cost: int
+    value_cost: int
 
 
 def transform_list(loop: Loop, step: Step) -> Code:
-    """`map`, `filter` and `transformList`: appends in place instead of adding lists. After an error cel-go goes on to
-    the end, and so does the price."""
-    turns, make = _items(loop), step.value.run
+    """Return `map`, `filter` and `transformList`: they append in place instead of adding lists.
+
+    After an error cel-go iterates to the end, and the price includes that.
+    """
+    iterate, make = _iterations(loop), step.value.run
     first, second = loop.first, loop.second
     test, test_cost = (None, 0) if step.condition is None else (step.condition.run, step.condition.cost)
-    taken_cost = step.taken_cost
+    value_cost = step.value_cost
 
     def passes(activation: Activation) -> bool:
         activation[COST] += test_cost
@@ -137,9 +142,9 @@ def transform_list(loop: Loop, step: Step) -> Code:
         raise NoSuchOverload
 
     def run(activation: Activation) -> Any:
-        made: list[Any] = []
-        waiting: Exception | None = None
-        for item in turns(activation):
+        items: list[Any] = []
+        pending: Exception | None = None
+        for item in iterate(activation):
             if second < 0:
                 activation[first] = item
             else:
@@ -148,33 +153,33 @@ def transform_list(loop: Loop, step: Step) -> Code:
                 if test is not None and not passes(activation):
                     continue
             except ABSORBED as error:
-                # A failed condition takes the place of what was gathered, the errors before it included.
-                waiting = error
+                # A failed condition replaces the list so far, including earlier errors.
+                pending = error
                 continue
-            activation[COST] += taken_cost
+            activation[COST] += value_cost
             if activation[COST] > activation[LIMIT]:
                 check_budget(activation)
             try:
-                made.append(make(activation))
+                items.append(make(activation))
             except ABSORBED as error:
-                waiting = waiting or error
-        if waiting is not None:
-            raise waiting
-        return made
+                pending = pending or error
+        if pending is not None:
+            raise pending
+        return items
 
     return Code(run, loop.range.cost + 1)
 
 
 def transform_map(loop: Loop, step: Step, insert: Callable[[Activation, dict[Any, Any]], None]) -> Code:
-    """`transformMap` and `transformMapEntry`: inserts in place. `insert` adds the turn's entries."""
-    turns = _items(loop)
+    """Return `transformMap` and `transformMapEntry`: `insert` adds the entries of an iteration in place."""
+    iterate = _iterations(loop)
     first, second = loop.first, loop.second
     test, test_cost = (None, 0) if step.condition is None else (step.condition.run, step.condition.cost)
-    taken_cost = step.taken_cost
+    value_cost = step.value_cost
 
     def run(activation: Activation) -> Any:
-        made: dict[Any, Any] = {}
-        for item in turns(activation):
+        entries: dict[Any, Any] = {}
+        for item in iterate(activation):
             activation[first], activation[second] = item
             activation[COST] += test_cost
             if activation[COST] > activation[LIMIT]:
@@ -185,15 +190,15 @@ def transform_map(loop: Loop, step: Step, insert: Callable[[Activation, dict[Any
                     continue
                 if value is not True:
                     raise NoSuchOverload
-            activation[COST] += taken_cost
-            insert(activation, made)
-        return made
+            activation[COST] += value_cost
+            insert(activation, entries)
+        return entries
 
     return Code(run, loop.range.cost + 1)
 
 
 def bind(name_slot: int, result: Code) -> Code:
-    """`cel.bind`: the value is made when it is first used (see `bound`)."""
+    """Return `cel.bind`: the value is computed at its first use (see `bound_variable`)."""
     run_result = result.run
 
     def run(activation: Activation) -> Any:
@@ -204,7 +209,7 @@ def bind(name_slot: int, result: Code) -> Code:
 
 
 def bound_variable(slot: int, value: Code) -> Code:
-    """A variable of `cel.bind`."""
+    """Return a variable of `cel.bind`."""
     make, cost = value.run, value.cost
 
     def run(activation: Activation) -> Any:
@@ -218,14 +223,14 @@ def bound_variable(slot: int, value: Code) -> Code:
 
 
 def count(loop: Loop, predicate: Code) -> Code:
-    """`exists_one`: counts to the end."""
-    turns, test, cost = _items(loop, 2), predicate.run, predicate.cost
+    """Return `exists_one`: it counts over the whole range."""
+    iterate, test, cost = _iterations(loop, 2), predicate.run, predicate.cost
     first, second = loop.first, loop.second
 
     def run(activation: Activation) -> Any:
         found = 0
-        waiting: Exception | None = None
-        for item in turns(activation):
+        pending: Exception | None = None
+        for item in iterate(activation):
             activation[COST] += cost
             if activation[COST] > activation[LIMIT]:
                 check_budget(activation)
@@ -236,16 +241,16 @@ def count(loop: Loop, predicate: Code) -> Code:
             try:
                 value = test(activation)
             except ABSORBED as error:
-                waiting = error
+                pending = error
                 continue
             if value is True:
                 activation[COST] += 2
                 found += 1
             elif value is not False:
-                waiting = NoSuchOverload()
-        if waiting is not None:
-            raise waiting
+                pending = NoSuchOverload()
+        if pending is not None:
+            raise pending
         return found == 1
 
-    # The result compares the count with 1: a step, and the shorter of two numbers.
+    # The result compares the count with 1: a step, and the size of the smaller number.
     return Code(run, loop.range.cost + 2)

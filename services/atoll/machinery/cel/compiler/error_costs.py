@@ -1,8 +1,8 @@
-"""What is charged where an expression fails: cel-go goes on for a while after an error, and so does the price.
+"""Costs of failing expressions: cel-go evaluates other operands after an error and charges for them.
 
-Used by the closures of calls, operators and literals. An error may be absorbed by `&&`, `||` or a fold, and the cost
-counts on. Calls of one or two arguments evaluate both and charge for themselves, an error being of size 1; longer ones
-and list literals stop at the first error, and what was charged for the rest in advance is given back.
+Called by the closures of calls, operators and literals. `&&`, `||` or a loop may absorb an error, so the cost after it
+counts. Calls of one or two arguments evaluate both and charge for themselves, with an error of size 1; longer calls and
+list literals stop at the first error and refund the costs charged in advance for the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.cel.compiler.code import Code
 
 
 class ErrorValue:
-    """Stands for an error where sizes are asked for."""
+    """The stand-in for an error in the computation of sizes."""
 
     def __len__(self) -> int:
         return 1
@@ -25,7 +25,7 @@ ERROR_VALUE: Final = ErrorValue()
 
 
 def value_or_error(run: Eval, activation: Activation) -> Any:
-    """The value, or FAILED; what was spent on it is charged either way."""
+    """Return the value, or ERROR_VALUE; the cost is charged in both cases."""
     try:
         return run(activation)
     except ABSORBED:
@@ -33,10 +33,10 @@ def value_or_error(run: Eval, activation: Activation) -> Any:
 
 
 def first_operand(first: Code, second: Code) -> Eval:
-    """The first of two operands: when it fails, the second is evaluated all the same."""
+    """Return the closure of the first of two operands, which evaluates the second as well if the first fails."""
     run_first, run_second = first.run, second.run
     if second.is_constant or (second.slot >= 0 and len(second.keys) < 2):
-        # All that these cost is charged in advance.
+        # The whole cost of these is charged in advance.
         return run_first
 
     def run(activation: Activation) -> Any:
@@ -50,34 +50,39 @@ def first_operand(first: Code, second: Code) -> Eval:
 
 
 def costs_after(codes: Sequence[Code], own_cost: int = 0) -> list[int]:
-    """For each place what is not done when it fails: the costs of all behind it, and `own_cost` unless it is last."""
+    """Return for each position the costs to refund if it fails: those of all later codes, and `own_cost` unless it is
+    last.
+    """
     last = len(codes) - 1
     return [sum(code.cost for code in codes[at + 1 :]) + (own_cost if at < last else 0) for at in range(len(codes))]
 
 
 def evaluate_in_order(codes: Sequence[Code], own_cost: int = 0) -> Callable[[Activation], list[Any]]:
-    """All values. The first error ends it and gives back what was charged in advance: the cost of those behind it and,
-    if there are any, `own_cost` for what is not done with them."""
+    """Return a closure of all values.
+
+    The first error ends it and refunds the costs charged in advance: those of the later codes and, if there are any,
+    `own_cost` of the call.
+    """
     runs = [code.run for code in codes]
-    behind = costs_after(codes, own_cost)
+    refunds = costs_after(codes, own_cost)
 
     def run(activation: Activation) -> list[Any]:
-        made: list[Any] = []
+        values: list[Any] = []
         try:
             for each in runs:
-                made.append(each(activation))
+                values.append(each(activation))
         except ABSORBED:
-            activation[COST] -= behind[len(made)]
+            activation[COST] -= refunds[len(values)]
             raise
-        return made
+        return values
 
     return run
 
 
 def failed_call_price(price: Callable[[Sequence[Any], Any], int], arguments: Sequence[Any]) -> int:
-    """The price of a call that failed or of whose arguments one did."""
+    """Return the price of a call that fails, or one of whose arguments failed."""
     try:
         return price(arguments, ERROR_VALUE)
     except TypeError:
-        # The price reckons with the value itself, not with its size.
+        # The price depends on the value itself, not on its size.
         return 1

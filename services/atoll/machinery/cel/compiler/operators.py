@@ -1,7 +1,7 @@
-"""Closures of their own for the operators that rules consist of: logic, comparisons, sums, membership.
+"""Specialised closures for the operators that rules consist of: logic, comparisons, sums, membership.
 
-Asked by the compiler by overload id before it makes a general call. Invariant: each does exactly what the
-overload's `call` does for values of its types.
+The compiler uses them by overload id in place of a general call. Invariant: for values of its types each has the same
+result as the `call` of the overload.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ _Binary = Callable[[Eval, Eval], Eval]
 
 
 def logic(terms: Sequence[Code], stop: bool) -> Code:
-    """`&&` (stop False) or `||` (stop True) over all terms: the first that stops decides, errors wait."""
+    """Return `&&` (stop False) or `||` (stop True) over all terms: the first term with the value `stop` decides and
+    absorbs errors.
+    """
     if len(terms) == 2:
         return Code(_two(terms[0].run, terms[1], stop), terms[0].cost)
     pairs = [(terms[0].run, 0), *((term.run, term.cost) for term in terms[1:])]
     go_on = not stop
 
     def run(activation: Activation) -> Any:
-        waiting: Exception | None = None
+        pending: Exception | None = None
         for term, cost in pairs:
             activation[COST] += cost
             try:
                 value = term(activation)
             except ABSORBED as error:
-                waiting = waiting or error
+                pending = pending or error
                 continue
             if value is stop:
                 return stop
             if value is not go_on:
-                waiting = waiting or NoSuchOverload()
-        if waiting is not None:
-            raise waiting
+                pending = pending or NoSuchOverload()
+        if pending is not None:
+            raise pending
         return go_on
 
     return Code(run, terms[0].cost)
@@ -52,7 +54,7 @@ def _two(left: Eval, second: Code, stop: bool) -> Eval:
         try:
             value = left(activation)
         except ABSORBED as error:
-            waiting: Exception = error
+            pending: Exception = error
         else:
             if value is stop:
                 return stop
@@ -62,21 +64,21 @@ def _two(left: Eval, second: Code, stop: bool) -> Eval:
                 if value is stop or value is go_on:
                     return value
                 raise NoSuchOverload
-            waiting = NoSuchOverload()
+            pending = NoSuchOverload()
         activation[COST] += cost
         try:
             if right(activation) is stop:
                 return stop
         except ABSORBED:
-            # Of two errors the first is told.
+            # Of two errors the first is reported.
             pass
-        raise waiting
+        raise pending
 
     return run
 
 
 def conditional(condition: Code, if_true: Code, if_false: Code) -> Code:
-    """`c ? t : f`; a path in a branch does not pay for its step."""
+    """Return `c ? t : f`; a path in a branch is not charged for its step."""
     test, yes, no = condition.run, if_true.run, if_false.run
     yes_cost, no_cost = if_true.inner_cost, if_false.inner_cost
 
@@ -160,7 +162,7 @@ def _add_list(a: Eval, b: Eval) -> Eval:
     return run
 
 
-#: Overloads whose price is a constant.
+#: Overloads with a constant price.
 BINARY: Final[dict[str, _Binary]] = {
     "add_int64": _add_int,
     "subtract_int64": _subtract_int,
@@ -174,20 +176,20 @@ BINARY: Final[dict[str, _Binary]] = {
 
 
 def equal_plain(a: Eval, b: Eval, negated: bool) -> Eval:
-    """`==` or `!=` where Python's equality is CEL's: both sides of one plain type."""
+    """Return `==` or `!=` if Python's equality is CEL's: both sides are of one plain type."""
     if negated:
         return lambda activation: a(activation) != b(activation)
     return lambda activation: a(activation) == b(activation)
 
 
 def equal_text(a: Eval, b: Eval, negated: bool) -> Eval:
-    """`==` or `!=` of strings or bytes, with the price of walking over the shorter one."""
+    """Return `==` or `!=` of strings or bytes, with the price of traversing the shorter one."""
 
     def run(activation: Activation) -> Any:
         try:
             x = a(activation)
         except ABSORBED:
-            # The other side is evaluated all the same; an error is of size 1.
+            # The other side is evaluated in any case; an error has size 1.
             size = len(value_or_error(b, activation))
             activation[COST] += min(size, 1)
             raise
@@ -205,9 +207,9 @@ def equal_text(a: Eval, b: Eval, negated: bool) -> Eval:
 
 
 def member_of_constants(value: Code, items: Sequence[Any], *, texts: bool, numbers: bool) -> Code:
-    """`x in [literals]`, which cel-go turns into a set that costs nothing to ask.
+    """Return `x in [literals]`, which cel-go turns into a set with free lookups.
 
-    `texts` and `numbers` say that the static type of the value is string, or int or uint.
+    `texts` and `numbers` declare that the static type of the value is string, or int or uint.
     """
     if not items:
         return constant(False)

@@ -1,6 +1,6 @@
-"""The static estimate of calls that nobody priced: cel-go's defaults by overload.
+"""cel-go's default static estimates of calls, by overload.
 
-Asked by `estimate` last. Costs are without those of the arguments.
+Called by `estimate` for calls without an estimate of a library. Costs are without those of the arguments.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from atoll.machinery.cel.sizes import (
     SizeEstimate,
 )
 
-#: Overloads whose estimate depends on what their arguments cost; `estimate` knows them itself.
+#: Overloads with an estimate that depends on the costs of their arguments; `estimate` computes them.
 LAZY: Final = frozenset({"logical_and", "logical_or", "conditional"})
 _ONE: Final = CallEstimate(CostEstimate(1, 1))
 
 
 def _size(node: Node) -> SizeEstimate:
-    """Here cel-go takes what was computed and does not ask the estimator again."""
+    """Return the computed size; cel-go does not ask the size estimator again here."""
     return UNKNOWN_SIZE if node.computed_size is None else node.computed_size
 
 
@@ -79,7 +79,7 @@ def _compare(site: CallSite) -> CallEstimate:
 
 
 def _wrapped(value: int) -> int:
-    """cel-go multiplies sizes of results without looking at 64 bits."""
+    """Return the value modulo 2^64: cel-go does not saturate products of result sizes."""
     return value & MAX
 
 
@@ -107,6 +107,6 @@ _DEFAULT: Final[dict[str, Callable[[CallSite], CallEstimate | None]]] = {
 
 
 def default_estimate(site: CallSite) -> CallEstimate:
-    """The estimate by overload id, and 1 for everything else."""
+    """Return the estimate by overload id, and 1 for every other call."""
     found = _DEFAULT.get(site.overload)
     return (None if found is None else found(site)) or _ONE

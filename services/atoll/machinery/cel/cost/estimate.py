@@ -1,7 +1,7 @@
-"""What an expression can cost at most, told from its text and the declared sizes of its data.
+"""The static cost estimate of an expression, from its tree and the declared sizes of its data.
 
-Called through `Program.estimate`, when a rule is written. Invariant: the numbers are those of cel-go's checker,
-node by node, its oddities included, because a definition that one server accepts the other must not refuse.
+Called through `Program.estimate` when a rule is written. Invariant: the numbers are those of cel-go's checker, node by
+node with its oddities, because a definition that one server accepts another must not reject.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from atoll.machinery.cel.syntax.ast import (
 )
 from atoll.machinery.cel.types import Kind, Type, is_optional
 
-#: Nodes between two questions whether to pause.
+#: Nodes between two pauses.
 _STRIDE: Final = 63
 _ZERO: Final = CostEstimate(0, 0)
 _ONE: Final = CostEstimate(1, 1)
@@ -73,7 +73,7 @@ class _Local:
 
 
 def estimate(checked: CheckedExpr, tables: Tables, sizes: SizeEstimator | None) -> CostEstimate:
-    """The range of costs of a checked expression."""
+    """Return the range of costs of a checked expression."""
     return _Estimator(checked, tables, sizes or _NoSizes()).cost(checked.tree)
 
 
@@ -110,7 +110,7 @@ class _Estimator:
     def select(self, expr: Select) -> CostEstimate:
         named = self.checked.names.get(expr.id)
         if named is not None:
-            # A dotted name is one variable to the checker, which rewrites the selection.
+            # To the checker a dotted name is one variable.
             self.paths[expr.id] = (named.name,)
             return _ONE
         cost = self.cost(expr.operand)
@@ -137,7 +137,7 @@ class _Estimator:
             target = self._node(expr.target)
         overloads = self.checked.overloads.get(expr.id, ())
         if expr.function == "_?._":
-            # The checker notes one overload for it, which costs as any call.
+            # The checker records one overload for it, which would be priced like any call.
             return self._optional_select(expr, costs)
         if not overloads:
             return _ZERO
@@ -156,7 +156,7 @@ class _Estimator:
         operands: tuple[_Node | None, list[_Node]],
         costs: list[CostEstimate],
     ) -> CostEstimate:
-        """The range over all overloads that the call may mean."""
+        """Return the range over all overloads that the call may resolve to."""
         target, nodes = operands
         cost = CostEstimate(MAX, 0)
         size: SizeEstimate | None = None
@@ -234,7 +234,7 @@ class _Estimator:
             total = total.plus(self.cost(entry.value))
         return total
 
-    # --- folds
+    # --- comprehensions
 
     def comprehension(self, expr: Comprehension) -> CostEstimate:
         if _is_bind(expr):
@@ -242,15 +242,15 @@ class _Estimator:
         total = self.cost(expr.range).plus(self.cost(expr.init))
         self._push(expr.accumulator, self._path(expr.init), self._size(expr.init), self._entries(expr.init))
         self._push_variables(expr)
-        turn = self.cost(expr.condition)
-        turn = self.cost(expr.step).plus(turn)
+        iteration = self.cost(expr.condition)
+        iteration = self.cost(expr.step).plus(iteration)
         self.locals[expr.variable].pop()
         if expr.variable2:
             self.locals[expr.variable2].pop()
         total = total.plus(self.cost(expr.result))
         self.locals[expr.accumulator].pop()
         count = self._size_or_unknown(expr.range)
-        total = total.plus(count.cost_of_each(turn))
+        total = total.plus(count.cost_of_each(iteration))
         self._comprehension_size(expr, count)
         return total
 
@@ -288,7 +288,7 @@ class _Estimator:
         self._copy_sizes(expr, expr.result)
         return total
 
-    # --- what is known
+    # --- sizes and paths
 
     def _push(
         self, name: str, path: tuple[str, ...], size: SizeEstimate | None, entries: _Entries | None = None
@@ -326,9 +326,9 @@ class _Estimator:
             self.computed_entries[to.id] = entries
 
     def _size(self, expr: Expr) -> SizeEstimate | None:
-        known = self.computed_sizes.get(expr.id)
-        if known is not None:
-            return known
+        computed = self.computed_sizes.get(expr.id)
+        if computed is not None:
+            return computed
         written = _literal_size(expr)
         if written is not None:
             return written
@@ -343,9 +343,9 @@ class _Estimator:
         return None if local is None else local.size
 
     def _entries(self, expr: Expr) -> _Entries | None:
-        known = self.computed_entries.get(expr.id)
-        if known is not None:
-            return known
+        computed = self.computed_entries.get(expr.id)
+        if computed is not None:
+            return computed
         local = self._local(expr.name) if isinstance(expr, Ident) else None
         return None if local is None else local.entries
 

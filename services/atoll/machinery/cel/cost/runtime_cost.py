@@ -1,7 +1,7 @@
-"""What calls cost at run time, as cel-go's cost tracker charges them.
+"""Run-time costs of calls, as cel-go's cost tracker charges them.
 
-Asked by the compiler, once a call: the answer is a constant, or a function of arguments and result. Invariant:
-the numbers are those of cel-go, as Kubernetes sets it up (a presence test costs what its path costs).
+The compiler asks once for each call: the answer is a constant, or a function of arguments and result. Invariant: the
+numbers are those of cel-go as Kubernetes configures it (a presence test costs what its path costs).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ LIST_COST: Final = 10
 MAP_COST: Final = 30
 STRUCT_COST: Final = 40
 
-_OF_THE_LANGUAGE: Final = frozenset(Kind) - {Kind.OPAQUE, Kind.OBJECT, Kind.DYN, Kind.ANY, Kind.PARAMETER, Kind.ERROR}
+_LANGUAGE_KINDS: Final = frozenset(Kind) - {Kind.OPAQUE, Kind.OBJECT, Kind.DYN, Kind.ANY, Kind.PARAMETER, Kind.ERROR}
 
 #: (arguments, result) -> cost
 Price = Callable[[Sequence[Any], Any], int]
 
 
 def traversal(size: int) -> int:
-    """The cost of walking over a text once: a tenth of its size, rounded up."""
+    """Return the cost of one traversal of a text: a tenth of its size, rounded up."""
     return (size + 9) // 10
 
 
@@ -90,22 +90,22 @@ _ONE_SIZED: Final = frozenset(
 def price(
     tables: Tables, function: str, overloads: Sequence[Overload], types: Sequence[Type], *, dispatched: bool
 ) -> int | Price:
-    """The price of a call: a constant, or a function.
+    """Return the price of a call: a constant, or a function.
 
-    `types` are the static types of the arguments, the target first. `dispatched` says that the overload is
-    found at run time; cel-go then knows no overload id.
+    `types` are the static types of the arguments, the receiver first. `dispatched` means that the overload is selected
+    at run time; cel-go then has no overload id.
     """
     overload = overloads[0] if len(overloads) == 1 and not dispatched else None
     id = "" if overload is None else overload.id
     own = None if overload is None else overload.cost
-    # Libraries price equality of their own values only; that of all others is known when it is compiled.
-    is_known = function == "_==_" and all(of.kind in _OF_THE_LANGUAGE for of in types)
-    declared: tuple[RuntimeCost, ...] = () if is_known else tables.costs.get(function, ())
+    # Libraries price equality of their own values only; the price for all other types is known at compile time.
+    is_default_equality = function == "_==_" and all(of.kind in _LANGUAGE_KINDS for of in types)
+    declared: tuple[RuntimeCost, ...] = () if is_default_equality else tables.costs.get(function, ())
     if own is not None:
         declared = (own, *declared)
     default = _DEFAULT.get(id)
     if default is _smaller and any(_fixed_size(of) for of in types):
-        # A scalar has size 1, so that the smaller one is known but for an empty other.
+        # A scalar has size 1, so the smaller size is 1 unless the other value is empty.
         default = _smaller_fixed(types)
     if not declared:
         return 1 if default is None else default

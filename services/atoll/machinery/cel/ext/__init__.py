@@ -1,7 +1,7 @@
-"""The extension libraries of cel-go: strings, lists, sets, math, encoders, two-variable folds, bindings.
+"""The extension libraries of cel-go: strings, lists, sets, math, encoders, two-variable comprehensions, bindings.
 
-Each is a `Library` that an environment may take or leave; Kubernetes takes strings, lists, sets and the
-two-variable folds. What Kubernetes declares itself is in `libraries`.
+What belongs here: libraries that an environment may include or omit; Kubernetes includes strings, lists, sets and the
+two-variable comprehensions. What does not belong here: libraries that Kubernetes declares itself (`libraries`).
 """
 
 from __future__ import annotations

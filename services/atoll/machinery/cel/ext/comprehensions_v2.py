@@ -1,6 +1,7 @@
-"""Folds with two variables: index and item of a list, key and value of a map.
+"""Comprehensions with two variables: index and item of a list, key and value of a map.
 
-`all`, `exists`, `existsOne`, `transformList`, `transformMap`, `transformMapEntry`. The trees are cel-go's.
+`all`, `exists`, `existsOne`, `transformList`, `transformMap`, `transformMapEntry`. Invariant: the expanded trees are
+those of cel-go.
 """
 
 from __future__ import annotations
@@ -8,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from atoll.machinery.cel.equality import MISSING, find
-from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Library, Overload
-from atoll.machinery.cel.std.indexing import key_text
+from atoll.machinery.cel.std.indexing import insert_new
 from atoll.machinery.cel.syntax.ast import Expr, LoopParts, LoopVariables
 from atoll.machinery.cel.syntax.expansion import Expander, Macro
 from atoll.machinery.cel.syntax.macros import all_loop, exists_loop, exists_one_loop, iteration_variable
@@ -19,21 +18,18 @@ from atoll.machinery.cel.types import MapType, TypeParameter
 
 _K, _V = TypeParameter("K"), TypeParameter("V")
 _MAP = MapType(_K, _V)
-INSERT = "cel.@mapInsert"
+_INSERT = "cel.@mapInsert"
 
 
-def insert(into: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
-    """A map with one more entry. The key must be new."""
-    if find(into, key) is not MISSING:
-        raise EvaluationError(f"insert failed: key {key_text(key)} already exists")
-    return {**into, key: value}
+def _insert(into: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    return _insert_all(into, {key: value})
 
 
-def _insert_all(into: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
-    for key in more:
-        if find(into, key) is not MISSING:
-            raise EvaluationError(f"insert failed: key {key_text(key)} already exists")
-    return {**into, **more}
+def _insert_all(into: dict[Any, Any], entries: dict[Any, Any]) -> dict[Any, Any]:
+    result = dict(into)
+    for key, value in entries.items():
+        insert_new(result, key, value)
+    return result
 
 
 def _variables(e: Expander, arguments: Sequence[Expr]) -> LoopVariables:
@@ -54,10 +50,10 @@ def _transform(step: Callable[[Expander, Sequence[Expr]], Expr], *, into_map: bo
     def expand(e: Expander, target: Expr, arguments: Sequence[Expr]) -> Expr:
         variables = _variables(e, arguments)
         init = e.map() if into_map else e.list()
-        made = step(e, arguments)
+        body = step(e, arguments)
         if len(arguments) == 4:
-            made = e.call("_?_:_", arguments[2], made, e.accumulator())
-        return e.comprehension(target, variables, LoopParts(init, e.literal(True), made, e.accumulator()))
+            body = e.call("_?_:_", arguments[2], body, e.accumulator())
+        return e.comprehension(target, variables, LoopParts(init, e.literal(True), body, e.accumulator()))
 
     return expand
 
@@ -67,11 +63,11 @@ def _list_step(e: Expander, arguments: Sequence[Expr]) -> Expr:
 
 
 def _map_step(e: Expander, arguments: Sequence[Expr]) -> Expr:
-    return e.call(INSERT, e.accumulator(), e.copy(arguments[0]), arguments[-1])
+    return e.call(_INSERT, e.accumulator(), e.copy(arguments[0]), arguments[-1])
 
 
 def _entry_step(e: Expander, arguments: Sequence[Expr]) -> Expr:
-    return e.call(INSERT, e.accumulator(), arguments[-1])
+    return e.call(_INSERT, e.accumulator(), arguments[-1])
 
 
 _LIST, _TO_MAP, _ENTRY = (
@@ -84,9 +80,9 @@ COMPREHENSIONS_V2 = Library(
     "cel.lib.ext.comprev2",
     functions=(
         Function(
-            INSERT,
+            _INSERT,
             (
-                Overload("@mapInsert_map_key_value", (_MAP, _K, _V), _MAP, insert),
+                Overload("@mapInsert_map_key_value", (_MAP, _K, _V), _MAP, _insert),
                 Overload("@mapInsert_map_map", (_MAP, _MAP), _MAP, _insert_all),
             ),
         ),

@@ -1,4 +1,4 @@
-"""`base64.encode(bytes)` and `base64.decode(string)`, which also takes text without padding."""
+"""`base64.encode(bytes)` and `base64.decode(string)`, which accepts text without padding as well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _encode(data: bytes) -> str:
 
 
 def _decode(text: str) -> bytes:
-    # Go's decoder skips line breaks wherever they stand.
+    # Go's decoder skips line breaks at any position.
     body = text.replace("\n", "").replace("\r", "")
     if "=" not in body:
         body += "=" * (-len(body) % 4)

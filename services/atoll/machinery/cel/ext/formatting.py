@@ -1,6 +1,6 @@
-"""`'%s'.format([x])`: the clauses of cel-go's string formatting up to version 3, in its en_US.
+"""`'%s'.format([x])`: the clauses of cel-go's string formatting up to version 3, in its locale en_US.
 
-Used by `strings`, and by the check of literal formats at compile time. Invariant: a clause that does not fit
+Called by `strings`, and by the validation of literal formats at compile time. Invariant: a clause that does not accept
 its argument is an error, in cel-go's words.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from atoll.machinery.cel.bounds import check_text, yield_to_loop
 from atoll.machinery.cel.errors import EvaluationError
-from atoll.machinery.cel.std.conversion import text
+from atoll.machinery.cel.std.conversion import to_string
 from atoll.machinery.cel.std.times import duration_text, timestamp_text
 from atoll.machinery.cel.types import Kind, Type, runtime_name
 from atoll.machinery.cel.values import Duration, Timestamp, TypeValue, UInt, type_of
@@ -26,7 +26,7 @@ _WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def clauses(template: str) -> list[tuple[str, str, int | None]]:
-    """The format as (text in front, verb, precision); the last has no verb. Raises EvaluationError."""
+    """Return the format as (preceding text, verb, precision); the last has no verb. Raises EvaluationError."""
     found: list[tuple[str, str, int | None]] = []
     front: list[str] = []
     at = 0
@@ -61,7 +61,7 @@ def _precision(template: str, at: int) -> tuple[int | None, int]:
 
 
 def format_text(template: str, arguments: Sequence[Any]) -> str:
-    """Fill the clauses of a format. Raises EvaluationError for clauses and arguments that do not fit."""
+    """Return the format with its clauses filled. Raises EvaluationError for invalid clauses and arguments."""
     parts: list[str] = []
     size = 0
     for index, (front, verb, precision) in enumerate(clauses(template)):
@@ -95,7 +95,7 @@ def _string(value: Any, _precision: int) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool | int | float | str | bytes | Timestamp | Duration | TypeValue):
-        return text(value)
+        return to_string(value)
     raise EvaluationError(
         "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, "
         f"and timestamps, was given {_kind(value)}"
@@ -112,7 +112,7 @@ def _nested(value: Any) -> str:
     if isinstance(value, Duration):
         return f'duration("{duration_text(value)}")'
     if isinstance(value, float):
-        return f'"{text(value)}"' if not math.isfinite(value) else f"{value:.{_DEFAULT}f}"
+        return f'"{to_string(value)}"' if not math.isfinite(value) else f"{value:.{_DEFAULT}f}"
     if isinstance(value, list | dict | bool | int | TypeValue) or value is None:
         return _string(value, 0)
     raise EvaluationError(f"no formatting function for {_kind(value)}")
@@ -150,7 +150,7 @@ def _special(number: float) -> str:
 
 def _fixed(value: Any, precision: int) -> str:
     number = _double(value, "fixed-point")
-    # Adding zero takes the sign from a negative zero, which Go does not print.
+    # Adding zero removes the sign of a negative zero, which Go does not print.
     return f"{number + 0.0:,.{precision}f}" if math.isfinite(number) else _special(number)
 
 
@@ -225,7 +225,10 @@ _CLAUSES: Final[dict[str, tuple[frozenset[Kind], str]]] = {
 
 
 def check_format(template: str, types: Sequence[Type]) -> tuple[int | None, str] | None:
-    """What is wrong with a literal format and the static types of its arguments: (index of the argument, message)."""
+    """Return the error of a literal format for the static types of its arguments, as (index of the argument, message).
+
+    None if the format is valid; the index is None if the format itself is invalid.
+    """
     try:
         found = clauses(template)
     except EvaluationError as error:

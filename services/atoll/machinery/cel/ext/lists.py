@@ -1,4 +1,4 @@
-"""Lists: slice, flatten, sort, sortBy, distinct, reverse, range; version 3 of cel-go's library with its prices."""
+"""Lists: slice, flatten, sort, sortBy, distinct, reverse, range; version 3 of cel-go's library, with its prices."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def _range(count: int) -> list[int]:
         raise EvaluationError(f"lists.range: size must be non-negative, got {count}")
     if count > _RANGE_LIMIT:
         raise EvaluationError(f"lists.range: size {count} exceeds maximum allowed ({_RANGE_LIMIT})")
-    made: list[int] = []
+    numbers: list[int] = []
     for start in range(0, count, _RANGE_PART):
         yield_to_loop()
-        made.extend(range(start, min(start + _RANGE_PART, count)))
-    return made
+        numbers.extend(range(start, min(start + _RANGE_PART, count)))
+    return numbers
 
 
 _RANGE_LIMIT: Final = 1_000_000
 _RANGE_PART: Final = 50_000
-#: Longer lists cost more than Kubernetes allows an object where the price is the square of the length.
+#: Longer lists exceed Kubernetes' cost limit of an object if the price is the square of the length.
 _SQUARE_LIMIT: Final = 3_000
 
 
@@ -91,12 +91,12 @@ def _distinct(items: list[Any]) -> list[Any]:
     kinds = {type(item) for item in items}
     if kinds <= {str} or kinds <= {int}:
         return list(dict.fromkeys(items))
-    kept: list[Any] = []
+    unique: list[Any] = []
     for item in items:
         yield_to_loop()
-        if not any(is_equal(item, other) for other in kept):
-            kept.append(item)
-    return kept
+        if not any(is_equal(item, other) for other in unique):
+            unique.append(item)
+    return unique
 
 
 def _sort(items: list[Any]) -> list[Any]:
@@ -178,7 +178,7 @@ def _slice_estimate(site: CallSite) -> CallEstimate | None:
         return None
     size = site.size(site.target)
     start, end = _literal(site.arguments[0], 0), _literal(site.arguments[1], size.max)
-    # cel-go subtracts without looking, so that a start behind the end gives a size near 2^64.
+    # cel-go subtracts without a check, so a start after the end results in a size near 2^64.
     return _allocating_estimate(1, _fixed((end - start) & MAX))
 
 

@@ -1,4 +1,4 @@
-"""Numbers: least, greatest, rounding, tests of doubles, signs, square roots and bits."""
+"""Numbers: least, greatest, rounding, tests of doubles, signs, square roots and bit operations."""
 
 from __future__ import annotations
 

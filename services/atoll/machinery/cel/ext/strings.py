@@ -1,6 +1,6 @@
-"""Strings: version 2 of cel-go's library, which Kubernetes turns on. `format` is in `formatting`.
+"""Strings: version 2 of cel-go's library, which Kubernetes enables. `format` is in `formatting`.
 
-Positions count code points. Invariant: out of range is an error of the expression, never a shorter answer.
+Positions count code points. Invariant: an index out of range is an error of the expression, never a truncated result.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _join(items: list[Any], separator: str = "") -> str:
 
 
 def quote(text: str) -> str:
-    """In double quotes, with everything escaped that CEL has an escape for."""
+    """Return the text in double quotes, with the escapes of CEL."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
@@ -148,7 +148,7 @@ STRINGS = Library(
     ),
 )
 
-#: `reverse` came with version 3 of the library, which Kubernetes does not turn on.
+#: `reverse` is in version 3 of the library, which Kubernetes does not enable.
 STRINGS_REVERSE = Library(
     "cel.lib.ext.strings.reverse",
     functions=(_member("reverse", ("string_reverse", (STRING,), STRING, lambda s: s[::-1])),),

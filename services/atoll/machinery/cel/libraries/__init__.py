@@ -1,7 +1,6 @@
-"""Kubernetes' own libraries for CEL: a module for each, and `base`, which tells which of them an expression may use.
+"""Kubernetes' own libraries for CEL: one module each, and `base`, which selects the libraries of a Kubernetes version.
 
-Here belongs every function that Kubernetes adds to CEL, with the type of its values, and what Kubernetes charges for
-calls. A module declares functions in terms of the package above and leaves the work on values to `values`. What
-cel-go brings (strings, sets, lists, comprehensions) is in `ext` beside this package; variables, schemas and the
-authorizer that answers are the caller's.
+What belongs here: every function that Kubernetes adds to CEL with the type of its values, and Kubernetes' prices of
+calls. A module declares functions; `values` implements the values. What does not belong here: cel-go's libraries
+(`ext`), variables, schemas, and the authorizer behind `authorizer`, which callers provide.
 """

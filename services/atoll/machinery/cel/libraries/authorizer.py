@@ -1,8 +1,8 @@
-"""`authorizer`: asking from inside of an expression whether somebody may do something.
+"""`authorizer`: authorization checks from inside an expression.
 
-The functions are part of `base`; the variable is given by admission alone. A value of the variable is an Authorizer
-with a hook of the caller's, which must answer at once: an evaluation does not wait. Each builder function gives a new
-value; only `check` calls the hook.
+The functions are part of `base`; only admission declares the variable. Its value is an Authorizer with a hook of the
+caller, which must return at once: an evaluation does not wait. Each builder function returns a new value; only `check`
+calls the hook.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ DECISION: Final = ObjectType("kubernetes.authorization.Decision", {})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationAttributes:
-    """What is asked: a verb on a path, or on resources of any version. Selectors are as they were given; what does
-    not parse does not narrow the question."""
+    """A request to authorize: a verb on a path, or on resources of any version.
+
+    Selectors are as written; one that does not parse does not narrow the request.
+    """
 
     user: User
     verb: str
@@ -43,13 +45,13 @@ class AuthorizationAttributes:
 
     @property
     def is_resource(self) -> bool:
-        """Whether resources are asked for, not a path."""
+        """Whether the request is for resources, not for a path."""
         return bool(self.resource)
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationResult:
-    """The hook's answer. `error` is not empty when it could not be told, whatever `allowed` says."""
+    """The result of the hook. A non-empty `error` means that the decision failed, whatever `allowed` is."""
 
     allowed: bool
     reason: str = ""
@@ -57,15 +59,15 @@ class AuthorizationResult:
 
 
 class AuthorizeHook(Protocol):
-    """Tells whether a user may do something; must not block."""
+    """Decides whether a user is authorized; must not block."""
 
-    def __call__(self, question: AuthorizationAttributes, /) -> AuthorizationResult:
-        """The answer; failures are told in it and not raised."""
+    def __call__(self, attributes: AuthorizationAttributes, /) -> AuthorizationResult:
+        """Return the decision; failures are in `error` and not raised."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Authorizer(KubernetesValue):
-    """The variable `authorizer`: who asks, and who answers."""
+    """The value of the variable `authorizer`: the user, and the hook that decides."""
 
     user: User
     hook: AuthorizeHook
@@ -74,7 +76,7 @@ class Authorizer(KubernetesValue):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PathCheck(KubernetesValue):
-    """A path to be asked for."""
+    """A path to check."""
 
     authorizer: Authorizer
     path: str
@@ -83,7 +85,7 @@ class PathCheck(KubernetesValue):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCheck(KubernetesValue):
-    """A group in which a resource is still to be named."""
+    """An API group whose resource is not yet named."""
 
     authorizer: Authorizer
     group: str
@@ -92,7 +94,7 @@ class GroupCheck(KubernetesValue):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceCheck(KubernetesValue):
-    """A resource to be asked for; also the variable `authorizer.requestResource`."""
+    """A resource to check; also the value of the variable `authorizer.requestResource`."""
 
     authorizer: Authorizer
     group: str
@@ -107,9 +109,9 @@ class ResourceCheck(KubernetesValue):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision(KubernetesValue):
-    """What was answered."""
+    """The result of a check."""
 
-    answer: AuthorizationResult
+    result: AuthorizationResult
     cel_type: ClassVar[Type] = DECISION
 
 
@@ -139,12 +141,12 @@ def _resource(value: GroupCheck, resource: str) -> ResourceCheck:
 
 
 def _check_path(value: PathCheck, verb: str) -> Decision:
-    question = AuthorizationAttributes(user=value.authorizer.user, verb=verb, path=value.path)
-    return Decision(value.authorizer.hook(question))
+    attributes = AuthorizationAttributes(user=value.authorizer.user, verb=verb, path=value.path)
+    return Decision(value.authorizer.hook(attributes))
 
 
 def _check_resource(value: ResourceCheck, verb: str) -> Decision:
-    question = AuthorizationAttributes(
+    attributes = AuthorizationAttributes(
         user=value.authorizer.user,
         verb=verb,
         group=value.group,
@@ -155,16 +157,16 @@ def _check_resource(value: ResourceCheck, verb: str) -> Decision:
         field_selector=value.field_selector,
         label_selector=value.label_selector,
     )
-    return Decision(value.authorizer.hook(question))
+    return Decision(value.authorizer.hook(attributes))
 
 
-def _narrows(name: str, identifier: str, narrow: Callable[[ResourceCheck, str], ResourceCheck]) -> Function:
-    return _member(name, identifier, (RESOURCE_CHECK, STRING), RESOURCE_CHECK, narrow)
+def _restriction(name: str, identifier: str, restrict: Callable[[ResourceCheck, str], ResourceCheck]) -> Function:
+    return _member(name, identifier, (RESOURCE_CHECK, STRING), RESOURCE_CHECK, restrict)
 
 
-def _tells(name: str, result: Type, tell: Callable[[AuthorizationResult], object]) -> Function:
+def _accessor(name: str, result: Type, read: Callable[[AuthorizationResult], object]) -> Function:
     def call(value: Decision) -> object:
-        return tell(value.answer)
+        return read(value.result)
 
     return _member(name, f"decision_{name}", (DECISION,), result, call)
 
@@ -184,9 +186,9 @@ LIBRARY: Final = Library(
             "serviceAccount", "authorizer_serviceaccount", (AUTHORIZER, STRING, STRING), AUTHORIZER, _service_account
         ),
         _member("resource", "groupcheck_resource", (GROUP_CHECK, STRING), RESOURCE_CHECK, _resource),
-        _narrows("subresource", "resourcecheck_subresource", lambda check, text: replace(check, subresource=text)),
-        _narrows("namespace", "resourcecheck_namespace", lambda check, text: replace(check, namespace=text)),
-        _narrows("name", "resourcecheck_name", lambda check, text: replace(check, name=text)),
+        _restriction("subresource", "resourcecheck_subresource", lambda check, text: replace(check, subresource=text)),
+        _restriction("namespace", "resourcecheck_namespace", lambda check, text: replace(check, namespace=text)),
+        _restriction("name", "resourcecheck_name", lambda check, text: replace(check, name=text)),
         Function(
             "check",
             (
@@ -194,17 +196,21 @@ LIBRARY: Final = Library(
                 Overload("resourcecheck_check", (RESOURCE_CHECK, STRING), DECISION, _check_resource, member=True),
             ),
         ),
-        _tells("allowed", BOOL, lambda answer: answer.allowed),
-        _tells("reason", STRING, lambda answer: answer.reason),
-        _tells("errored", BOOL, lambda answer: bool(answer.error)),
-        _tells("error", STRING, lambda answer: answer.error),
+        _accessor("allowed", BOOL, lambda result: result.allowed),
+        _accessor("reason", STRING, lambda result: result.reason),
+        _accessor("errored", BOOL, lambda result: bool(result.error)),
+        _accessor("error", STRING, lambda result: result.error),
     ),
 )
 
 SELECTORS: Final = Library(
     "kubernetes.authzSelectors",
     (
-        _narrows("fieldSelector", "authorizer_fieldselector", lambda check, text: replace(check, field_selector=text)),
-        _narrows("labelSelector", "authorizer_labelselector", lambda check, text: replace(check, label_selector=text)),
+        _restriction(
+            "fieldSelector", "authorizer_fieldselector", lambda check, text: replace(check, field_selector=text)
+        ),
+        _restriction(
+            "labelSelector", "authorizer_labelselector", lambda check, text: replace(check, label_selector=text)
+        ),
     ),
 )

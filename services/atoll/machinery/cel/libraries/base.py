@@ -1,8 +1,7 @@
-"""Which libraries an expression may use, by the version of Kubernetes it must be understood by.
+"""The libraries that an expression may use, by Kubernetes version.
 
-Callers that hold rules ask here once and keep the environment they make of it. An expression that is being written
-gets the libraries that every server of the compatibility version has, so that it survives going back a version; one
-that is stored already gets all there are, for it was let in once.
+Callers that hold rules ask once and keep the environment that they make. A new expression gets the libraries of the
+compatibility version, so that it stays valid after a downgrade by one version; a stored one gets all libraries.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from atoll.machinery.cel import ext
 from atoll.machinery.cel.functions import Library
 from atoll.machinery.cel.libraries import authorizer, cidr, costs, format, ip, lists, quantity, regex, semver, url
 
-#: A server of 1.37 lets in what one of 1.36 understands.
+#: A server of 1.37 accepts new expressions that a server of 1.36 supports.
 COMPATIBILITY: Final = (1, 36)
-#: Evaluations stop at these run-time costs: of one expression, and of all for one object.
+#: Limits of the run-time cost: of one expression, and of all expressions for one object.
 CALL_LIMIT: Final = 1_000_000
 OBJECT_LIMIT: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _VersionedLibrary:
-    """A library and the minor version of Kubernetes 1 that brought it."""
+    """A library and the minor version of Kubernetes 1 that introduced it."""
 
     minor: int
     library: Library
@@ -50,13 +49,13 @@ _LIBRARIES: Final = (
 
 
 def base_libraries(version: tuple[int, int] | None = COMPATIBILITY) -> tuple[Library, ...]:
-    """All libraries of a version of Kubernetes; of every version when None is given, for expressions that are stored.
+    """Return the libraries of a Kubernetes version; None, for stored expressions, means of all versions.
 
-    Versions before 1.29 are not told apart from it in the functions of strings. The functions of the authorizer are
-    among them everywhere, also for rules of definitions, which have no variable to call them on.
+    The string functions of versions before 1.29 are not included. The functions of the authorizer are included for
+    rules of definitions as well, which have no variable to call them on.
     """
     return tuple(entry.library for entry in _LIBRARIES if version is None or version >= (1, entry.minor))
 
 
-#: What rules of CustomResourceDefinitions use.
+#: The libraries of rules of CustomResourceDefinitions.
 rule_libraries = base_libraries

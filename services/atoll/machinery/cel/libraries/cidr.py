@@ -1,7 +1,7 @@
-"""`cidr(text)`, `isCIDR(text)` and what can be asked of a network.
+"""`cidr(text)`, `isCIDR(text)` and the functions of a network.
 
-Part of `base`. A network keeps the bits behind its prefix until `masked()` clears them; two networks are equal only
-with the same bits. Networks of IPv4 addresses in IPv6 form are refused.
+Part of `base`. A network keeps the bits after its prefix until `masked()` clears them; two networks are equal only if
+these bits are. IPv4-mapped IPv6 networks are rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROBLEM: Final = "network address parse error during conversion from string"
 
 
 class CIDR(KubernetesValue):
-    """A network as a value of CEL."""
+    """A network as a CEL value."""
 
     __slots__ = ("prefix",)
     cel_type = TYPE
@@ -36,16 +36,16 @@ class CIDR(KubernetesValue):
         return hash(self.prefix)
 
     def cel_size(self) -> int:
-        """Bytes that the prefix reaches into, as costs count them."""
+        """Return the bytes that the prefix reaches into, as costs count them."""
         return -(-self.prefix.length // 8)
 
 
 def parse(text: str) -> CIDR:
-    """The network of a text. Raises EvaluationError."""
+    """Return the network of a text. Raises EvaluationError."""
     try:
         return CIDR(_parse(text))
     except ValueError as error:
-        # Kubernetes says it twice for what does not parse.
+        # Kubernetes repeats the prefix for a text that does not parse.
         raise EvaluationError(f"{_PROBLEM}: {error}") from None
 
 

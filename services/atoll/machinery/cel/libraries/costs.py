@@ -1,8 +1,8 @@
-"""What Kubernetes charges for calls, when a rule runs and as an estimate when it is written.
+"""Kubernetes' run-time prices of calls, and the library that carries them together with the estimates.
 
-One table by function name for each of the two, for functions of Kubernetes' own libraries and for those of cel-go's
-that Kubernetes prices itself. `base` hands both to environments as a library of their own. The numbers decide which
-rules may be stored, so they never change: they are those of Kubernetes' cost estimator.
+Two tables by function name, for functions of Kubernetes' own libraries and for those of cel-go that Kubernetes prices
+itself. `base` includes them as a library. The numbers decide which rules may be stored, so they never change: they are
+those of Kubernetes' cost estimator.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from atoll.machinery.cel.libraries.format import NamedFormat
 from atoll.machinery.cel.libraries.ip import IP
 from atoll.machinery.cel.sizes import REGEX_FACTOR, STRING_FACTOR
 
-#: Lets a rule ask the authorizer twice.
+#: Within the limit of a call a rule may check the authorizer twice.
 CHECK_COST: Final = 350_000
 
 _SIZED = (str, bytes, list, dict)
 
 
 def _size(value: Any) -> int:
-    """Code points, bytes, items or entries; of an address its bytes; 1 of what has no size."""
+    """Return code points, bytes, items or entries; the bytes of an address; 1 for values without a size."""
     if isinstance(value, _SIZED):
         return len(value)
     if isinstance(value, (IP, CIDR)):
@@ -34,7 +34,7 @@ def _size(value: Any) -> int:
 
 
 def _traversal(value: Any) -> int:
-    """What it costs to look at every part of a value once."""
+    """Return the cost of visiting every part of a value once."""
     if isinstance(value, str):
         return int(len(value.encode()) * STRING_FACTOR)
     if isinstance(value, bytes):
@@ -59,7 +59,7 @@ def _selector(overload: str, arguments: Sequence[Any], result: Any) -> int:
 
 
 def selector_cost(size: int) -> int:
-    """Of reading a selector of so many characters: every second might begin a requirement."""
+    """Return the cost of parsing a selector of this many characters: every second may begin a requirement."""
     return 10 + math.ceil(size * STRING_FACTOR) + math.ceil(size * 0.5) * 50
 
 
@@ -80,7 +80,7 @@ def _join(overload: str, arguments: Sequence[Any], result: Any) -> int:
 
 
 def _match(text_size: int, pattern_size: int) -> int:
-    # One more than the text, so that an expensive pattern costs something on an empty one.
+    # One more than the text, so that an expensive pattern is not free on an empty one.
     return math.ceil((1 + text_size) * STRING_FACTOR) * math.ceil(pattern_size * REGEX_FACTOR)
 
 
@@ -111,7 +111,7 @@ def _contains_cidr(overload: str, arguments: Sequence[Any], result: Any) -> int:
 
 
 def _equal(overload: str, arguments: Sequence[Any], result: Any) -> int | None:
-    """Addresses have a size and yet cost one unit; all others are left to the default."""
+    """Return 1 for addresses, although they have a size; None, the default, for all other values."""
     return 1 if isinstance(arguments[0], (IP, CIDR)) else None
 
 

@@ -1,7 +1,8 @@
-"""What Kubernetes estimates for calls from the sizes of their arguments, before a rule has seen any data.
+"""Kubernetes' static estimates of calls, from the sizes of their arguments.
 
-`costs` puts this table beside the one for run time. An estimate is a range; its upper end decides whether a rule may
-be stored. What is a mistake in Kubernetes' estimator is one here, for a rule that Kubernetes stores must be stored.
+`costs` combines this table with the run-time prices. An estimate is a range; its upper end decides whether a rule may
+be stored. Invariant: mistakes of Kubernetes' estimator are kept, because a rule that Kubernetes stores must be stored
+here.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _NOMINAL = CallEstimate(_ONE)
 _CHECK = CallEstimate(CostEstimate(350_000, 350_000))
 #: Bytes of an address of either family.
 _ADDRESS = SizeEstimate(4, 16)
-#: Size of the pattern that every named format is reckoned with.
+#: The pattern size that the estimate assumes for every named format.
 _FORMAT_PATTERN = 128
 _MAX_FORMAT_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of a list, as a place whose size the declaration may know."""
+    """The items of a list, as a node whose size the declaration may bound."""
 
     path: tuple[str, ...]
     type: Type
@@ -98,8 +99,10 @@ def _replace(site: CallSite) -> CallEstimate | None:
 
 
 def _replacements(size: int, old: int, *, grows: bool) -> tuple[int, int]:
-    """How often a text of this size is replaced in, and how much of it stays: an empty text is found around every
-    character, and a replacement that changes nothing to the extreme is reckoned as none."""
+    """Return the number of replacements in a text of this size, and the part of the text that remains.
+
+    An empty text matches around every character; a replacement that does not change the bound counts as none.
+    """
     if old == 0:
         return min(size + 1, MAX), size
     return (min(math.ceil(size / old), MAX), 0) if grows else (0, size)
@@ -145,16 +148,16 @@ def _canonical(site: CallSite) -> CallEstimate:
 
 def _contains_ip(site: CallSite) -> CallEstimate:
     cost = _ADDRESS.plus(_ADDRESS).scaled(STRING_FACTOR)
-    return CallEstimate(cost.plus(_parsed(site, "cidr_contains_ip_string")))
+    return CallEstimate(cost.plus(_parse_cost(site, "cidr_contains_ip_string")))
 
 
 def _contains_cidr(site: CallSite) -> CallEstimate:
     cost = _ADDRESS.plus(_ADDRESS).scaled(STRING_FACTOR).plus(_ADDRESS.scaled(STRING_FACTOR)).plus(_ONE)
-    return CallEstimate(cost.plus(_parsed(site, "cidr_contains_cidr_string")))
+    return CallEstimate(cost.plus(_parse_cost(site, "cidr_contains_cidr_string")))
 
 
-def _parsed(site: CallSite, overload: str) -> CostEstimate:
-    """What reading the argument costs, where it is given as a text."""
+def _parse_cost(site: CallSite, overload: str) -> CostEstimate:
+    """Return the cost of parsing the argument if it is a text."""
     return site.size(site.arguments[0]).scaled(STRING_FACTOR) if site.overload == overload else CostEstimate(0, 0)
 
 
@@ -173,7 +176,7 @@ _CONSTANT_EQUALITY: Final = frozenset(
 
 
 def _equal(site: CallSite) -> CallEstimate | None:
-    """Of two values of one of Kubernetes' own types; all others are left to the default."""
+    """Estimate equality of two values of one of Kubernetes' own types; None, the default, for all others."""
     left, right = site.arguments
     name = left.type.name
     if left.type.kind not in (Kind.OBJECT, Kind.OPAQUE) or left.type != right.type:

@@ -1,7 +1,7 @@
 """`format.<name>()`, `format.named(name)` and `validate(text)`: Kubernetes' named string formats.
 
-Part of `base`. `validate` gives nothing for a text that has the form and else the list of what is wrong, worded as
-Kubernetes words it in errors of fields.
+Part of `base`. `validate` returns none for a valid text and otherwise the list of problems, in the words of Kubernetes'
+field errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TYPE: Final = ObjectType("kubernetes.NamedFormat", {})
 
 
 class NamedFormat(KubernetesValue):
-    """A format as a value of CEL."""
+    """A format as a CEL value."""
 
     __slots__ = ("form",)
     cel_type = TYPE
@@ -34,7 +34,7 @@ class NamedFormat(KubernetesValue):
 
     @property
     def pattern_size(self) -> int:
-        """The size of pattern that a check is charged for."""
+        """The size of the pattern that a validation is charged for."""
         return self.form.pattern_size
 
 

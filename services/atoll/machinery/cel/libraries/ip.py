@@ -1,6 +1,6 @@
-"""`ip(text)`, `isIP(text)`, `ip.isCanonical(text)` and what can be asked of an address.
+"""`ip(text)`, `isIP(text)`, `ip.isCanonical(text)` and the functions of an address.
 
-Part of `base`. Addresses with a zone and IPv4 addresses in IPv6 form are refused, so that one address has one form.
+Part of `base`. Addresses with a zone and IPv4-mapped IPv6 addresses are rejected, so one address has one form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TYPE: Final = OpaqueType("net.IP")
 
 
 class IP(KubernetesValue):
-    """An address as a value of CEL."""
+    """An address as a CEL value."""
 
     __slots__ = ("address",)
     cel_type = TYPE
@@ -34,12 +34,12 @@ class IP(KubernetesValue):
         return hash(self.address)
 
     def cel_size(self) -> int:
-        """Bytes, as costs count them."""
+        """Return the size in bytes, as costs count it."""
         return self.address.width // 8
 
 
 def parse(text: str) -> IP:
-    """The address of a text. Raises EvaluationError."""
+    """Return the address of a text. Raises EvaluationError."""
     try:
         return IP(_parse(text))
     except ValueError as error:
@@ -78,9 +78,9 @@ def _to_string(value: IP) -> str:
     return str(value.address)
 
 
-def _asks(name: str, identifier: str, ask: Callable[[Address], bool]) -> Function:
+def _predicate(name: str, identifier: str, test: Callable[[Address], bool]) -> Function:
     def call(value: Any) -> bool:
-        return ask(value.address)
+        return test(value.address)
 
     return Function(name, (Overload(identifier, (TYPE,), BOOL, call, member=True),))
 
@@ -93,11 +93,11 @@ LIBRARY: Final = Library(
         Function("ip.isCanonical", (Overload("ip_is_canonical", (STRING,), BOOL, _is_canonical),)),
         Function("family", (Overload("ip_family", (TYPE,), INT, _family, member=True),)),
         Function("string", (Overload("ip_to_string", (TYPE,), STRING, _to_string),)),
-        _asks("isUnspecified", "ip_is_unspecified", Address.is_unspecified),
-        _asks("isLoopback", "ip_is_loopback", Address.is_loopback),
-        _asks("isLinkLocalMulticast", "ip_is_link_local_multicast", Address.is_link_local_multicast),
-        _asks("isLinkLocalUnicast", "ip_is_link_local_unicast", Address.is_link_local_unicast),
-        _asks("isGlobalUnicast", "ip_is_global_unicast", Address.is_global_unicast),
+        _predicate("isUnspecified", "ip_is_unspecified", Address.is_unspecified),
+        _predicate("isLoopback", "ip_is_loopback", Address.is_loopback),
+        _predicate("isLinkLocalMulticast", "ip_is_link_local_multicast", Address.is_link_local_multicast),
+        _predicate("isLinkLocalUnicast", "ip_is_link_local_unicast", Address.is_link_local_unicast),
+        _predicate("isGlobalUnicast", "ip_is_global_unicast", Address.is_global_unicast),
     ),
     types=(TYPE,),
 )

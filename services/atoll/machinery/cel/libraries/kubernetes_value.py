@@ -1,6 +1,6 @@
-"""The base of the values of Kubernetes' own types: how they answer to `==`.
+"""Base class of the values of Kubernetes' own types, with their equality.
 
-Subclassed by every library here that has a type.
+Every library here with a type of its own subclasses it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from atoll.machinery.cel.values import Opaque
 
 
 class KubernetesValue(Opaque):
-    """A value that equals others of its type only. Comparing it with a value of another type is an error, as in
-    Kubernetes, except with null, to which nothing is equal."""
+    """A value that equals values of its own type only.
+
+    Comparing it with a value of another type is an error, as in Kubernetes, except with null, to which it is unequal.
+    """
 
     __slots__ = ()
     strict = True
@@ -24,5 +26,5 @@ class KubernetesValue(Opaque):
     __hash__ = Opaque.__hash__
 
     def equals(self, other: Self) -> bool:
-        """Whether both stand for the same. Raises EvaluationError where Kubernetes cannot tell."""
+        """Report whether both values are equal. Raises EvaluationError if Kubernetes cannot decide."""
         raise NoSuchOverload

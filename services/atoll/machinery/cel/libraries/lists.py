@@ -1,7 +1,7 @@
 """`isSorted`, `sum`, `min`, `max`, `indexOf`, `lastIndexOf` and `includes` of lists.
 
-Part of `base`. Which overload a list takes shows in its first item; items of other types further on, possible where
-types are open, are passed over by comparisons and refused by sums.
+Part of `base`. The first item selects the overload; later items of other types, possible with dyn, are skipped by
+comparisons and rejected by sums.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ORDERED: Final = frozenset((str, bytes, bool))
 
 
 def _is_greater(left: Any, right: Any) -> bool:
-    """Whether both can be ordered and the left comes later."""
+    """Report whether both values have a common order and the left one is greater."""
     kind, other = type(left), type(right)
     if (kind is other and kind in _ORDERED) or (kind in _NUMBERS and other in _NUMBERS):
         return bool(left > right)
@@ -128,7 +128,7 @@ def _includes(target: Any, wanted: Any) -> bool:
 
 
 def _of_each(name: str, result: Type | None, identifier: str, call: Callable[..., Any]) -> Function:
-    """A function of lists of each type that has an order; its result is of that type unless one is given."""
+    """Return a function of lists of each ordered type; its result is of the item's type unless one is given."""
     overloads = (
         Overload(identifier.format(kind), (ListType(of),), result or of, call, member=True)
         for kind, of in _COMPARABLE.items()

@@ -1,8 +1,7 @@
 """`quantity(text)`, `isQuantity(text)`, and exact arithmetic and comparison of quantities.
 
-Part of `base`. Kubernetes' equality knows a quantity that was read, not one that was computed, on its right side:
-comparing with a sum there is an error, though `sum == quantity(...)` is none. Rules are written around that, so it
-is kept.
+Part of `base`. Kubernetes' equality accepts a parsed quantity on its right side, not a computed one: `quantity(...) ==
+sum` is an error, `sum == quantity(...)` is not. This is kept, because stored rules rely on it.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ TYPE: Final = ObjectType("kubernetes.Quantity", {})
 
 
 class Quantity(KubernetesValue):
-    """A quantity as a value of CEL; `computed` marks sums and differences."""
+    """A quantity as a CEL value; `is_computed` marks sums and differences."""
 
-    __slots__ = ("amount", "computed")
+    __slots__ = ("amount", "is_computed")
     cel_type = TYPE
 
-    def __init__(self, amount: Amount, *, computed: bool = False) -> None:
+    def __init__(self, amount: Amount, *, is_computed: bool = False) -> None:
         self.amount = amount
-        self.computed = computed
+        self.is_computed = is_computed
 
     def equals(self, other: Quantity) -> bool:
-        if other.computed:
+        if other.is_computed:
             raise NoSuchOverload
         return self.amount.compare(other.amount) == 0
 
@@ -40,7 +39,7 @@ class Quantity(KubernetesValue):
 
 
 def parse(text: str) -> Quantity:
-    """The quantity of a text. Raises EvaluationError."""
+    """Return the quantity of a text. Raises EvaluationError."""
     try:
         return Quantity(quantities.parse(text))
     except ValueError as error:
@@ -76,7 +75,7 @@ def _as_float(value: Quantity) -> float:
 
 def _arithmetic(left: Amount, right: Amount, operation: Callable[[Amount, Amount], Amount]) -> Quantity:
     try:
-        return Quantity(operation(left, right), computed=True)
+        return Quantity(operation(left, right), is_computed=True)
     except ValueError as error:
         raise EvaluationError(str(error)) from None
 
@@ -114,7 +113,7 @@ LIBRARY: Final = Library(
     (
         Function("quantity", (Overload("string_to_quantity", (STRING,), TYPE, parse),)),
         Function("isQuantity", (Overload("is_quantity_string", (STRING,), BOOL, _is_quantity),)),
-        # Declared without a receiver, as Kubernetes has it: sign(q), not q.sign().
+        # Declared without a receiver, as in Kubernetes: sign(q), not q.sign().
         Function("sign", (Overload("quantity_sign", (TYPE,), INT, _sign),)),
         Function("isInteger", (Overload("quantity_is_integer", (TYPE,), BOOL, _is_integer, member=True),)),
         Function("asInteger", (Overload("quantity_get_int", (TYPE,), INT, _as_integer, member=True),)),

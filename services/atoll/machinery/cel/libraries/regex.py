@@ -1,4 +1,4 @@
-"""`text.find(pattern)` and `text.findAll(pattern[, limit])`: what a pattern of RE2 finds in a text.
+"""`text.find(pattern)` and `text.findAll(pattern[, limit])`: the matches of an RE2 pattern in a text.
 
 Part of `base`.
 """

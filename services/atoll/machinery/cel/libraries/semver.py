@@ -1,6 +1,6 @@
-"""`semver(text[, normalize])`, `isSemver(text[, normalize])`, and comparing versions.
+"""`semver(text[, normalize])`, `isSemver(text[, normalize])`, and comparison of versions.
 
-Part of `base`. With `normalize` a leading `v`, missing numbers and leading zeros are forgiven.
+Part of `base`. `normalize` accepts a leading `v`, missing numbers and leading zeros.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TYPE: Final = ObjectType("kubernetes.Semver", {})
 
 
 class Semver(KubernetesValue):
-    """A version as a value of CEL."""
+    """A version as a CEL value."""
 
     __slots__ = ("version",)
     cel_type = TYPE
@@ -34,7 +34,7 @@ class Semver(KubernetesValue):
 
 
 def parse(text: str, normalize: bool = False) -> Semver:
-    """The version of a text. Raises EvaluationError."""
+    """Return the version of a text. Raises EvaluationError."""
     try:
         return Semver(_parse(text, normalize))
     except ValueError as error:
@@ -54,7 +54,7 @@ def _is_semver(text: str, normalize: bool = False) -> bool:
 
 
 def _signed(number: int) -> int:
-    """Numbers of a version are unsigned; as CEL's int the largest turn negative."""
+    """Convert an unsigned 64-bit number of a version to CEL's int: the largest become negative, as in Go."""
     return number - 2**64 if number >= 2**63 else number
 
 

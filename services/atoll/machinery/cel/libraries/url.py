@@ -1,6 +1,6 @@
 """`url(text)`, `isURL(text)` and the parts of a URL.
 
-Part of `base`. Only absolute URLs and absolute paths are URLs here; two are equal when they are written alike.
+Part of `base`. Only absolute URLs and absolute paths are valid; two URLs are equal if their texts are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TYPE: Final = ObjectType("kubernetes.URL", {})
 
 
 class URL(KubernetesValue):
-    """A URL as a value of CEL."""
+    """A URL as a CEL value."""
 
     __slots__ = ("location",)
     cel_type = TYPE
@@ -33,7 +33,7 @@ class URL(KubernetesValue):
 
 
 def parse(text: str) -> URL:
-    """The URL of a text. Raises EvaluationError."""
+    """Return the URL of a text. Raises EvaluationError."""
     try:
         return URL(urls.parse(text))
     except urls.URLError as error:

@@ -1,6 +1,7 @@
 """The standard library of the language: operators, conversions, strings, times, optionals.
 
-Here belongs what every environment has. What an environment may leave out is in `ext` and `libraries`.
+What belongs here: functions that every environment has. What does not belong here: libraries that an environment may
+omit (`ext`, `libraries`).
 """
 
 from __future__ import annotations

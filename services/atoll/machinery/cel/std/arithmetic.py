@@ -1,6 +1,6 @@
-"""`+ - * / %` and negation: 64 bit numbers, strings, bytes, lists, times.
+"""`+ - * / %` and negation: 64-bit numbers, strings, bytes, lists, times.
 
-Part of the standard library. Invariant: an int that leaves 64 bits is the error `integer overflow`, as in Go.
+Part of the standard library. Invariant: an int outside of 64 bits is the error `integer overflow`, as in Go.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ MIN_SECONDS, MAX_SECONDS = -62135596800, 253402300799
 
 
 def int_result(value: int) -> int:
-    """The value, or `integer overflow`."""
+    """Return the value. Raises EvaluationError `integer overflow`."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise EvaluationError("integer overflow")
 
 
 def uint_result(value: int) -> UInt:
-    """The value as uint, or `unsigned integer overflow`."""
+    """Return the value as uint. Raises EvaluationError `unsigned integer overflow`."""
     if 0 <= value <= UINT_MAX:
         return UInt(value)
     raise EvaluationError("unsigned integer overflow")
 
 
 def duration_result(nanos: int) -> Duration:
-    """The duration, or `duration overflow`."""
+    """Return the duration. Raises EvaluationError `duration overflow`."""
     if INT_MIN <= nanos <= INT_MAX:
         return Duration(nanos)
     raise EvaluationError("duration overflow")
 
 
 def timestamp_result(moment: Timestamp, nanos: int) -> Timestamp:
-    """The moment so many nanoseconds later, or `timestamp overflow`."""
+    """Return the moment this many nanoseconds later. Raises EvaluationError `timestamp overflow`."""
     nanos += moment.nanos
     if MIN_SECONDS <= nanos // SECOND <= MAX_SECONDS:
         return Timestamp(nanos, moment.offset_s)

@@ -1,11 +1,10 @@
-"""`< <= > >=` over all pairs of types that have an order, and equality.
+"""`< <= > >=` for all pairs of types with an order, and equality.
 
-Part of the standard library. The overloads are made from a table, as each of the four has the same fourteen.
+Part of the standard library. A table yields the overloads, as each of the four operators has the same fourteen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from atoll.machinery.cel.equality import compare, equal, is_equal
@@ -36,8 +35,7 @@ def _order(prefix: str, accept: tuple[int, ...]) -> tuple[Overload, ...]:
     def call(a: Any, b: Any) -> bool:
         return compare(a, b) in accept
 
-    made: Callable[[Any, Any], bool] = call
-    return tuple(Overload(f"{prefix}_{name}", (left, right), BOOL, made) for name, left, right in _PAIRS)
+    return tuple(Overload(f"{prefix}_{name}", (left, right), BOOL, call) for name, left, right in _PAIRS)
 
 
 FUNCTIONS = (

@@ -1,7 +1,7 @@
-"""Conversions between types: `int(x)`, `string(x)`, `timestamp(x)`, `dyn(x)`, `type(x)` and their fellows.
+"""Type conversions: `int(x)`, `string(x)`, `timestamp(x)`, `dyn(x)`, `type(x)` and the others.
 
-Part of the standard library; `text` is also what `format` prints. Invariant: a text is accepted exactly when
-Go's parser of that type accepts it.
+Part of the standard library; `format` prints values with `to_string` as well. Invariant: a text is accepted if and only
+if Go's parser of that type accepts it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
-def _failed(to: str) -> EvaluationError:
+def _conversion_error(to: str) -> EvaluationError:
     return EvaluationError(f"type conversion error from 'string' to '{to}'")
 
 
@@ -52,7 +52,7 @@ def _string_to_int(text: str) -> int:
         value = int(text)
         if INT_MIN <= value <= INT_MAX:
             return value
-    raise _failed("int")
+    raise _conversion_error("int")
 
 
 def _string_to_uint(text: str) -> UInt:
@@ -60,11 +60,14 @@ def _string_to_uint(text: str) -> UInt:
         value = int(text)
         if value <= UINT_MAX:
             return UInt(value)
-    raise _failed("uint")
+    raise _conversion_error("uint")
 
 
 def string_to_double(text: str) -> float:
-    """As Go's ParseFloat: decimal or hexadecimal, infinities and NaN by name; out of range is an error."""
+    """Return the number as Go's ParseFloat: decimal or hexadecimal, infinities and NaN by name.
+
+    Raises EvaluationError out of range.
+    """
     if _DOUBLE.match(text):
         value = float(text)
         if not math.isinf(value) or "n" in text.lower():
@@ -74,7 +77,7 @@ def string_to_double(text: str) -> float:
             return float.fromhex(text)
         except OverflowError:
             pass
-    raise _failed("double")
+    raise _conversion_error("double")
 
 
 def _string_to_bool(text: str) -> bool:
@@ -82,7 +85,7 @@ def _string_to_bool(text: str) -> bool:
         return True
     if text in _FALSE:
         return False
-    raise _failed("bool")
+    raise _conversion_error("bool")
 
 
 def _bytes_to_string(data: bytes) -> str:
@@ -111,7 +114,7 @@ def _int_to_timestamp(seconds: int) -> Timestamp:
 
 
 def double_text(value: float) -> str:
-    """As Go prints a double with %g: the shortest digits, an exponent below 1e-4 and from 1e6 on."""
+    """Return the number as Go prints it with %g: the shortest digits, with an exponent below 1e-4 and from 1e6 on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -137,8 +140,8 @@ def double_text(value: float) -> str:
     return f"{sign}{digits[: exponent + 1]}.{digits[exponent + 1 :]}"
 
 
-def text(value: Any) -> str:
-    """`string(value)` for the types that have it."""
+def to_string(value: Any) -> str:
+    """`string(value)` for the types that support it."""
     kind = type(value)
     if kind is str:
         return str(value)
@@ -213,13 +216,13 @@ FUNCTIONS = (
         "string",
         (
             _unary("string_to_string", STRING, STRING, _same),
-            _unary("bool_to_string", BOOL, STRING, text),
+            _unary("bool_to_string", BOOL, STRING, to_string),
             _unary("bytes_to_string", BYTES, STRING, _bytes_to_string),
             _unary("double_to_string", DOUBLE, STRING, double_text),
             _unary("duration_to_string", DURATION, STRING, duration_text),
             _unary("int64_to_string", INT, STRING, str),
             _unary("timestamp_to_string", TIMESTAMP, STRING, timestamp_text),
-            _unary("uint64_to_string", UINT, STRING, text),
+            _unary("uint64_to_string", UINT, STRING, to_string),
         ),
     ),
     Function(

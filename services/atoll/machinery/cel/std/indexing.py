@@ -1,7 +1,7 @@
 """Logic, indexing, membership, and the names of types.
 
-Part of the standard library. The compiler makes closures of its own for what is lazy here (&&, ||, ?:) and for
-indexing; the calls below serve where values are dyn. Invariant: a map finds numbers by value, whatever their type.
+Part of the standard library. The compiler makes specialised closures for the lazy operators (&&, ||, ?:) and for
+indexing; the calls below handle values of type dyn. Invariant: a map finds numbers by value, whatever their type.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from atoll.machinery.cel.equality import MISSING, contains, find
 from atoll.machinery.cel.errors import EvaluationError, NoSuchKey, NoSuchOverload
 from atoll.machinery.cel.functions import Function, Overload
-from atoll.machinery.cel.std.conversion import text
+from atoll.machinery.cel.std.conversion import to_string
 from atoll.machinery.cel.types import (
     BOOL,
     BYTES,
@@ -36,14 +36,17 @@ _LIST, _MAP = ListType(_A), MapType(_A, _B)
 
 
 def position(index: Any) -> int:
-    """The index into a list that a value is: an int, a uint, or a double without fraction."""
+    """Return the list index that a value denotes: an int, a uint, or a double without fraction.
+
+    Raises EvaluationError.
+    """
     kind = type(index)
     if kind is int or kind is UInt:
         return int(index)
     if kind is float:
         if index.is_integer():
             return int(index)
-        raise EvaluationError(f"unsupported index value {text(index)} in list")
+        raise EvaluationError(f"unsupported index value {to_string(index)} in list")
     raise EvaluationError(f"unsupported index type '{runtime_name(type_of(index))}' in list")
 
 
@@ -64,17 +67,24 @@ def index_map(of: Any, key: Any) -> Any:
 
 
 def key_text(key: Any) -> str:
-    """A key as Go prints it in messages."""
-    return "" if key is None else text(key)
+    """Return a key as Go prints it in messages."""
+    return "" if key is None else to_string(key)
+
+
+def insert_new(into: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add an entry to a map in place. Raises EvaluationError if the key is present."""
+    if find(into, key) is not MISSING:
+        raise EvaluationError(f"insert failed: key {key_text(key)} already exists")
+    into[key] = value
 
 
 def index(of: Any, key: Any) -> Any:
-    """Index whatever it is."""
+    """`of[key]` for a value of unknown type."""
     if isinstance(of, dict):
         return index_map(of, key)
     if isinstance(of, list):
         return index_list(of, key)
-    # Which index it was counts before what it was an index of.
+    # cel-go reports the missing key, not the type of the operand.
     raise NoSuchKey(key_text(key))
 
 

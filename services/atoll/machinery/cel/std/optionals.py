@@ -1,7 +1,7 @@
-"""Optional values: making them, asking them, and the macros that map over them.
+"""Optional values: constructors, accessors, and the macros that map over them.
 
-Always on, as in Kubernetes. `.?`, `[?]` and `or`, `orValue` are compiled lazily by the compiler; their overloads
-here give the types. Invariant: only `value()` on an empty optional is an error.
+Always included, as in Kubernetes. The compiler evaluates `.?`, `[?]`, `or` and `orValue` lazily; their overloads here
+declare the types only. Invariant: only `value()` of an empty optional is an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _value(optional: Optional_) -> Any:
 
 
 def is_zero(value: Any) -> bool:
-    """Whether it is the zero value of its type: false, 0, empty, null."""
+    """Report whether the value is the zero value of its type: false, 0, empty, null."""
     if isinstance(value, Timestamp | Duration):
         return value.nanos == (0 if isinstance(value, Duration) else MIN_SECONDS * SECOND)
     if isinstance(value, Optional_):
@@ -45,7 +45,7 @@ def _of_non_zero(value: Any) -> Optional_:
 
 
 def find_in(of: Any, key: Any) -> Any:
-    """The value under a key or index, or MISSING."""
+    """Return the value under a key or index, or MISSING."""
     if isinstance(of, dict):
         return find(of, key)
     if isinstance(of, list):
@@ -84,7 +84,7 @@ def _optional_map(e: Expander, name: str, target: Expr, arguments: Sequence[Expr
 
 
 def bind(e: Expander, name: str, value: Expr, result: Expr) -> Expr:
-    """A fold over nothing that gives a name to a value: evaluated once, when first used."""
+    """Return a comprehension over an empty list that binds a name to a value, evaluated once at its first use."""
     over, variables = e.list(), LoopVariables(_UNUSED, accumulator=name)
     return e.comprehension(over, variables, LoopParts(value, e.literal(False), e.ident(name), result))
 

@@ -1,7 +1,6 @@
 """Functions on strings that every environment has: contains, startsWith, endsWith, matches, size.
 
-Part of the standard library. Invariant: patterns are RE2, so a match takes time linear in the text; compiled
-patterns are kept, a bounded number of them.
+Part of the standard library. Invariant: patterns are RE2, so a match takes time linear in the text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Timestamps and durations: their texts, and the accessors with time zones.
 
-Part of the standard library; conversions use the parsers. Invariant: nanoseconds are exact, days are those of
-the proleptic Gregorian calendar, and texts are what Go's time package reads and writes.
+Part of the standard library; conversions call the parsers. Invariant: nanoseconds are exact, days are those of the
+proleptic Gregorian calendar, and texts are those that Go's time package reads and writes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_ORDINAL: Final = date(9999, 12, 31).toordinal()
 
 
 def parse_duration(text: str) -> Duration:
-    """As Go's ParseDuration (`1h30m`, `-1.5s`)."""
+    """Read a duration as Go's ParseDuration (`1h30m`, `-1.5s`). Raises EvaluationError."""
     failed = EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
@@ -50,7 +50,7 @@ def parse_duration(text: str) -> Duration:
         unit = _UNITS[match[3]]
         total += int(match[1] or 0) * unit
         if match[2]:
-            # Go cuts what is below a nanosecond off.
+            # Go truncates below a nanosecond.
             total += int(match[2]) * unit // 10 ** len(match[2])
         at = match.end()
     total = -total if text[:1] == "-" else total
@@ -60,7 +60,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def duration_text(duration: Duration) -> str:
-    """Seconds as Go prints a double without exponent, and `s`."""
+    """Return the seconds as Go prints a double without exponent, followed by `s`."""
     seconds = _seconds(duration.nanos)
     if seconds == int(seconds):
         return f"{int(seconds)}s"
@@ -74,7 +74,7 @@ def _seconds(nanos: int) -> float:
 
 
 def _plain(value: float) -> str:
-    """The shortest digits of a double, never with an exponent."""
+    """Return the shortest digits of a double, without an exponent."""
     digits = repr(value)
     if "e" not in digits:
         return digits
@@ -85,13 +85,16 @@ def _plain(value: float) -> str:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """RFC 3339, with any number of fractional digits (nanoseconds count)."""
+    """Read a timestamp of RFC 3339, with any number of fractional digits (nanoseconds count).
+
+    Raises EvaluationError.
+    """
     match = _TIMESTAMP.match(text)
     if match is None:
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
     try:
-        # Go knows the year 0, of which no moment is allowed unless an offset moves it into the year 1.
+        # Go accepts the year 0; its moments are out of range unless an offset moves them into the year 1.
         days = date(year, month, day).toordinal() if year else date(4, month, day).toordinal() - 1461
     except ValueError:
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'") from None
@@ -107,7 +110,7 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def timestamp_text(timestamp: Timestamp) -> str:
-    """RFC 3339 in the zone in which it was written, without trailing zeros of the fraction."""
+    """Return the timestamp of RFC 3339 in its own zone, without trailing zeros of the fraction."""
     seconds, nanos = divmod(timestamp.nanos, SECOND)
     days, rest = divmod(seconds + timestamp.offset_s, 86400)
     day = date.fromordinal(min(max(days + _EPOCH, 1), _MAX_ORDINAL))
@@ -125,7 +128,7 @@ def _offset_text(offset_s: int) -> str:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> tzinfo:
-    """A time zone by IANA name or by offset (`-02:00`). Raises EvaluationError in Go's words."""
+    """Return a time zone by IANA name or by offset (`-02:00`). Raises EvaluationError in Go's words."""
     if ":" in name:
         hours, _, minutes = name.partition(":")
         try:
@@ -143,7 +146,10 @@ def _zone(name: str) -> tzinfo:
 
 
 def _local(timestamp: Timestamp, zone: str) -> tuple[int, int]:
-    """Days since the year 1 and nanoseconds of that day, in a zone. Days may leave the calendar of Python."""
+    """Return the days since the year 1 and the nanoseconds of that day, in a zone.
+
+    Days may exceed Python's calendar.
+    """
     seconds = timestamp.nanos // SECOND
     offset = 0
     if zone != "UTC":
@@ -189,7 +195,7 @@ def _day_of_week(timestamp: Timestamp, zone: str = "UTC") -> int:
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:
-    """Go cuts towards zero."""
+    """Return the accessor of whole units; Go truncates towards zero."""
     return lambda duration: abs(duration.nanos) // unit * (-1 if duration.nanos < 0 else 1)
 
 

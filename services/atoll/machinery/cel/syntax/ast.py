@@ -1,7 +1,7 @@
-"""The tree of an expression.
+"""The syntax tree of an expression.
 
-Made by the parser and its macros, annotated by the checker (by `id`), read by the compiler and the estimate.
-Invariant: ids are unique within one tree; a macro that uses an expression twice copies it.
+The parser and its macros make it, the checker annotates it by `id`, the compiler and the estimate read it. Invariant:
+ids are unique within a tree; a macro that uses an expression twice copies it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Expr:
-    """Base of all nodes. `offset` is the place of the token that names the node, in code points."""
+    """Base class of all nodes. `offset` is the position, in code points, of the token that names the node."""
 
     __slots__ = ("id", "offset")
 
@@ -31,7 +31,7 @@ class Literal(Expr):
 
 
 class Ident(Expr):
-    """A name; the checker replaces it by the qualified one."""
+    """A name; the checker replaces it by the qualified name."""
 
     __slots__ = ("name",)
 
@@ -41,7 +41,7 @@ class Ident(Expr):
 
 
 class Select(Expr):
-    """`operand.field`, or the presence test of it (`has(operand.field)`)."""
+    """`operand.field`, or its presence test (`has(operand.field)`)."""
 
     __slots__ = ("field", "operand", "test")
 
@@ -53,7 +53,7 @@ class Select(Expr):
 
 
 class Call(Expr):
-    """A function call; `target` is None for calls that are not member calls."""
+    """A function call; `target` is None for calls without a receiver."""
 
     __slots__ = ("arguments", "function", "target")
 
@@ -67,7 +67,7 @@ class Call(Expr):
 
 
 class ListExpr(Expr):
-    """`[a, ?b]`; `optional` holds the indices that were marked with `?`."""
+    """`[a, ?b]`; `optional` holds the indices of the items marked with `?`."""
 
     __slots__ = ("items", "optional")
 
@@ -78,7 +78,7 @@ class ListExpr(Expr):
 
 
 class Entry(Expr):
-    """One `key: value` of a map, or one `field: value` of a struct (then `key` is None)."""
+    """One `key: value` of a map, or one `field: value` of a struct, whose `key` is None."""
 
     __slots__ = ("field", "key", "optional", "value")
 
@@ -126,7 +126,7 @@ class LoopVariables(NamedTuple):
 
 
 class LoopParts(NamedTuple):
-    """The expressions of a comprehension beside its range, in the order in which cel-go numbers them."""
+    """The expressions of a comprehension other than its range, in cel-go's order."""
 
     init: Expr
     condition: Expr
@@ -171,7 +171,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def qualified_name(expr: Expr) -> str | None:
-    """`a.b.c` when the expression is nothing but names, else None."""
+    """Return `a.b.c` if the expression consists of names only, else None."""
     if isinstance(expr, Ident):
         return expr.name
     if isinstance(expr, Select) and not expr.test:
@@ -181,7 +181,7 @@ def qualified_name(expr: Expr) -> str | None:
 
 
 class Place:
-    """Turns offsets of one text into lines (from 1) and columns (from 0)."""
+    """Converts offsets in one text to lines (from 1) and columns (from 0)."""
 
     __slots__ = ("_starts",)
 
@@ -194,7 +194,9 @@ class Place:
         self._starts = starts
 
     def of(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset; (-1, -1) for the offset -1 of `no place`, which cel-go prints as -1:0."""
+        """Return line and column of an offset; (-1, -1) for the offset -1 of an issue without position, which cel-go
+        prints as -1:0.
+        """
         if offset < 0:
             return -1, -1
         low, high = 0, len(self._starts) - 1

@@ -1,7 +1,7 @@
-"""A position in the tokens of an expression, and what to complain of where a token does not fit.
+"""A position in the tokens of an expression, with cel-go's syntax errors and recovery.
 
-Base of the parser. Invariant: words and recovery are those of cel-go's parser: one token is left out or put in
-where that makes the text fit, otherwise parsing ends.
+Base of the parser. Invariant: messages and recovery are those of cel-go's parser: one token is skipped or inserted if
+that makes the text fit, otherwise parsing ends.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _STARTS: Final = frozenset(
     {"[", "{", "(", ".", "-", "!", "true", "false", "null", lexer.FLOAT, lexer.INT, lexer.UINT}
     | {lexer.STRING, lexer.BYTES, lexer.IDENTIFIER}
 )
-#: What may follow a whole operand; closing brackets only where one is open.
+#: Tokens that may follow a complete operand; closing brackets only if one is open.
 _CONTINUES: Final = RELATIONS | frozenset(("&&", "||", "[", ".", "-", "?", "+", "*", "/", "%"))
 
 
 class ParseError(Exception):
-    """Parsing cannot go on; the issue is at `offset`. An empty message says that it was noted already."""
+    """Parsing cannot continue; the issue is at `offset`. An empty message means that the issue is recorded already."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class ParseError(Exception):
 
 
 class Cursor:
-    """The tokens of a text, the position in them, open brackets and issues so far."""
+    """The tokens of a text, the position in them, open brackets, and issues so far."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -47,15 +47,15 @@ class Cursor:
         self.issues = [self.issue(offset, f"Syntax error: {message}") for offset, message in bad]
 
     def next(self) -> Token:
-        """The token here, and past it."""
+        """Return the current token and advance."""
         token = self.tokens[self.at]
         self.at += 1
         return token
 
     def expect(self, kind: str, expected: str = "") -> Token:
-        """The token, or the recovery of cel-go's parser: leave one out, put one in, or give up.
+        """Return the expected token, recovering as cel-go does: skip a token, insert one, or raise ParseError.
 
-        `expected` is shown for places where something else may stand as well.
+        `expected` replaces the kind in messages where other tokens are possible as well.
         """
         token = self.tokens[self.at]
         if token.kind == kind:
@@ -78,7 +78,7 @@ class Cursor:
         return token.kind in _CONTINUES or (bool(self.open) and token.kind in (self.open[-1], ","))
 
     def expect_operand(self, closing: str = "", question: str = "") -> None:
-        """Complain when no operand starts here; one token in front of one is left out."""
+        """Report an issue if no operand starts here; one token in front of an operand is skipped. Raises ParseError."""
         token = self.tokens[self.at]
         if token.kind in _STARTS:
             return
@@ -93,7 +93,7 @@ class Cursor:
         raise ParseError(token.offset, f"Syntax error: mismatched input '{token.text}' expecting {expected}")
 
     def end(self) -> None:
-        """Complain when the text goes on."""
+        """Report an issue if the text continues."""
         token = self.tokens[self.at]
         if token.kind == lexer.EOF:
             return
@@ -104,7 +104,7 @@ class Cursor:
         self.issues.append(self.issue(token.offset, f"Syntax error: {message}"))
 
     def fail_identifier(self, token: Token, optional: bool = False) -> None:
-        """Give up where a name has to follow; `optional` says that it follows `.?`."""
+        """Raise ParseError for a missing name; `optional` if it follows `.?`."""
         if optional:
             message = f"mismatched input '{token.text}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"
         elif token.kind in ("true", "false", "null"):
@@ -116,7 +116,7 @@ class Cursor:
         raise ParseError(token.offset, f"Syntax error: {message}")
 
     def issue(self, offset: int, message: str) -> Issue:
-        """A complaint at an offset."""
+        """Return an issue at an offset."""
         line, column = self.place.of(offset)
-        # cel-go places the end of an empty text in front of it.
+        # cel-go reports the end of an empty text one column before it.
         return Issue(line, column if self.text else -1, message)

@@ -27,12 +27,12 @@ from atoll.machinery.cel.syntax.ast import (
     StructExpr,
 )
 
-#: Nodes between two questions whether to pause.
+#: Nodes between two pauses.
 _STRIDE: Final = 63
 
 
 class MacroError(Exception):
-    """A macro was called in a form that it does not have."""
+    """A macro call has invalid arguments."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class MacroError(Exception):
 
 
 class Expander:
-    """Makes the nodes of an expansion: fresh ids, all at the place of the macro's call."""
+    """Makes the nodes of an expansion, with fresh ids and at the position of the macro's call."""
 
     __slots__ = ("_last", "offset")
 
@@ -50,50 +50,50 @@ class Expander:
         self.offset = 0
 
     def id(self) -> int:
-        """A fresh id."""
+        """Return a fresh id."""
         self._last += 1
         if self._last & _STRIDE == _STRIDE:
             yield_to_loop()
         return self._last
 
     def error(self, expr: Expr, message: str) -> MacroError:
-        """The error to raise about an argument."""
+        """Return the error to raise for an argument."""
         return MacroError(expr.offset, message)
 
     def literal(self, value: Any) -> Expr:
-        """A scalar."""
+        """Return a scalar."""
         return Literal(self.id(), self.offset, value)
 
     def ident(self, name: str) -> Expr:
-        """A name."""
+        """Return a name."""
         return Ident(self.id(), self.offset, name)
 
     def accumulator(self) -> Expr:
-        """The accumulator of the fold around."""
+        """Return a reference to the accumulator of the enclosing loop."""
         return self.ident(ACCUMULATOR)
 
     def call(self, function: str, *arguments: Expr) -> Expr:
-        """A call that is no member call."""
+        """Return a call without a receiver."""
         return Call(self.id(), self.offset, function, arguments)
 
     def member_call(self, function: str, target: Expr, *arguments: Expr) -> Expr:
-        """A member call."""
+        """Return a call with a receiver."""
         return Call(self.id(), self.offset, function, arguments, target)
 
     def list(self, *items: Expr) -> Expr:
-        """A list."""
+        """Return a list."""
         return ListExpr(self.id(), self.offset, items)
 
     def map(self, *entries: Entry) -> Expr:
-        """A map."""
+        """Return a map."""
         return MapExpr(self.id(), self.offset, entries)
 
     def entry(self, key: Expr, value: Expr) -> Entry:
-        """An entry of a map."""
+        """Return an entry of a map."""
         return Entry(self.id(), self.offset, key, value)
 
     def select(self, operand: Expr, field: str, *, test: bool = False) -> Expr:
-        """A selection or the presence test of one."""
+        """Return a selection or its presence test."""
         return Select(self.id(), self.offset, operand, field, test)
 
     def comprehension(self, over: Expr, variables: LoopVariables, parts: LoopParts) -> Expr:
@@ -101,7 +101,7 @@ class Expander:
         return Comprehension(self.id(), self.offset, over, variables, parts)
 
     def copy(self, expr: Expr) -> Expr:
-        """The same tree with fresh ids, for macros that use an argument twice."""
+        """Return the same tree with fresh ids, for macros that use an argument twice."""
         if isinstance(expr, Literal):
             return Literal(self.id(), expr.offset, expr.value)
         if isinstance(expr, Ident):
@@ -132,8 +132,8 @@ class Expander:
 class Macro:
     """A call that is rewritten before checking.
 
-    `arguments` is the number of arguments, None for any. `expand(expander, target, arguments)` returns the
-    expression instead, None to leave the call alone, or raises `expander.error(expr, message)`.
+    `arguments` is the number of arguments, None for any. `expand(expander, target, arguments)` returns the replacement,
+    or None to leave the call as it is, or raises `expander.error(expr, message)`.
     """
 
     name: str

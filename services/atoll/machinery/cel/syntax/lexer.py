@@ -1,7 +1,7 @@
-"""Text to tokens, and the contents of string literals.
+"""Source text to tokens, and the values of string literals.
 
-Called by the parser alone. Invariant: what cannot start a token becomes an issue in the words of cel-go's
-lexer, and lexing goes on behind it.
+Called by the parser only. Invariant: text that starts no token becomes an issue in the words of cel-go's lexer, and
+lexing continues after it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-#: Kinds are the symbols themselves, or one of these names, which messages print.
+#: A kind is the symbol itself or one of these names, which messages print.
 IDENTIFIER, ESC_IDENTIFIER, INT, UINT, FLOAT, STRING, BYTES, EOF = (
     "IDENTIFIER",
     "ESC_IDENTIFIER",
@@ -72,14 +72,14 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> tuple[list[Token], list[tuple[int, str]]]:
-    """All tokens up to and with EOF, and what could not be read: (offset, message)."""
+    """Return all tokens up to and including EOF, and the unreadable parts as (offset, message)."""
     found: list[Token] = []
     bad: list[tuple[int, str]] = []
     at, end = 0, len(text)
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            at = _unreadable(text, at, bad)
+            at = _skip_unreadable(text, at, bad)
             continue
         kind = match.lastgroup or ""
         if kind != "SPACE":
@@ -91,8 +91,8 @@ def tokens(text: str) -> tuple[list[Token], list[tuple[int, str]]]:
     return found, bad
 
 
-def _unreadable(text: str, at: int, bad: list[tuple[int, str]]) -> int:
-    """What looked like the start of a token is dropped with the character that could not go on with it."""
+def _skip_unreadable(text: str, at: int, bad: list[tuple[int, str]]) -> int:
+    """Return the end of an unreadable part: the longest prefix of a token and the next character."""
     if text[at] in "\"'":
         prefix = _UNFINISHED.match(text, at)
         stop = (prefix.end() if prefix else at) + 1
@@ -106,13 +106,13 @@ def _unreadable(text: str, at: int, bad: list[tuple[int, str]]) -> int:
 
 
 def string_value(literal: str) -> str:
-    """The value of a STRING token. Raises ValueError for what cannot be unescaped."""
+    """Return the value of a STRING token. Raises ValueError for an invalid escape."""
     body, raw = _body(literal)
     return body if raw else _unescape(body)
 
 
 def bytes_value(literal: str) -> bytes:
-    """The value of a BYTES token (with its `b`): escapes are bytes, other characters UTF-8."""
+    """Return the value of a BYTES token (with its `b`): escapes are bytes, other characters UTF-8."""
     body, raw = _body(literal[1:])
     if raw or "\\" not in body:
         return body.encode()
@@ -155,7 +155,7 @@ def _unescape(body: str) -> str:
 
 
 def _escape(body: str, at: int, is_bytes: bool) -> tuple[int, int]:
-    """The code behind a backslash and the offset after it."""
+    """Return the code point after a backslash and the offset after it."""
     letter = body[at]
     if letter in _SIMPLE:
         return ord(_SIMPLE[letter]), at + 1

@@ -1,8 +1,7 @@
-"""Tokens to a tree, by binding power, with macros expanded on the way.
+"""Tokens to a tree, by precedence, with macros expanded.
 
-Called by the environment. The tree goes to the checker. Invariants: nesting and every chain of operators are
-bounded as in cel-go (250), the text by 100,000 code points; && and || become balanced trees, so that a long
-chain of them is not deep.
+Called by the environment; the checker reads the tree. Invariants: nesting and every chain of operators are bounded as
+in cel-go (250), the text by 100,000 code points; && and || become balanced trees, so a long chain of them is not deep.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ _BINARY: Final = {
 
 
 def parse(text: str, macros: Mapping[tuple[str, int, bool], Macro]) -> Expr:
-    """The tree of an expression. `macros` are keyed by name, number of arguments (-1: any) and member call.
+    """Return the tree of an expression. `macros` are keyed by name, number of arguments (-1: any) and member call.
 
-    Raises CompileError with all that is wrong with the syntax as far as it could be read.
+    Raises CompileError with all syntax errors up to the point where recovery fails.
     """
     if len(text) > MAX_SIZE:
         message = f"expression code point size exceeds limit: size: {len(text)}, limit {MAX_SIZE}"
@@ -108,7 +107,7 @@ class _Parser(Cursor):
         left, chain = self._sum(), 0
         while self.tokens[self.at].kind in RELATIONS:
             token = self.next()
-            chain = self._chained(chain)
+            chain = self._extend_chain(chain)
             left = self._call(token.offset, _BINARY[token.kind], [left, self._sum()])
         return left
 
@@ -116,7 +115,7 @@ class _Parser(Cursor):
         left, chain = self._product(), 0
         while self.tokens[self.at].kind in ("+", "-"):
             token = self.next()
-            chain = self._chained(chain)
+            chain = self._extend_chain(chain)
             left = self._call(token.offset, _BINARY[token.kind], [left, self._product()])
         return left
 
@@ -124,11 +123,11 @@ class _Parser(Cursor):
         left, chain = self._unary(), 0
         while self.tokens[self.at].kind in ("*", "/", "%"):
             token = self.next()
-            chain = self._chained(chain)
+            chain = self._extend_chain(chain)
             left = self._call(token.offset, _BINARY[token.kind], [left, self._unary()])
         return left
 
-    def _chained(self, chain: int) -> int:
+    def _extend_chain(self, chain: int) -> int:
         if chain + 2 > MAX_DEPTH:
             raise ParseError(-1, f"expression recursion limit exceeded: {MAX_DEPTH}")
         return chain + 1
@@ -160,7 +159,7 @@ class _Parser(Cursor):
                 result = self._index(result)
             else:
                 return result
-            chain = self._chained(chain)
+            chain = self._extend_chain(chain)
 
     def _select(self, operand: Expr) -> Expr:
         dot = self.next()
@@ -170,7 +169,7 @@ class _Parser(Cursor):
             self.fail_identifier(token, optional)
         self.at += 1
         if token.kind == lexer.ESC_IDENTIFIER:
-            # Kubernetes does not turn the syntax on.
+            # Kubernetes does not enable this syntax.
             self.issues.append(self.issue(token.offset, "unsupported syntax: '`'"))
         if optional:
             field = Literal(self.expander.id(), token.offset, token.text)
@@ -203,7 +202,7 @@ class _Parser(Cursor):
         return arguments
 
     def _nested(self, closing: str) -> Expr:
-        """An expression inside of brackets."""
+        """Parse an expression inside brackets."""
         self.open.append(closing)
         result = self._expr()
         self.open.pop()
@@ -247,7 +246,7 @@ class _Parser(Cursor):
         return Ident(self.expander.id(), name.offset, prefix + name.text)
 
     def _struct_name(self) -> Expr | None:
-        """`a.b.C{...}` starts with a name whose end only the brace shows."""
+        """Parse `a.b.C{...}`, or return None if the names are not followed by a brace."""
         at = self.at
         name = ""
         if self.tokens[at].kind == ".":
@@ -306,7 +305,7 @@ class _Parser(Cursor):
         return entries
 
     def _closes(self, closing: str, started: bool) -> bool:
-        """Whether the bracket closes here; a lone comma before it is allowed."""
+        """Report whether the bracket closes here; a single comma before it is allowed."""
         token = self.tokens[self.at]
         if token.kind == "," and not started and self.tokens[self.at + 1].kind == closing:
             self.at += 1

@@ -1,7 +1,7 @@
-"""IP addresses and network prefixes, read as Go's net/netip reads them, with its error texts.
+"""IP addresses and network prefixes, parsed as Go's net/netip parses them, with its error texts.
 
-`libraries.ip`, `libraries.cidr` and the host part of `values.urls` call this. An address is its bits as an integer
-with its width, 32 or 128, so that membership in a network is arithmetic.
+Called by `libraries.ip`, `libraries.cidr` and `values.urls` for hosts. An address is its bits as an integer with its
+width, 32 or 128, so membership in a network is arithmetic.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MAX_GROUP_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address by its bits. `width` is 32 or 128; `zone` names an interface and is empty for most."""
+    """An address by its bits. `width` is 32 or 128; `zone` names an interface and is usually empty."""
 
     bits: int
     width: int
     zone: str = ""
 
     def __str__(self) -> str:
-        """The canonical text."""
+        """Return the canonical text."""
         if self.width == 32:
             return str(IPv4Address(self.bits))
         # Go writes the last four bytes of a mapped address with dots; Python does not.
@@ -41,7 +41,7 @@ class Address:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether this is an IPv4 address in IPv6 clothes (`::ffff:1.2.3.4`)."""
+        """Whether this is an IPv4-mapped IPv6 address (`::ffff:1.2.3.4`)."""
         return self.width == 128 and self.bits >> 32 == _MAPPED
 
     def is_unspecified(self) -> bool:
@@ -57,7 +57,7 @@ class Address:
         return self.bits >> 28 == 0xE if self.width == 32 else self.bits >> 120 == 0xFF
 
     def is_link_local_multicast(self) -> bool:
-        """224.0.0.0/24 or, whatever its flags, ff02::/16."""
+        """224.0.0.0/24 or ff02::/16 with any flags."""
         return self.bits >> 8 == 0xE00000 if self.width == 32 else self.bits >> 112 & 0xFF0F == 0xFF02
 
     def is_link_local_unicast(self) -> bool:
@@ -65,7 +65,7 @@ class Address:
         return self.bits >> 16 == 0xA9FE if self.width == 32 else self.bits >> 118 == 0xFE80 >> 6
 
     def is_global_unicast(self) -> bool:
-        """None of the special ones above, nor IPv4's broadcast. Private networks count as global."""
+        """Neither one of the special ranges above nor IPv4's broadcast. Private networks count as global."""
         if self.bits == 0 or (self.width == 32 and self.bits == 0xFFFFFFFF):
             return False
         return not (self.is_loopback() or self.is_multicast() or self.is_link_local_unicast())
@@ -73,7 +73,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A network: an address, which may have bits set behind the prefix, and the prefix's length in bits."""
+    """A network: an address, which may have bits set after the prefix, and the prefix's length in bits."""
 
     address: Address
     length: int
@@ -82,22 +82,22 @@ class Prefix:
         return f"{self.address}/{self.length}"
 
     def masked(self) -> Prefix:
-        """The same network with the bits behind the prefix cleared."""
+        """Return the network with the bits after the prefix cleared."""
         shift = self.address.width - self.length
         return Prefix(Address(self.address.bits >> shift << shift, self.address.width), self.length)
 
     def contains(self, address: Address) -> bool:
-        """Whether an address of the same family lies in the network; False for the other family."""
+        """Report whether an address of the same family is in the network; False for the other family."""
         shift = self.address.width - self.length
         return self.address.width == address.width and self.address.bits >> shift == address.bits >> shift
 
     def covers(self, other: Prefix) -> bool:
-        """Whether every address of the other network lies in this one."""
+        """Report whether every address of the other network is in this one."""
         return self.length <= other.length and self.contains(other.address)
 
 
 class AddressError(ValueError):
-    """A text is no address: `at` is what was left of it where that showed."""
+    """A text is not an address; `at` is the rest of the text at the error."""
 
     def __init__(self, text: str, problem: str, at: str = "") -> None:
         where = f" (at {quote(at)})" if at else ""
@@ -105,7 +105,7 @@ class AddressError(ValueError):
 
 
 def parse_address(text: str) -> Address:
-    """Read an address of either family. Raises AddressError with Go's text."""
+    """Parse an address of either family. Raises AddressError with Go's text."""
     for char in text:
         if char == ".":
             return Address(_ipv4_bits(text, text), 32)
@@ -117,7 +117,7 @@ def parse_address(text: str) -> Address:
 
 
 def _ipv4_bits(text: str, part: str) -> int:
-    """The bits of the dotted `part` of `text`."""
+    """Return the bits of the dotted `part` of `text`."""
     match = _IPV4.fullmatch(part)
     if match is None:
         raise _ipv4_error(text, part)
@@ -126,7 +126,7 @@ def _ipv4_bits(text: str, part: str) -> int:
 
 
 def _ipv4_error(text: str, part: str) -> AddressError:
-    """Why a part is no dotted address; the first problem from the left is told."""
+    """Return the error of a part that is not a dotted address: the first problem from the left."""
     value = digits = dots = 0
     for index, char in enumerate(part):
         if "0" <= char <= "9":
@@ -172,7 +172,7 @@ def _parse_ipv6(text: str) -> Address:
 
 
 def _ipv6_groups(text: str, rest: str) -> tuple[list[int], int]:
-    """The 16-bit groups written out, and before which of them zeros are left out: -1 for none."""
+    """Return the 16-bit groups as written, and the index before which zeros are omitted (-1: none are)."""
     groups: list[int] = []
     gap = -1
     if rest.startswith("::"):
@@ -180,14 +180,14 @@ def _ipv6_groups(text: str, rest: str) -> tuple[list[int], int]:
         if not rest:
             return groups, gap
     while len(groups) < 8:
-        group, behind = _ipv6_group(text, rest)
-        if behind.startswith("."):
+        group, tail = _ipv6_group(text, rest)
+        if tail.startswith("."):
             groups += _embedded(text, rest, len(groups), gap)
             return groups, gap
         groups.append(group)
-        if not behind:
+        if not tail:
             return groups, gap
-        rest = _after_colon(text, behind)
+        rest = _after_colon(text, tail)
         if rest.startswith(":"):
             if gap >= 0:
                 raise AddressError(text, "multiple :: in address", rest)
@@ -198,7 +198,7 @@ def _ipv6_groups(text: str, rest: str) -> tuple[list[int], int]:
 
 
 def _ipv6_group(text: str, rest: str) -> tuple[int, str]:
-    """The group a text begins with, and what is behind it."""
+    """Return the first group of a text and the rest after it."""
     match = _HEX_GROUP.match(rest)
     digits = match[0] if match else ""
     if len(digits) > _MAX_GROUP_DIGITS:
@@ -217,7 +217,7 @@ def _after_colon(text: str, rest: str) -> str:
 
 
 def _embedded(text: str, rest: str, groups: int, gap: int) -> list[int]:
-    """The last two groups, written as a dotted address."""
+    """Return the last two groups, written as a dotted address."""
     if gap < 0 and groups != 6:
         raise AddressError(text, "embedded IPv4 address must replace the final 2 fields of the address", rest)
     if groups > 6:
@@ -227,7 +227,7 @@ def _embedded(text: str, rest: str, groups: int, gap: int) -> list[int]:
 
 
 def parse_prefix(text: str) -> Prefix:
-    """Read a network in the form `address/length`. Raises ValueError with Go's text."""
+    """Parse a network of the form `address/length`. Raises ValueError with Go's text."""
     address_text, slash, bits = text.rpartition("/")
     if not slash:
         raise _prefix_error(text, "no '/'")

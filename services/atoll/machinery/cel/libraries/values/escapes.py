@@ -1,6 +1,6 @@
-"""Percent escapes of URLs: which bytes a part may hold as they are, escaping the others, and resolving escapes.
+"""Percent-encoding of URL components: encode, decode, and the bytes that a component may hold unescaped.
 
-`values.urls` calls this. Works on bytes, for an escape may stand for a byte that is no text by itself.
+Called by `values.urls`. It works on bytes, because an escape may denote a byte that is not valid text by itself.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from atoll.machinery.cel.libraries.values.quoting import quote
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 _INVALID_BYTES = re.compile("[\udc80-\udcff]")
-#: Accepted in a part that was given escaped, though escaping it anew would turn them over.
+#: Valid in an escaped component, although `escape` would encode some of them.
 _ALSO_VALID = frozenset(b"!$&'()*+,;=:@[]%")
 
 
 class Component(Enum):
-    """A part of a URL; its value is the bytes that it holds unescaped."""
+    """A component of a URL; its value is the set of bytes that it holds unescaped."""
 
     PATH = frozenset(_UNRESERVED + b"$&+,/:;=@")
     HOST = frozenset(_UNRESERVED + b"!\"$&'()*+,:;<=>[]")
@@ -28,12 +28,12 @@ class Component(Enum):
 
 
 def text_of(raw: bytes) -> str:
-    """Bytes as text; each byte that is none becomes U+FFFD."""
+    """Decode bytes as UTF-8; each invalid byte becomes U+FFFD."""
     return _INVALID_BYTES.sub("\ufffd", raw.decode("utf-8", "surrogateescape"))
 
 
 def escape(raw: bytes, part: Component) -> bytes:
-    """The bytes with every one the part may not hold as `%XX`."""
+    """Return the bytes with every byte that the component may not hold as `%XX`."""
     plain: frozenset[int] = part.value
     if plain.issuperset(raw):
         return raw
@@ -41,12 +41,12 @@ def escape(raw: bytes, part: Component) -> bytes:
 
 
 def is_escaped(raw: bytes, part: Component) -> bool:
-    """Whether bytes may stand in the part as they are, as escaped ones."""
+    """Report whether bytes are a valid escaped form of the component."""
     return all(byte in _ALSO_VALID or byte in part.value for byte in raw)
 
 
 def unescape(raw: bytes, part: Component) -> bytes:
-    """The bytes with escapes resolved; in a query a plus is a space. Raises ValueError for what is no escape."""
+    """Decode the escapes; in a query a plus is a space. Raises ValueError for an invalid escape."""
     pieces = raw.split(b"%")
     position = len(pieces[0])
     for piece in pieces[1:]:
@@ -59,10 +59,10 @@ def unescape(raw: bytes, part: Component) -> bytes:
 
 
 def unescape_host(raw: bytes, *, is_zone: bool = False) -> bytes:
-    """The bytes of a host with escapes resolved.
+    """Decode the escapes of a host.
 
-    Only what is no ASCII may be escaped, and a percent sign as `%25`; in a zone also a space and what a host may hold
-    as it is. Raises ValueError for other escapes and for characters that belong in no host.
+    Only non-ASCII bytes may be escaped, and a percent sign as `%25`; in a zone also a space and bytes that a host may
+    hold unescaped. Raises ValueError for other escapes and for characters that a host may not hold.
     """
     index = 0
     while index < len(raw):

@@ -1,7 +1,7 @@
-"""Kubernetes' named string formats: what is wrong with a text, in the words of Kubernetes' validation.
+"""Kubernetes' named string formats, with the messages of Kubernetes' validation.
 
-`libraries.format` calls this, and `libraries.authorizer` for the names of service accounts. Each format has the size
-of the pattern it is charged for, which is not always the pattern it is checked by.
+Called by `libraries.format`, and by `libraries.authorizer` for the names of service accounts. Each format has the size
+of the pattern that it is charged for, which differs from the pattern that it is checked by for some.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _VALUE_WORDS = (
 _MAX_LABEL: Final = 63
 _MAX_SUBDOMAIN: Final = 253
 
-#: Says what is wrong with a text; nothing for one that has the form.
+#: Returns the problems of a text; none for a valid one.
 Check = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFormat:
-    """A format. `name` tells it from others; `pattern_size` is what its cost is reckoned by."""
+    """A format. `name` identifies it; `pattern_size` determines its cost."""
 
     name: str
     check: Check
@@ -73,12 +73,12 @@ def _mismatch(words: str, pattern: str, *examples: str) -> str:
 
 
 def _too_long(text: str, limit: int, unit: str = "characters") -> list[str]:
-    # Kubernetes counts bytes whatever it calls them.
+    # Kubernetes counts bytes under either name.
     return [f"must be no more than {limit} {unit}"] if len(text.encode()) > limit else []
 
 
 def label_problems(text: str) -> list[str]:
-    """What keeps a text from being an RFC 1123 label: the names of namespaces are such."""
+    """Return the problems of a text as an RFC 1123 label, the form of namespace names."""
     problems = _too_long(text, _MAX_LABEL)
     if not _is_label(text):
         is_dotted = _is_subdomain(text)
@@ -88,7 +88,7 @@ def label_problems(text: str) -> list[str]:
 
 
 def subdomain_problems(text: str) -> list[str]:
-    """What keeps a text from being an RFC 1123 subdomain: the names of service accounts are such."""
+    """Return the problems of a text as an RFC 1123 subdomain, the form of service account names."""
     problems = _too_long(text, _MAX_SUBDOMAIN)
     if not _is_subdomain(text):
         problems.append(_mismatch(_SUBDOMAIN_WORDS, _SUBDOMAIN, "example.com"))
@@ -131,8 +131,10 @@ def _key_problems(text: str) -> list[str]:
 
 
 def _prefix(check: Check) -> Check:
-    """The check of a name to which more is appended: it may end in a dash. Of a longer one Kubernetes looks at all
-    but its last two characters, with an `a` in their place."""
+    """Return the check of a generateName: it may end in a dash.
+
+    Of a text of more than one character with a dash at the end, Kubernetes replaces the last two characters by an `a`.
+    """
 
     def problems(text: str) -> list[str]:
         return check(text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text)
@@ -148,8 +150,8 @@ def _uri_problems(text: str) -> list[str]:
     return []
 
 
-def _unless(is_good: Callable[[str], object], problem: str) -> Check:
-    return lambda text: [] if is_good(text) else [problem]
+def _check(is_valid: Callable[[str], object], problem: str) -> Check:
+    return lambda text: [] if is_valid(text) else [problem]
 
 
 def _is_date(text: str) -> bool:
@@ -157,7 +159,7 @@ def _is_date(text: str) -> bool:
     if match is None:
         return False
     try:
-        # Go has a year 0, which is a leap year like 4.
+        # Go accepts the year 0, which is a leap year like 4.
         date(int(match[1]) or 4, int(match[2]), int(match[3]))
     except ValueError:
         return False
@@ -165,7 +167,7 @@ def _is_date(text: str) -> bool:
 
 
 def _is_datetime(text: str) -> bool:
-    # What follows a second `t` is not looked at.
+    # Text after a second `t` is ignored.
     parts = text.lower().split("t")
     if len(parts) < 2 or not _is_date(parts[0]):
         return False
@@ -173,7 +175,7 @@ def _is_datetime(text: str) -> bool:
     return match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
 
 
-#: By the name they have in expressions. The sizes of `byte` and `uri` are those of patterns that are not used.
+#: By their name in expressions. The sizes of `byte` and `uri` are those of patterns that are not used.
 FORMATS: Final[Mapping[str, NamedFormat]] = {
     "dns1123Label": NamedFormat("DNS1123Label", label_problems, 30),
     "dns1123Subdomain": NamedFormat("DNS1123Subdomain", subdomain_problems, 60),
@@ -184,8 +186,8 @@ FORMATS: Final[Mapping[str, NamedFormat]] = {
     "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix(_dns1035_problems), 30),
     "labelValue": NamedFormat("LabelValue", _value_problems, 40),
     "uri": NamedFormat("URI", _uri_problems, 1103),
-    "uuid": NamedFormat("uuid", _unless(_is_uuid, "does not match the UUID format"), len(_UUID)),
-    "byte": NamedFormat("byte", _unless(_is_base64, "invalid base64"), 84),
-    "date": NamedFormat("date", _unless(_is_date, "invalid date"), len(_TIME)),
-    "datetime": NamedFormat("datetime", _unless(_is_datetime, "invalid datetime"), len(_TIME)),
+    "uuid": NamedFormat("uuid", _check(_is_uuid, "does not match the UUID format"), len(_UUID)),
+    "byte": NamedFormat("byte", _check(_is_base64, "invalid base64"), 84),
+    "date": NamedFormat("date", _check(_is_date, "invalid date"), len(_TIME)),
+    "datetime": NamedFormat("datetime", _check(_is_datetime, "invalid datetime"), len(_TIME)),
 }

@@ -1,9 +1,9 @@
 """Quantities (`100m`, `1.5Gi`, `3e6`) with the arithmetic of Kubernetes' resource.Quantity.
 
-`libraries.quantity` calls this. A value is `number * 10 ** exponent`. It is either small, which Kubernetes keeps in
-64 bits, or big, which it keeps as a decimal of any size; only a small one converts to an integer, so which of the two
-a value is can be seen from an expression and is kept here as there. Digits below a billionth are rounded up in
-magnitude, binary suffixes are capped at the largest 64-bit integer.
+Called by `libraries.quantity`. A value is `number * 10 ** exponent`. It is either small, which Kubernetes stores in 64
+bits, or big, which it stores as a decimal of any size. Only a small value converts to an integer, so expressions can
+observe the difference and it is kept. Digits below a billionth are rounded up in magnitude, binary suffixes are capped
+at the largest 64-bit integer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _SMALLEST_EXPONENT: Final = -9
 #: Decimal digits that always fit 64 bits.
 _SMALL_DIGITS: Final = 18
 _DIGITS_PER_BIT: Final = 0.30103
-#: Longer numbers are refused: reading digits takes time in the square of their count.
+#: Longer numbers are rejected: parsing takes time quadratic in the number of digits.
 MAX_DIGITS: Final = 4_000
-#: Sums of numbers whose exponents lie further apart are refused, for their result would have that many digits.
+#: Sums of numbers with exponents further apart are rejected, because the result would have this many digits.
 MAX_SPREAD: Final = 10_000
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -37,18 +37,18 @@ _WRONG_SUFFIX = "unable to parse quantity's suffix"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Amount:
-    """An exact decimal: `number * 10 ** exponent`. `big` says that it is not kept in 64 bits."""
+    """An exact decimal: `number * 10 ** exponent`. `big` marks a value that Kubernetes does not store in 64 bits."""
 
     number: int
     exponent: int
     big: bool
 
     def sign(self) -> int:
-        """-1, 0 or 1."""
+        """Return -1, 0 or 1."""
         return (self.number > 0) - (self.number < 0)
 
     def integer(self) -> int | None:
-        """The value as a 64-bit integer; None for a big one, for a fraction and for what does not fit."""
+        """Return the value as a 64-bit integer; None for a big one, for a fraction and out of range."""
         if self.big or self.exponent < 0:
             return None
         if self.exponent == 0 or self.number == 0:
@@ -59,7 +59,7 @@ class Amount:
         return scaled if _INT64_MIN <= scaled <= _INT64_MAX else None
 
     def approximate(self) -> float:
-        """The nearest that one multiplication of doubles gives; infinite when out of range."""
+        """Return the product of two doubles, as Go computes it; infinite out of range."""
         try:
             base = float(self.number)
         except OverflowError:
@@ -67,7 +67,7 @@ class Amount:
         return base * _power_of_ten(self.exponent) if self.exponent else base
 
     def compare(self, other: Amount) -> int:
-        """-1, 0 or 1. Takes no longer for large exponents: magnitudes are compared before digits."""
+        """Return -1, 0 or 1. Large exponents take no longer: magnitudes are compared before digits."""
         mine, theirs = self.sign(), other.sign()
         if mine != theirs or mine == 0:
             return (mine > theirs) - (mine < theirs)
@@ -79,17 +79,19 @@ class Amount:
         return (a > b) - (a < b)
 
     def _at(self, exponent: int) -> int:
-        """The number at an exponent that is not above this one's."""
+        """Return the number at an exponent not above this one's."""
         scaled: int = self.number * 10 ** (self.exponent - exponent)
         return scaled
 
     def _magnitude(self) -> float:
-        """The decimal logarithm, to less than one."""
+        """Return the decimal logarithm, with an error below one."""
         return self.number.bit_length() * _DIGITS_PER_BIT + self.exponent
 
     def add(self, other: Amount) -> Amount:
-        """The sum; small when both are and it fits 64 bits at the finer of the two exponents. Raises ValueError when
-        the exponents lie too far apart."""
+        """Return the sum: small if both are and it fits 64 bits at the lower of the two exponents.
+
+        Raises ValueError if the exponents are too far apart.
+        """
         if not (self.big or other.big):
             if other.number == 0:
                 return self
@@ -103,17 +105,17 @@ class Amount:
         return Amount(a + b, lowest, big=self.big or other.big or not fits)
 
     def subtract(self, other: Amount) -> Amount:
-        """The difference, under the rules of `add`."""
+        """Return the difference, by the rules of `add`."""
         if self.big or other.big:
             return self.add(Amount(-other.number, other.exponent, other.big))
-        # The smallest 64-bit integer has no negative and stays itself.
+        # The smallest 64-bit integer is its own negative in 64 bits.
         negative = -other.number if other.number != _INT64_MIN else _INT64_MIN
         small = self.add(Amount(negative, other.exponent, big=False))
         return small if not small.big else self.add(Amount(-other.number, other.exponent, big=True))
 
 
 def _power_of_ten(exponent: int) -> float:
-    """As Go computes it: from two tables, so that products round alike."""
+    """Return the power as Go computes it, from two tables, so that products round alike."""
     if exponent > 308:
         return float("inf")
     if exponent < -323:
@@ -124,12 +126,12 @@ def _power_of_ten(exponent: int) -> float:
 
 
 def whole(number: int) -> Amount:
-    """The quantity of a 64-bit integer."""
+    """Return the quantity of a 64-bit integer."""
     return Amount(number, 0, big=False)
 
 
 def parse(text: str) -> Amount:
-    """The quantity a text stands for. Raises ValueError with Kubernetes' text."""
+    """Return the quantity of a text. Raises ValueError with Kubernetes' text."""
     match = _TEXT.fullmatch(text) if text else None
     if match is None:
         raise ValueError(_WRONG_FORMAT)
@@ -137,7 +139,7 @@ def parse(text: str) -> Amount:
         sign=-1 if match["sign"] == "-" else 1,
         whole=match["whole"] or "0",
         fraction=match["fraction"] or "",
-        is_written=bool(match["zeros"] or match["whole"] or match["fraction"]),
+        has_digits=bool(match["zeros"] or match["whole"] or match["fraction"]),
     )
     if len(number.whole) + len(number.fraction) > MAX_DIGITS:
         raise ValueError(_WRONG_NUMBER)
@@ -146,25 +148,28 @@ def parse(text: str) -> Amount:
 
 
 def _decimal_exponent(suffix: str) -> int:
-    known = _DECIMAL.get(suffix)
-    if known is not None:
-        return known
+    power = _DECIMAL.get(suffix)
+    if power is not None:
+        return power
     match = _EXPONENT.fullmatch(suffix)
     if match is None or not _INT64_MIN <= (exponent := int(match[1][:MAX_DIGITS])) <= _INT64_MAX:
         raise ValueError(_WRONG_SUFFIX)
-    # Kubernetes cuts the exponent to 32 bits.
+    # Kubernetes truncates the exponent to 32 bits.
     return (exponent + 2**31) % 2**32 - 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """The digits in front of the suffix. A quantity of a suffix alone is zero where the digits fit 64 bits, and
-    refused where they would be read as a decimal: `is_written` tells."""
+    """The digits in front of the suffix.
+
+    A suffix without digits (`has_digits` False) is zero if parsed as a small value, and rejected if parsed as a
+    decimal.
+    """
 
     sign: int
     whole: str
     fraction: str
-    is_written: bool
+    has_digits: bool
 
     def decimal(self, exponent: int) -> Amount:
         number = int(self.whole + self.fraction)
@@ -175,7 +180,7 @@ class _Number:
 
     def binary(self, shift: int) -> Amount:
         number = int(self.whole + self.fraction) << shift
-        # A shift by 10 bits takes three decimal digits; what might not fit 64 bits takes the long way.
+        # A shift by 10 bits adds about three decimal digits; a number that may exceed 64 bits is computed as a decimal.
         if not self.fraction and len(self.whole) + shift * 3 // 10 + 1 <= 15:
             return Amount(self.sign * number, 0, big=False)
         amount = self._big(number, -len(self.fraction))
@@ -184,8 +189,8 @@ class _Number:
         return Amount(largest.number, 0, big=True) if is_capped else amount
 
     def _big(self, number: int, scale: int) -> Amount:
-        """A decimal of billionths; what has finer digits is rounded away from zero."""
-        if not self.is_written or scale > MAX_SPREAD:
+        """Return a decimal of billionths; finer digits are rounded away from zero."""
+        if not self.has_digits or scale > MAX_SPREAD:
             raise ValueError(_WRONG_NUMBER)
         if number == 0:
             return Amount(0, scale, big=True)

@@ -1,6 +1,6 @@
-"""Go's double-quoted form of a text, as the `%q` verb writes it, for error messages that name what was given.
+"""Go's double-quoted form of a text, as the `%q` verb prints it, for error messages.
 
-Used by every parser of this package. The result is ASCII-safe for control characters and keeps printable Unicode.
+Called by every parser of this package. Control characters are escaped; printable Unicode is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHORT = {
 
 
 def quote(text: str) -> str:
-    """The text in double quotes, with Go's escapes for what does not print."""
+    """Return the text in double quotes, with Go's escapes for non-printable characters."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(map(_escape, text)) + '"'
@@ -31,7 +31,7 @@ def _escape(char: str) -> str:
     if char.isprintable():
         return char
     code = ord(char)
-    # Bytes that are no text come as the surrogates that Python stands in for them.
+    # Bytes that are not valid text arrive as Python's surrogate escapes.
     if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:

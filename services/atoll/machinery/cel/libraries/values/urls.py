@@ -1,7 +1,7 @@
-"""URLs, read, taken apart and written as Go's net/url does, with its error texts.
+"""URLs, parsed, split and printed as Go's net/url does, with its error texts.
 
-`libraries.url` and the `uri` format call this. Parts are kept as bytes with their escapes resolved, for a URL may
-hold bytes that are no text; those become U+FFFD when a part is asked for as text.
+Called by `libraries.url` and the `uri` format. Components are bytes with their escapes decoded, because a URL may hold
+bytes that are not valid text; those become U+FFFD when a component is read as text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from atoll.machinery.cel.libraries.values.addresses import AddressError, parse_a
 from atoll.machinery.cel.libraries.values.escapes import Component, escape, is_escaped, text_of, unescape, unescape_host
 from atoll.machinery.cel.libraries.values.quoting import quote
 
-#: Go reads no more parameters of one query.
+#: The limit of parameters of one query in Go.
 MAX_PARAMETERS: Final = 10_000
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -24,7 +24,7 @@ _PORT = re.compile("(?::[0-9]*)?")
 
 
 class URLError(ValueError):
-    """A text is no URL."""
+    """A text is not a URL."""
 
     def __init__(self, text: str, problem: str) -> None:
         super().__init__(f"parse {quote(text)}: {problem}")
@@ -32,8 +32,11 @@ class URLError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class URLComponents:
-    """A URL taken apart. `user` stays escaped; `given_path` and `given_fragment` keep the escaped form where it is
-    not the usual one, else they are empty."""
+    """The components of a URL.
+
+    `user` stays escaped. `raw_path` and `raw_fragment` hold the escaped form if it differs from the default encoding,
+    else they are empty.
+    """
 
     scheme: str = ""
     opaque: bytes = b""
@@ -48,12 +51,12 @@ class URLComponents:
     raw_fragment: bytes = b""
 
     def hostname(self) -> str:
-        """The host without port and without the brackets of an IPv6 address."""
+        """Return the host without port and without the brackets of an IPv6 address."""
         host = self._host_and_port()[0]
         return text_of(host[1:-1] if host.startswith(b"[") and host.endswith(b"]") else host)
 
     def port(self) -> str:
-        """The digits behind the host's last colon; empty when there are none."""
+        """Return the digits after the last colon of the host; empty if there are none."""
         return text_of(self._host_and_port()[1])
 
     def _host_and_port(self) -> tuple[bytes, bytes]:
@@ -61,14 +64,16 @@ class URLComponents:
         return (host, port) if colon and (port.isdigit() or not port) else (self.host, b"")
 
     def escaped_path(self) -> str:
-        """The path as it stands in a URL."""
+        """Return the path in its escaped form."""
         if self.raw_path and is_escaped(self.raw_path, Component.PATH):
             return text_of(self.raw_path)
         return "*" if self.path == b"*" else text_of(escape(self.path, Component.PATH))
 
     def parameters(self) -> dict[str, list[str]]:
-        """The query's values by key, unescaped. Pairs that are not well formed are left out, as is all of a query of
-        too many."""
+        """Return the values of the query by key, decoded.
+
+        Malformed pairs are omitted; a query with more than MAX_PARAMETERS pairs is omitted as a whole.
+        """
         found: dict[str, list[str]] = {}
         pairs = self.query.split(b"&")
         for pair in pairs if len(pairs) <= MAX_PARAMETERS else ():
@@ -83,7 +88,7 @@ class URLComponents:
         return found
 
     def __str__(self) -> str:
-        """The URL put together again: two URLs are the same when these texts are."""
+        """Return the text of the URL; two URLs are equal if their texts are."""
         text = f"{self.scheme}:".encode() if self.scheme else b""
         text += self.opaque or self._authority_and_path()
         if self.has_empty_query or self.query:
@@ -101,15 +106,17 @@ class URLComponents:
             start = b"//" + (self.user + b"@" if self.user is not None else b"") + escape(self.host, Component.HOST)
         if path and not path.startswith(b"/") and self.host:
             start += b"/"
-        # A first segment with a colon would be read as a scheme.
+        # A first segment with a colon would parse as a scheme.
         if not self.scheme and not start and b":" in path.partition(b"/")[0]:
             start = b"./"
         return start + path
 
 
 def check_request(text: str) -> None:
-    """Refuse what is neither an absolute URL nor an absolute path, read as in a request's first line: without telling
-    a fragment apart. Raises URLError."""
+    """Check that a text is an absolute URL or an absolute path, parsed as a request target, without a fragment.
+
+    Raises URLError.
+    """
     try:
         _read(text, is_request=True)
     except ValueError as problem:
@@ -117,7 +124,7 @@ def check_request(text: str) -> None:
 
 
 def parse(text: str) -> URLComponents:
-    """Read an absolute URL or an absolute path, with its fragment. Raises URLError."""
+    """Parse an absolute URL or an absolute path, with its fragment. Raises URLError."""
     check_request(text)
     rest, _, given = text.partition("#")
     try:
@@ -134,7 +141,7 @@ def parse(text: str) -> URLComponents:
 
 
 def _read(text: str, *, is_request: bool) -> URLComponents:
-    """Take a URL without fragment apart. Raises ValueError with the bare problem."""
+    """Parse a URL without a fragment. Raises ValueError with the bare problem."""
     if _CONTROL.search(text):
         raise ValueError("net/url: invalid control character in URL")
     if not text and is_request:
@@ -147,9 +154,9 @@ def _read(text: str, *, is_request: bool) -> URLComponents:
         opaque = _check_rootless(scheme, rest, is_request)
         rest = "" if opaque else rest
     elif rest.startswith("//") and (scheme or (not is_request and not rest.startswith("///"))):
-        authority, slash, behind = rest[2:].partition("/")
+        authority, slash, path_text = rest[2:].partition("/")
         user, host = _authority(scheme, authority)
-        rest, has_authority = slash + behind, True
+        rest, has_authority = slash + path_text, True
     raw = rest.encode()
     path = unescape(raw, Component.PATH)
     return URLComponents(
@@ -166,7 +173,7 @@ def _read(text: str, *, is_request: bool) -> URLComponents:
 
 
 def _split(text: str) -> tuple[str, str, str, bool]:
-    """Scheme, what is between it and the query, the query, and whether there is an empty one."""
+    """Return scheme, the part between scheme and query, query, and whether the query is present but empty."""
     if text.startswith(":"):
         raise ValueError("missing protocol scheme")
     match = _SCHEME.match(text)
@@ -178,7 +185,7 @@ def _split(text: str) -> tuple[str, str, str, bool]:
 
 
 def _check_rootless(scheme: str, rest: str, is_request: bool) -> bytes:
-    """The opaque part of a URL like `mailto:someone`. Raises ValueError for a relative path."""
+    """Return the opaque part of a URL like `mailto:someone`. Raises ValueError for a relative path."""
     if scheme:
         return rest.encode()
     if is_request:
@@ -189,7 +196,7 @@ def _check_rootless(scheme: str, rest: str, is_request: bool) -> bytes:
 
 
 def _authority(scheme: str, authority: str) -> tuple[bytes | None, bytes]:
-    """The user, escaped, if there is one, and the host with its port."""
+    """Return the escaped user, or None, and the host with its port."""
     userinfo, at, host_text = authority.rpartition("@")
     host = _host(scheme, host_text)
     if not at:
@@ -205,9 +212,9 @@ def _host(scheme: str, host: str) -> bytes:
     if bracket > 0:
         raise ValueError("invalid IP-literal")
     if bracket == 0:
-        return _literal(host)
+        return _ip_literal(host)
     colon = host.find(":")
-    # Schemes other than http's may have hosts with colons.
+    # Schemes other than http and https may have hosts with colons.
     if colon >= 0 and scheme not in ("http", "https"):
         colon = host.rfind(":")
     if colon >= 0:
@@ -215,8 +222,8 @@ def _host(scheme: str, host: str) -> bytes:
     return unescape_host(host.encode())
 
 
-def _literal(host: str) -> bytes:
-    """An IPv6 address in brackets, maybe with a zone, and the port behind it."""
+def _ip_literal(host: str) -> bytes:
+    """Return an IPv6 address in brackets, with an optional zone and port."""
     closing = host.rfind("]")
     if closing < 0:
         raise ValueError("missing ']' in host")

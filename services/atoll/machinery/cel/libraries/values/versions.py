@@ -1,6 +1,6 @@
-"""Semantic versions, read and ordered as Kubernetes' semver library does, with its error texts.
+"""Semantic versions, parsed and ordered as Kubernetes' semver library does, with its error texts.
 
-`libraries.semver` calls this. Numbers are unsigned and of 64 bits; what follows a `+` is read but never compared.
+Called by `libraries.semver`. Numbers are unsigned 64-bit; build metadata (after `+`) is parsed but never compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Version:
     prerelease: tuple[int | str, ...] = ()
 
     def compare(self, other: Version) -> int:
-        """-1, 0 or 1 in the order of precedence: a prerelease comes before its release."""
+        """Return -1, 0 or 1 in the order of precedence: a prerelease comes before its release."""
         mine, theirs = (self.major, self.minor, self.patch), (other.major, other.minor, other.patch)
         if mine != theirs:
             return 1 if mine > theirs else -1
@@ -40,14 +40,14 @@ class Version:
 
 
 def _rank(identifier: int | str) -> tuple[bool, int, bytes]:
-    """Numbers come before words, words are ordered by their bytes."""
+    """Return the sort key of an identifier: numbers come before words, words are ordered by their bytes."""
     if isinstance(identifier, int):
         return False, identifier, b""
     return True, 0, identifier.encode()
 
 
 def parse(text: str) -> Version:
-    """Read a version of three numbers. Raises ValueError with Kubernetes' text."""
+    """Parse a version of three numbers. Raises ValueError with Kubernetes' text."""
     if not text:
         raise ValueError("Version string empty")
     parts = text.split(".", 2)
@@ -64,7 +64,7 @@ def parse(text: str) -> Version:
 
 
 def parse_normalized(text: str) -> Version:
-    """Read a version that may begin with `v`, have one or two numbers only and leading zeros. Raises ValueError."""
+    """Parse a version with an optional leading `v`, leading zeros, and one to three numbers. Raises ValueError."""
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3:
         if "+" in parts[-1] or "-" in parts[-1]:
