@@ -19,7 +19,7 @@ from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest, Peer
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import prepare
+from atoll.standalone.runner import prepare
 from loadtest.bench import CONFIG_MAPS, config_map, percentile
 
 RUNS, REQUESTS = 40, 300

@@ -19,7 +19,7 @@ from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.storage.contract import Put
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import store_options
+from atoll.standalone.runner import store_options
 from harness.exports import binding, export, schema
 from loadtest import processes
 from loadtest.bench import FILLING, Bench, percentile, sound, workspace

@@ -9,7 +9,7 @@ import time
 
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import store_options
+from atoll.standalone.runner import store_options
 from loadtest import processes
 from loadtest.bench import Bench, percentile
 from loadtest.report import Row

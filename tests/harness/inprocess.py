@@ -21,7 +21,7 @@ from atoll.replication.peers import Peers
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import prepare
+from atoll.standalone.runner import prepare
 from harness.api import TIMEOUT_S
 
 

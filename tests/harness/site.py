@@ -38,9 +38,9 @@ from atoll.machinery.process.pki import Pair, make_client
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.stream.server.config import ListenOptions, NatsUser, server_config
 from atoll.machinery.stream.server.embedded import find_binary
-from atoll.standalone.site import credentials, layout, members, run
+from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
-from atoll.standalone.site.members import Member, StartConfig
+from atoll.standalone.site.processes import Member, StartConfig
 from atoll.standalone.site.supervisor import environment
 from harness.api import Api
 
@@ -216,7 +216,7 @@ class NatsProcess(SiteProcess):
         directory, port = site.layout.nats, site.plan.ports[NATS]
         directory.mkdir(mode=0o700, exist_ok=True)
         config = directory / "server.conf"
-        room_bytes = len(site.plan.shards) * run.STREAMS_BYTES
+        room_bytes = len(site.plan.shards) * runner.STREAMS_BYTES
         config.write_bytes(server_config(ListenOptions(directory, "127.0.0.1", port, room_bytes), users))
         super().__init__(NATS, [str(find_binary()), "-c", str(config)], site.logs)
         self.url, self.users, self._directory, self._port = f"nats://127.0.0.1:{port}", list(users), directory, port
@@ -250,15 +250,15 @@ class Site:
             **(flags or {}),  # type: ignore[arg-type]
         )
         self._ports = Ports("127.0.0.1")
-        self.plan = run.planned(self.layout, self._config, self._ports)
-        users = run.prepare(self.layout, self.plan, self._config.shard)
+        self.plan = runner.planned(self.layout, self._config, self._ports)
+        users = runner.prepare(self.layout, self.plan, self._config.shard)
         self._given = credentials.authorities(self.layout)
         self._contexts: dict[Pair | None, ssl.SSLContext] = {}
         self._certificates: dict[tuple[str, tuple[str, ...]], Pair] = {}
         self.authority = self._given.serving.certificate
         self.kubeconfig = self.layout.root / "admin.kubeconfig"
         self.nats = NatsProcess(self, users)
-        found = {m.name: ServingProcess(self, m) for m in members.members(self.layout, self.plan, self._config.shard)}
+        found = {m.name: ServingProcess(self, m) for m in processes.members(self.layout, self.plan, self._config.shard)}
         self.proxy = found.pop(PROXY)
         self.shards: dict[str, ServingProcess] = found
         self.root = found[ROOT]

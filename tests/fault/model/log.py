@@ -245,6 +245,6 @@ def _entry(entry: LogEntry) -> Entry:
 def shard_store(root: Path) -> StoreOptions:
     """Options of the store below a shard's root directory."""
     from atoll.shard.config import ShardConfig
-    from atoll.standalone.start import store_options
+    from atoll.standalone.runner import store_options
 
     return store_options(ShardConfig(root_directory=str(root), allow_any_filesystem=True))

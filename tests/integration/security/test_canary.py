@@ -23,7 +23,7 @@ _SERVICES = Path(__file__).parents[3] / "services"
 #: Python runs it in the child before anything else.
 UNSEALED = """
 import msgspec
-import atoll.standalone.start as start
+import atoll.standalone.runner as start
 sealing = start.store_options
 start.store_options = lambda config: msgspec.structs.replace(sealing(config), sealed_types=())
 """

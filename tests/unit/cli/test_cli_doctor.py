@@ -13,7 +13,7 @@ from atoll.cli.atoll.doctor import Finding
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import store_options
+from atoll.standalone.runner import store_options
 from harness import stores
 from harness.stores import HandClock, create
 

@@ -15,7 +15,7 @@ from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.sealing import ensure_key_file, key_id
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import store_options
+from atoll.standalone.runner import store_options
 from harness.stores import create, key
 
 

@@ -8,7 +8,7 @@ from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterD
 from atoll.controllers.workspaces.workspaces import WorkspaceController
 from atoll.machinery.process.config import comma_separated
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import store_options
+from atoll.standalone.runner import store_options
 
 
 @pytest.mark.parametrize(

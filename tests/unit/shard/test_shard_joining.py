@@ -19,7 +19,7 @@ from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
 from atoll.shard.membership.root_shard import NotYet, Origin, OtherRoot, origin_of, wait_for_origin
-from atoll.standalone.start import prepare
+from atoll.standalone.runner import prepare
 from harness.cannedapi import CannedApi, serving
 
 IDENTITIES = "/clusters/system:shard/api/v1/namespaces/default/configmaps/apiexport-identity-cache"

@@ -18,9 +18,9 @@ from atoll.machinery.process.pki import issued_by, pem_to_der, read_pair
 from atoll.machinery.process.tls import client_identity
 from atoll.machinery.stream.credential_file import InvalidCredentialFile, read_access
 from atoll.shard.config import ShardConfig
-from atoll.standalone.site import credentials, layout, members, run
+from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.layout import Layout, Ports, Site, SiteRefused
-from atoll.standalone.site.members import StartConfig
+from atoll.standalone.site.processes import StartConfig
 
 
 def config(directory: Path, shards: int = 3, **more: object) -> StartConfig:
@@ -34,11 +34,11 @@ class Made:
     def __init__(self, given: StartConfig) -> None:
         self.config, self.here, self.ports = given, layout.of(given.root_directory), Ports("127.0.0.1")
         try:
-            self.site = run.planned(self.here, given, self.ports)
-            self.users = run.prepare(self.here, self.site, given.shard)
+            self.site = runner.planned(self.here, given, self.ports)
+            self.users = runner.prepare(self.here, self.site, given.shard)
         finally:
             self.ports.close()
-        self.members = {m.name: list(m.arguments) for m in members.members(self.here, self.site, given.shard)}
+        self.members = {m.name: list(m.arguments) for m in processes.members(self.here, self.site, given.shard)}
 
     def flag(self, member: str, name: str) -> str:
         found = [part.partition("=")[2] for part in self.members[member] if part.startswith(f"--{name}=")]
@@ -83,7 +83,7 @@ def test_each_shard_has_an_audit_log_of_its_own(tmp_path: Path) -> None:
 
 def test_streams_are_for_this_machine_alone_whoever_may_come_to_the_shards(tmp_path: Path) -> None:
     made = Made(config(tmp_path, 2, bind_address="0.0.0.0"))
-    assert run.nats_options(made.here, made.site, made.users).host == "127.0.0.1"
+    assert runner.nats_options(made.here, made.site, made.users).host == "127.0.0.1"
     assert {made.flag(name, "nats-url").rpartition(":")[0] for name in made.members} == {"nats://127.0.0.1"}
 
 

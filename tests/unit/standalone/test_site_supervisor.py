@@ -11,7 +11,7 @@ import pytest
 
 from atoll.machinery.wire.client import Origin
 from atoll.standalone.site import supervisor
-from atoll.standalone.site.members import Member
+from atoll.standalone.site.processes import Member
 from atoll.standalone.site.supervisor import Keeper, MemberFailed, until_ready
 from harness.processes import is_alive
 

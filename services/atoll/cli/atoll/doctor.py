@@ -31,7 +31,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.connection import TooOld, check_version
 from atoll.machinery.stream.server.embedded import ServerFailed, find_binary
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import store_options
+from atoll.standalone.runner import store_options
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MIB, GIB = 1 << 20, 1 << 30

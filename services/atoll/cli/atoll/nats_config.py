@@ -17,7 +17,7 @@ from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.server.config import ListenOptions, TlsFiles, server_config
 from atoll.standalone.site.credentials import nats_users
-from atoll.standalone.site.run import STREAMS_BYTES
+from atoll.standalone.site.runner import STREAMS_BYTES
 
 CONFIG, AUTHORITY = "server.conf", "nats-ca.crt"
 

@@ -19,12 +19,12 @@ from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.server.embedded import ServerFailed
 from atoll.shard.config import ShardConfig
 from atoll.shard.membership.root_shard import OtherRoot
-from atoll.standalone import start as alone
-from atoll.standalone.site import run as site
+from atoll.standalone import runner as alone
+from atoll.standalone.site import runner as site
 from atoll.standalone.site.layout import SiteRefused
-from atoll.standalone.site.members import StartConfig
+from atoll.standalone.site.processes import StartConfig
 from atoll.standalone.site.supervisor import MemberFailed
-from atoll.standalone.workers import WorkerFailed
+from atoll.standalone.worker_pool import WorkerFailed
 
 _REFUSALS = (KeyFileInvalid, WorkerFailed, KubeconfigError, OtherRoot, SiteRefused, MemberFailed, ServerFailed, TooOld)
 

@@ -22,7 +22,7 @@ from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.shard.config import ShardConfig
-from atoll.standalone.start import store_options
+from atoll.standalone.runner import store_options
 
 _REFUSALS = (StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard, KeyFileInvalid, OSError)
 #: Problems printed one by one; of a store damaged throughout the number says enough.

@@ -20,7 +20,7 @@ import structlog
 from atoll.machinery.stream.server.process import die_with_parent
 from atoll.machinery.wire.client import HttpClient, Origin
 from atoll.machinery.wire.incoming import ClientError
-from atoll.standalone.site.members import Member
+from atoll.standalone.site.processes import Member
 
 log = structlog.get_logger()
 

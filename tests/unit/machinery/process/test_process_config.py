@@ -9,7 +9,7 @@ from atoll.frontproxy.config import FrontProxyConfig
 from atoll.machinery.process import config as settings
 from atoll.machinery.process.config import ProcessConfig
 from atoll.shard.config import ShardConfig
-from atoll.standalone.site.members import StartConfig
+from atoll.standalone.site.processes import StartConfig
 from atoll.virtualworkspace_sdk.config import ViewConfig
 
 CONFIGS = [StartConfig, ShardConfig, FrontProxyConfig, CacheServerConfig, ViewConfig]

@@ -24,9 +24,9 @@ from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
-from atoll.standalone.site import credentials, layout, members
+from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteRefused
-from atoll.standalone.site.members import DECIDED, Member, StartConfig
+from atoll.standalone.site.processes import DECIDED, Member, StartConfig
 from atoll.standalone.site.supervisor import Keeper, until_ready
 
 log = structlog.get_logger()
@@ -75,8 +75,8 @@ def planned(here: Layout, config: StartConfig, ports: Ports) -> Site:
 
 def prepare(here: Layout, site: Site, config: ShardConfig) -> list[NatsUser]:
     """Write all that the processes are given; gives the users of the NATS server. Raises PkiError, OSError."""
-    urls = members.urls_of(site, config)
-    members.write_mapping(here, urls)
+    urls = processes.urls_of(site, config)
+    processes.write_mapping(here, urls)
     return credentials.write_all(here, site.shards, config.bind_address, urls)
 
 
@@ -101,7 +101,7 @@ class _Running:
 
     async def run(self, users: Sequence[NatsUser]) -> None:
         self._life.heed_signals()
-        found = members.members(self._here, self._site, self._config)
+        found = processes.members(self._here, self._site, self._config)
         async with EmbeddedServer(nats_options(self._here, self._site, users)):
             keepers = [Keeper(member) for member in found]
             for keeper in keepers:

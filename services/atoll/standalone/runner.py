@@ -29,8 +29,8 @@ from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import Origin, wait_for_origin
-from atoll.standalone.front import Front
-from atoll.standalone.stream import CREDENTIALS_FILE, Streaming
+from atoll.standalone.listener import Front
+from atoll.standalone.change_stream import CREDENTIALS_FILE, Streaming
 
 log = structlog.get_logger()
 

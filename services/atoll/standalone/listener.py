@@ -23,7 +23,7 @@ from atoll.shard.authentication import Credentials
 from atoll.shard.client_ca_reload import renew
 from atoll.shard.config import ShardConfig
 from atoll.shard.worker import Brief
-from atoll.standalone.workers import Workers, reserve_patiently
+from atoll.standalone.worker_pool import Workers, reserve_patiently
 
 DRAIN_S = 10.0
 
