@@ -98,7 +98,7 @@ class Hierarchy:
 
     def __init__(self, directory: Path, shards: Sequence[str]) -> None:
         self._ports = Ports("127.0.0.1")
-        leaf, at_hub_port, in_region = (self._ports.hold(0) for _ in range(3))
+        leaf, at_hub_port, in_region = (self._ports.reserve(0) for _ in range(3))
         at_hub: dict[str, Permissions | None] = {shard_user(shard): shard_permissions(shard) for shard in shards}
         at_hub["region-eu"] = source_permissions(shards)
         self.hub = Nats(

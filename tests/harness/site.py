@@ -40,7 +40,7 @@ from atoll.machinery.stream.server.config import ListenOptions, NatsUser, server
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
-from atoll.standalone.site.processes import Member, StartConfig
+from atoll.standalone.site.processes import ProcessSpec, StartConfig
 from atoll.standalone.site.supervisor import environment
 from harness.api import Api
 
@@ -174,7 +174,7 @@ class SiteProcess:
 class ServingProcess(SiteProcess):
     """A shard or the proxy."""
 
-    def __init__(self, site: Site, member: Member) -> None:
+    def __init__(self, site: Site, member: ProcessSpec) -> None:
         super().__init__(member.name, [sys.executable, "-m", "atoll.cli", *member.arguments], site.logs)
         self.url, self._site = member.url, site
 
@@ -250,7 +250,7 @@ class Site:
             **(flags or {}),  # type: ignore[arg-type]
         )
         self._ports = Ports("127.0.0.1")
-        self.plan = runner.planned(self.layout, self._config, self._ports)
+        self.plan = runner.plan(self.layout, self._config, self._ports)
         users = runner.prepare(self.layout, self.plan, self._config.shard)
         self._given = credentials.authorities(self.layout)
         self._contexts: dict[Pair | None, ssl.SSLContext] = {}
@@ -258,7 +258,9 @@ class Site:
         self.authority = self._given.serving.certificate
         self.kubeconfig = self.layout.root / "admin.kubeconfig"
         self.nats = NatsProcess(self, users)
-        found = {m.name: ServingProcess(self, m) for m in processes.members(self.layout, self.plan, self._config.shard)}
+        found = {
+            m.name: ServingProcess(self, m) for m in processes.process_specs(self.layout, self.plan, self._config.shard)
+        }
         self.proxy = found.pop(PROXY)
         self.shards: dict[str, ServingProcess] = found
         self.root = found[ROOT]

@@ -1,6 +1,6 @@
 """A shard's authorities of client certificates and of proxies, as its flags name them.
 
-Whoever listens (`standalone.front`, a `worker`) runs `renew` beside its server.
+Whoever listens (`standalone.listener`, a `worker`) runs `renew` beside its server.
 """
 
 from __future__ import annotations

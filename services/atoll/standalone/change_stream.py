@@ -1,7 +1,7 @@
-"""The stream beside the store: an embedded nats-server, or somebody else's, and the publisher.
+"""The change stream of a shard: an embedded or external nats-server, and the publisher of committed changes.
 
-Comes up in the background and is kept up; nothing of the API waits for it. When the shard leaves, what is committed is
-given a moment to reach the stream; what does not is published after the next start.
+`runner` enters it. It starts in the background and reconnects; the API never waits for it. When the shard stops,
+committed changes have `DRAIN_S` to reach the stream; the rest is published after the next start.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BASE_DELAY_S, MAX_DELAY_S = 0.1, 30.0
 CREDENTIALS_FILE = "stream.json"
 
 
-class Streaming:
-    """An async context manager: publishing runs inside it. `deposed` is called if another writer took over.
+class ChangeStream:
+    """An async context manager that publishes while it is open. `deposed` is called if another writer took over.
 
     Raises CredentialFileRefused, OSError for credentials that cannot be read.
     """
@@ -42,13 +42,13 @@ class Streaming:
     ) -> None:
         self._config, self._store, self._deposed = config, store, deposed
         self._registry = registry
-        #: Somebody else's server; None for the embedded one, whose access is known once it is up.
+        #: Access to the external server; None for the embedded one, whose access is known once it runs.
         self.access = read_access(config.nats_url, config.nats_credentials_file) if config.nats_url else None
         self._server: EmbeddedServer | None = None
         self._publisher: Publisher | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Streaming:
+    async def __aenter__(self) -> ChangeStream:
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -74,7 +74,7 @@ class Streaming:
         await publisher.run()
 
     async def _embedded(self) -> EmbeddedServer:
-        """The embedded server, once it is up; tried again, later each time, while it does not come up."""
+        """Return the embedded server once it runs; retry with growing delays while it does not start."""
         root, delay_s = Path(self._config.root_directory), BASE_DELAY_S
         options = ServerOptions(
             directory=root / "nats", shard=self._config.shard_name, credentials_file=root / CREDENTIALS_FILE

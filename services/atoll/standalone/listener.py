@@ -1,7 +1,7 @@
-"""Where requests come in: this process's own listener, or workers that share a port.
+"""The HTTPS listener of a shard: in this process, or in API workers that share a port.
 
-`listen` takes the port early, so that a second server is refused and URLs are known; `open` lets requests in once the
-shard is built.
+`runner` calls this. `listen` binds the port before the shard is built, so that a second server fails early and URLs are
+known; `open` serves requests once the shard is built. Until then every request is answered with 503.
 """
 
 from __future__ import annotations
@@ -23,69 +23,69 @@ from atoll.shard.authentication import Credentials
 from atoll.shard.client_ca_reload import renew
 from atoll.shard.config import ShardConfig
 from atoll.shard.worker import Brief
-from atoll.standalone.worker_pool import Workers, reserve_patiently
+from atoll.standalone.worker_pool import WorkerPool, reserve_with_retry
 
 DRAIN_S = 10.0
 
 
-class Door:
-    """The handler of the listener: closed with 503 until the pipeline is there."""
+class StartupHandler:
+    """The handler of the listener: 503 until `pipeline` is set, then the pipeline."""
 
     def __init__(self) -> None:
         self.pipeline: Pipeline | None = None
-        self.why = "the shard is starting"
+        self.reason = "the shard is starting"
 
     def __call__(self, exchange: Exchange) -> None:
         if self.pipeline is not None:
             self.pipeline(exchange)
             return
-        error = ServiceUnavailable(self.why, Details(retry_after_s=1))
+        error = ServiceUnavailable(self.reason, Details(retry_after_s=1))
         headers = (("content-type", "application/json"), ("retry-after", "1"))
         exchange.reply(503, headers, encode_json(error.status()) + b"\n")
 
 
-class Front:
+class Listener:
     """The listener of a shard, in one process or in several."""
 
     def __init__(self, config: ShardConfig, store: LmdbStore, credentials: Credentials) -> None:
         self._config, self._store, self._credentials = config, store, credentials
-        self._door = Door()
+        self._handler = StartupHandler()
         self._server: Server | None = None
         self._reserved: socket.socket | None = None
-        self._workers: Workers | None = None
-        self._following: list[asyncio.Task[None]] = []
+        self._workers: WorkerPool | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def listen(self, port: int) -> int:
-        """Take a port (0 picks one) and give it. Raises OSError if it is taken (with workers: and stays so)."""
+        """Bind a port (0 picks one) and return it. Raises OSError if it is in use, with workers after `PATIENCE_S`."""
         host = self._config.bind_address
         if self._config.workers:
-            self._reserved = await reserve_patiently(host, port)
+            self._reserved = await reserve_with_retry(host, port)
             return int(self._reserved.getsockname()[1])
-        self._server = Server(self._door, Limits(), self._credentials.context)
+        self._server = Server(self._handler, Limits(), self._credentials.context)
         return await self._server.start(host, port)
 
-    def waits(self, reason: str) -> None:
-        """Tell who asks that the root shard is waited for. The reason is for the log: anybody may ask."""
-        self._door.why = "the shard is starting: its root shard cannot be reached, or does not let it join"
+    def wait_for_root(self, reason: str) -> None:
+        """Answer that the root shard is awaited. Clients, not yet authenticated, do not see `reason`."""
+        self._handler.reason = "the shard is starting: its root shard cannot be reached, or does not let it join"
 
     async def open(self, app: ShardApp, names: list[str], store: StoreOptions) -> None:
-        """Let requests in: through the pipeline of this process, or by starting the workers."""
+        """Serve requests: with the pipeline of this process, or by starting the workers."""
         if self._reserved is None:
-            self._door.pipeline = app.pipeline()
+            self._handler.pipeline = app.pipeline()
             assert self._server is not None
             renewing = renew(self._config, self._credentials, app.identity.certificates, self._server.use)
-            self._following = [asyncio.create_task(work) for work in (app.resources.watches.follow(), renewing)]
+            self._tasks = [asyncio.create_task(work) for work in (app.resources.watches.follow(), renewing)]
             return
-        self._workers = Workers(self._store, self._config.workers, Path(self._config.root_directory))
+        self._workers = WorkerPool(self._store, self._config.workers, Path(self._config.root_directory))
         port = int(self._reserved.getsockname()[1])
         brief = Brief(self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens)
         await self._workers.start(brief)
 
     async def close(self) -> None:
-        """Finish what is under way and stop listening."""
+        """Finish the requests in progress and stop listening."""
         if self._server is not None:
             await self._server.drain(DRAIN_S)
-        for task in self._following:
+        for task in self._tasks:
             task.cancel()
         if self._workers is not None:
             await self._workers.stop()

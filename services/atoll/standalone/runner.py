@@ -1,7 +1,8 @@
-"""`atoll start` and `atoll shard`: open the store, bootstrap, serve, publish; drain on SIGTERM and leave in order.
+"""`atoll start` and `atoll shard`: open the store, bootstrap, serve, publish; on SIGTERM drain and stop in order.
 
-Start order: store (refuses a second process), port, bootstrap, HTTPS, controllers, stream. NATS comes up beside,
-never before: a writer waits for the disk alone. End order is the reverse, and what was acknowledged is on disk.
+`atoll.cli` calls `start`. Start order: store (refuses a second process), port, bootstrap, HTTPS, controllers, stream.
+NATS starts in the background: a write waits for the disk alone. The stop order is the reverse, and acknowledged writes
+are on disk.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
+from atoll.shard.authentication import Credentials, load
 from atoll.shard.membership.root_shard import Origin, wait_for_origin
-from atoll.standalone.listener import Front
-from atoll.standalone.change_stream import CREDENTIALS_FILE, Streaming
+from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream
+from atoll.standalone.listener import Listener
 
 log = structlog.get_logger()
 
 KEYS_FILE, STORE = "sealing-keys.json", "store"
 
-#: A round of compaction comes so often, and at least twice in the time that the log is kept.
+#: Seconds between rounds of compaction; there are at least two rounds within the log retention.
 _MAINTENANCE_S = 30.0
 
 
 def store_options(config: ShardConfig) -> StoreOptions:
-    """The store of a root directory: Secrets sealed, keys beside the file they do not lie in."""
+    """The store of a root directory: Secrets are sealed, with the keys in a file outside of the store."""
     root = Path(config.root_directory)
     return StoreOptions(
         directory=str(root / STORE),
@@ -58,9 +60,8 @@ def store_options(config: ShardConfig) -> StoreOptions:
 def prepare(config: ShardConfig) -> LmdbStore:
     """Make the root directory and open its store.
 
-    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError; then nothing of an
-    existing directory was changed. Sealing keys are made for a new store only: without them an existing one cannot be
-    read, and new ones would not help.
+    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError; an existing directory is
+    unchanged then. Sealing keys are made for a new store only, as new keys cannot read an existing one.
     """
     root = Path(config.root_directory)
     if not config.allow_any_filesystem:
@@ -74,18 +75,21 @@ def prepare(config: ShardConfig) -> LmdbStore:
 
 
 async def start(config: ShardConfig) -> None:
-    """Run until SIGTERM or SIGINT. Raises what `prepare` does, before serving; KubeconfigError, OtherRoot and
-    CredentialFileRefused for what a shard that joins was given; WorkFailed."""
+    """Run until SIGTERM or SIGINT.
+
+    Raises the errors of `prepare` before serving; KubeconfigError, OtherRoot and CredentialFileRefused for the settings
+    of a shard that joins; WorkFailed.
+    """
     began = time.monotonic()
     warn_without_effect(config.feature_gates, GATES, config.shard_name)
     store = prepare(config)
     try:
-        await Standalone(config, store, began).run()
+        await ShardRunner(config, store, began).run()
     finally:
         await store.close()
 
 
-class Standalone:
+class ShardRunner:
     """One running shard."""
 
     def __init__(self, config: ShardConfig, store: LmdbStore, began: float) -> None:
@@ -97,58 +101,58 @@ class Standalone:
         self._life.heed_signals()
         names = _names(self._config)
         credentials = load(self._config, names)
-        front = Front(self._config, self._store, credentials)
-        port = await take_port(front.listen, self._config.bind_address, self._config.secure_port, self._root)
-        streaming = None
+        listener = Listener(self._config, self._store, credentials)
+        port = await take_port(listener.listen, self._config.bind_address, self._config.secure_port, self._root)
+        stream = None
         try:
-            app = await self._app(front, credentials, port)
+            app = await self._app(listener, credentials, port)
             if app is not None:
-                streaming = Streaming(self._config, self._store, app.registry, self._life.end)
+                stream = ChangeStream(self._config, self._store, app.registry, self._life.end)
         finally:
-            if streaming is None:
-                await front.close()
-        if app is None or streaming is None:
+            if stream is None:
+                await listener.close()
+        if app is None or stream is None:
             return
-        async with streaming:
-            self._life.beside(*self._works(app, streaming))
-            if await self._life.unless_over(front.open(app, names, store_options(self._config))):
+        async with stream:
+            self._life.beside(*self._background(app, stream))
+            if await self._life.unless_over(listener.open(app, names, store_options(self._config))):
                 self._write_kubeconfig(app.url, credentials)
-                self._tell(app.url)
-                # What start-up made stays: the collector need not go through it again and again.
+                self._greet(app.url)
+                # Objects made at start-up stay: exempt them from garbage collection.
                 gc.freeze()
                 await self._life.over()
-            await self._drain(app, front)
+            await self._drain(app, listener)
         self._life.check()
 
-    async def _app(self, front: Front, credentials: Credentials, port: int) -> ShardApp | None:
-        """The shard with all that must exist before the first request; None if told to leave before."""
-        origin = await self._origin(front)
+    async def _app(self, listener: Listener, credentials: Credentials, port: int) -> ShardApp | None:
+        """Return the bootstrapped shard; None if the process is stopped before."""
+        origin = await self._origin(listener)
         if origin is None:
             return None
         app = ShardApp(self._config, self._store, credentials, f"https://{self._config.host}:{port}", origin)
         await app.bootstrap()
         return app
 
-    async def _origin(self, front: Front) -> Origin | None:
-        """What this shard has of its root shard, waited for at the very first start; None if told to leave before."""
-        found: list[Origin] = []
+    async def _origin(self, listener: Listener) -> Origin | None:
+        """Return the identities of the root shard, awaited at the first start; None if stopped before."""
+        origins: list[Origin] = []
 
         async def wait() -> None:
-            found.append(await wait_for_origin(self._config, self._store, front.waits))
+            origins.append(await wait_for_origin(self._config, self._store, listener.wait_for_root))
 
-        return found[0] if await self._life.unless_over(wait()) else None
+        return origins[0] if await self._life.unless_over(wait()) else None
 
-    def _works(self, app: ShardApp, streaming: Streaming) -> list[Coroutine[Any, Any, None]]:
-        """What runs beside serving for as long as the shard does. A shard by itself follows nobody."""
+    def _background(self, app: ShardApp, stream: ChangeStream) -> list[Coroutine[Any, Any, None]]:
+        """The background work of the shard. A shard without a site follows no other shard."""
         follower = None
-        if self._config.in_site and streaming.access is not None:
-            follower = app.follower(self._store, streaming.access)
-        works = [app.manager(self._store, follower).run(), self._store.run_maintenance()]
+        if self._config.in_site and stream.access is not None:
+            follower = app.follower(self._store, stream.access)
+        work = [app.manager(self._store, follower).run(), self._store.run_maintenance()]
         if self._config.in_site:
-            works.append(self._registration(app))
+            work.append(self._registration(app))
         if follower is not None:
-            works.append(follower.run())
-        return works
+            work.append(follower.run())
+        return work
 
     def _registration(self, app: ShardApp) -> Coroutine[Any, Any, None]:
         registrar = app.registrar()
@@ -159,33 +163,33 @@ class Standalone:
         if credentials.tokens is not None:
             kubeconfig.write(self._root, url, credentials.ca_pem, credentials.tokens)
 
-    def _tell(self, url: str) -> None:
+    def _greet(self, url: str) -> None:
         took = time.monotonic() - self._began
         lines = [f"atoll serves {url} (ready after {took:.2f} s)"]
         if not self._config.skip_admin_user:
             lines += [
-                "Go on in another terminal:",
+                "In another terminal:",
                 f"  export KUBECONFIG={self._root / kubeconfig.FILE_NAME}",
                 "  kubectl create workspace acme --enter",
                 "  kubectl create configmap hello --from-literal=who=world",
             ]
         if not self._config.nats_url:
             file = self._root / CREDENTIALS_FILE
-            lines.append(f"Every change is on a stream: {file} says where and with which credential.")
+            lines.append(f"Every change is published on NATS: {file} holds the address and a read-only credential.")
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
-    async def _drain(self, app: ShardApp, front: Front) -> None:
-        """Readiness off, requests finished, streams ended, controllers stopped."""
+    async def _drain(self, app: ShardApp, listener: Listener) -> None:
+        """Turn readiness off, finish requests, end streams, stop controllers."""
         log.info("draining")
         app.ready_checks["shutdown"] = lambda: "process is shutting down"
-        await front.close()
+        await listener.close()
         await self._life.close()
         await app.close()
 
 
 def _names(config: ShardConfig) -> list[str]:
-    """Names in the serving certificate: those of URLs given by flag, and those of the machine where everybody on its
-    networks may come in."""
+    """Names in the serving certificate: the hosts of the URL flags, and the machine's names if it listens on all
+    addresses."""
     urls = config.shard_base_url, config.shard_external_url, config.shard_virtual_workspace_url
     return serving_names(config.bind_address, [urlsplit(url).hostname or "" for url in urls if url])

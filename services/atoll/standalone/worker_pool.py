@@ -1,7 +1,8 @@
-"""API workers beside the writer: started, supervised, replaced when they die, drained at the end.
+"""API worker processes of a shard: started, supervised, replaced when they exit, drained at the end.
 
-All listen on one port (SO_REUSEPORT), which this process holds bound so that it stays ours while no worker listens. The
-brief goes over a pipe, which doubles as a leash: a worker whose parent is gone sees its end and leaves.
+`listener` starts the pool. All workers listen on one port (SO_REUSEPORT); this process keeps it bound, so that no other
+process gets it while no worker listens. Settings are sent over a pipe; a worker that reads its end has lost its parent
+and exits.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from atoll.shard.worker import ALL_SERVE, READY, Brief
 
 log = structlog.get_logger()
 
-#: What every system takes; where the root directory is longer, the socket lies in a temporary one.
+#: Longest path of a Unix socket on every system; below a longer root directory the socket is in a temporary one.
 MAX_SOCKET_PATH_BYTES = 100
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
-#: How long a taken port is asked for, and how often.
+#: Seconds that a port in use is retried, and between attempts.
 PATIENCE_S, RETRY_S = 5.0, 0.05
-#: How often a worker may fail to come up before the start is given up.
+#: Failures of one worker to start before the start of the shard fails.
 START_ATTEMPTS = 3
 BASE_DELAY_S, MAX_DELAY_S = 0.1, 5.0
-#: A worker that lived so long did not die of its start.
+#: A worker that ran for this long did start.
 HEALTHY_S = 30.0
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """Bind a port that workers will share, without listening on it. Raises OSError if it is taken."""
+    """Bind a port that workers will share, without listening on it. Raises OSError if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if port:
         _refuse_sharing(family, host, port)
@@ -54,67 +55,67 @@ def reserve(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def reserve_patiently(host: str, port: int, patience_s: float = PATIENCE_S) -> socket.socket:
-    """`reserve`, trying again for a while: workers of a start that was killed hold the port until they have noticed.
+async def reserve_with_retry(host: str, port: int, patience_s: float = PATIENCE_S) -> socket.socket:
+    """`reserve` with retries: workers of a killed parent hold the port until they notice that it is gone.
 
-    Taking another port instead would leave every client of the last start behind. Raises OSError after `patience_s`.
+    Another port instead would break every client of the previous start. Raises OSError after `patience_s`.
     """
     deadline = time.monotonic() + patience_s
-    told = False
+    logged = False
     while True:
         try:
             return reserve(host, port)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
                 raise
-        if not told:
-            log.info("port is held, perhaps by workers of the last start", port=port, patience_s=patience_s)
-            told = True
+        if not logged:
+            log.info("port in use, possibly by workers of the previous start", port=port, patience_s=patience_s)
+            logged = True
         await asyncio.sleep(RETRY_S)
 
 
 def _refuse_sharing(family: socket.AddressFamily, host: str, port: int) -> None:
-    """Raise OSError if somebody has the port: SO_REUSEPORT would let us in beside workers of another shard, and the
-    kernel would deal out requests among both."""
+    """Raise OSError if the port is in use: with SO_REUSEPORT the kernel would share it with workers of another shard
+    and distribute requests among both."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
 
 
-class WorkerFailed(Exception):
-    """A worker did not come up."""
+class WorkerStartFailure(Exception):
+    """A worker did not start."""
 
 
-class Workers:
-    """A fixed number of worker processes. `start` returns when all of them serve."""
+class WorkerPool:
+    """A fixed number of worker processes. `start` returns once all of them serve."""
 
     def __init__(self, store: LmdbStore, count: int, root: Path) -> None:
         self.socket = root / "submit"
-        self._elsewhere: Path | None = None
+        self._temporary: Path | None = None
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
-            self._elsewhere = Path(tempfile.mkdtemp(prefix="atoll-"))
-            self.socket = self._elsewhere / "submit"
-        self._seam = SubmitServer(store, self.socket)
+            self._temporary = Path(tempfile.mkdtemp(prefix="atoll-"))
+            self.socket = self._temporary / "submit"
+        self._submit_server = SubmitServer(store, self.socket)
         self._count = count
-        self._keepers: list[asyncio.Task[None]] = []
+        self._supervisors: list[asyncio.Task[None]] = []
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
 
     async def start(self, brief: Brief) -> None:
-        """Open the seam and start every worker. Raises WorkerFailed if one does not come up."""
-        await self._seam.start()
+        """Accept submits and start every worker. Raises WorkerStartFailure if one does not start."""
+        await self._submit_server.start()
         data = msgspec.json.encode(brief) + b"\n"
-        await asyncio.gather(*(self._first(number, data) for number in range(self._count)))
+        await asyncio.gather(*(self._start_first(number, data) for number in range(self._count)))
         for number in range(self._count):
-            self._tell(number)
-        self._keepers = [asyncio.create_task(self._keep(number, data)) for number in range(self._count)]
+            self._announce(number)
+        self._supervisors = [asyncio.create_task(self._supervise(number, data)) for number in range(self._count)]
 
-    async def _first(self, number: int, data: bytes) -> None:
-        """Start a worker for the first time; one that failed of chance is not the end of the shard."""
+    async def _start_first(self, number: int, data: bytes) -> None:
+        """Start a worker for the first time, with retries."""
         for attempt in range(1, START_ATTEMPTS + 1):
             try:
                 return await self._spawn(number, data)
-            except WorkerFailed as error:
+            except WorkerStartFailure as error:
                 if attempt == START_ATTEMPTS:
                     raise
                 log.error("worker did not start", worker=number, attempt=attempt, error=str(error))
@@ -134,17 +135,17 @@ class Workers:
                 line = await process.stdout.readline()
         if line.strip() != READY.encode():
             await _end(process)
-            raise WorkerFailed(f"worker {number} did not start")
-        log.info("worker serves", worker=number, pid=process.pid)
+            raise WorkerStartFailure(f"worker {number} did not start")
+        log.info("worker started", worker=number, pid=process.pid)
 
-    def _tell(self, number: int) -> None:
-        """Let a worker call itself ready: the others serve as well."""
+    def _announce(self, number: int) -> None:
+        """Tell a worker that all workers serve, so that it reports itself ready."""
         pipe = self._processes[number].stdin
         if pipe is not None and not pipe.is_closing():
             pipe.write(ALL_SERVE)
 
-    async def _keep(self, number: int, data: bytes) -> None:
-        """Replace a worker that dies, later each time it dies at once."""
+    async def _supervise(self, number: int, data: bytes) -> None:
+        """Replace a worker that exits; the delay grows while it exits soon after its start."""
         delay = BASE_DELAY_S
         while not self._stopping:
             since = time.monotonic()
@@ -152,21 +153,21 @@ class Workers:
             if self._stopping:
                 return
             delay = BASE_DELAY_S if time.monotonic() - since > HEALTHY_S else delay
-            log.error("worker died", worker=number, code=code, again_s=delay)
+            log.error("worker exited", worker=number, code=code, again_s=delay)
             await asyncio.sleep(delay)
             delay = min(delay * 2, MAX_DELAY_S)
             try:
                 await self._spawn(number, data)
-                self._tell(number)
-            except (WorkerFailed, OSError) as error:
+                self._announce(number)
+            except (WorkerStartFailure, OSError) as error:
                 log.error("worker did not start", worker=number, error=str(error))
 
     async def stop(self) -> None:
-        """Drain and end every worker, then close the seam."""
+        """Drain and stop every worker, then stop accepting submits."""
         self._stopping = True
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for supervisor in self._supervisors:
+            supervisor.cancel()
+        await asyncio.gather(*self._supervisors, return_exceptions=True)
         processes = [process for process in self._processes.values() if process.returncode is None]
         for process in processes:
             process.terminate()
@@ -175,13 +176,13 @@ class Workers:
                 await asyncio.gather(*(process.wait() for process in processes))
         for process in processes:
             await _end(process)
-        await self._seam.close()
-        if self._elsewhere is not None:
-            shutil.rmtree(self._elsewhere, ignore_errors=True)
+        await self._submit_server.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a process that has not ended, and wait until it has."""
+    """Kill a process that still runs, and wait for it."""
     if process.returncode is None:
         process.kill()
     await process.wait()

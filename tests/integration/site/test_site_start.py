@@ -172,7 +172,7 @@ def test_a_process_that_dies_is_started_again(started: StartedSite, kubectl: Kub
         eventually(lambda name=name: started.processes().get(name, before[name]) != before[name], f"{name} again")
     eventually(lambda: kubectl.run("get", "shards").code == 0, "the proxy answers again")
     log = started.err.read_text()
-    assert log.count('"event":"process died"') == 2
+    assert log.count('"event":"process exited"') == 2
 
 
 def test_a_second_one_on_the_same_directory_is_refused(started: StartedSite) -> None:

@@ -26,7 +26,7 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     write_pair(tmp_path, "server", make_serving(ca, ["127.0.0.1"]))
     (tmp_path / "ca.crt").write_bytes(ca.certificate)
     ports = Ports("127.0.0.1")
-    there, port = tmp_path / "nats", ports.hold(0)
+    there, port = tmp_path / "nats", ports.reserve(0)
     flags = (
         "--shards",
         "root,eu-1",

@@ -226,7 +226,7 @@ def test_a_start_waits_for_the_port_that_workers_of_a_killed_one_still_hold(tmp_
         try:
             shard.kill()
             shard.spawn()
-            eventually(lambda: "port is held" in shard.stderr_path.read_text(), "the port was found held")
+            eventually(lambda: "port in use" in shard.stderr_path.read_text(), "the port was found in use")
         finally:
             for pid in orphans:
                 os.kill(pid, signal.SIGCONT)

@@ -19,7 +19,7 @@ from atoll.machinery.process.tls import client_identity
 from atoll.machinery.stream.credential_file import InvalidCredentialFile, read_access
 from atoll.shard.config import ShardConfig
 from atoll.standalone.site import credentials, layout, processes, runner
-from atoll.standalone.site.layout import Layout, Ports, Site, SiteRefused
+from atoll.standalone.site.layout import Layout, Ports, Site, SiteError
 from atoll.standalone.site.processes import StartConfig
 
 
@@ -34,14 +34,14 @@ class Made:
     def __init__(self, given: StartConfig) -> None:
         self.config, self.here, self.ports = given, layout.of(given.root_directory), Ports("127.0.0.1")
         try:
-            self.site = runner.planned(self.here, given, self.ports)
+            self.site = runner.plan(self.here, given, self.ports)
             self.users = runner.prepare(self.here, self.site, given.shard)
         finally:
             self.ports.close()
-        self.members = {m.name: list(m.arguments) for m in processes.members(self.here, self.site, given.shard)}
+        self.arguments = {m.name: list(m.arguments) for m in processes.process_specs(self.here, self.site, given.shard)}
 
     def flag(self, member: str, name: str) -> str:
-        found = [part.partition("=")[2] for part in self.members[member] if part.startswith(f"--{name}=")]
+        found = [part.partition("=")[2] for part in self.arguments[member] if part.startswith(f"--{name}=")]
         return found[0] if found else ""
 
 
@@ -51,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def test_the_first_shard_is_root_and_alone_joins_nobody(made: Made) -> None:
-    assert list(made.members) == ["root", "shard-1", "shard-2", "front-proxy"]
+    assert list(made.arguments) == ["root", "shard-1", "shard-2", "front-proxy"]
     assert made.flag("root", "root-shard-kubeconfig-file") == ""
     for name in ("shard-1", "shard-2"):
         target = Kubeconfig.load(made.flag(name, "root-shard-kubeconfig-file")).target("shard-base")
@@ -60,19 +60,19 @@ def test_the_first_shard_is_root_and_alone_joins_nobody(made: Made) -> None:
 
 def test_every_process_reads_its_own_command_line(made: Made) -> None:
     for name in ("root", "shard-1", "shard-2"):
-        found, _ = settings.load(ShardConfig, made.members[name][1:], {}, "atoll shard")
+        found, _ = settings.load(ShardConfig, made.arguments[name][1:], {}, "atoll shard")
         found.check_in_site()
         assert (found.shard_name, found.secure_port, found.in_site) == (name, made.site.ports[name], True)
         assert found.shard_external_url == f"https://127.0.0.1:{made.site.ports['front-proxy']}"
-    proxy, _ = settings.load(FrontProxyConfig, made.members["front-proxy"][1:], {}, "atoll front-proxy")
+    proxy, _ = settings.load(FrontProxyConfig, made.arguments["front-proxy"][1:], {}, "atoll front-proxy")
     assert (proxy.secure_port, proxy.mapping_file) == (made.site.ports["front-proxy"], str(made.here.mapping))
 
 
 def test_settings_of_the_site_go_on_to_who_has_them(made: Made) -> None:
     assert {made.flag(name, "workers") for name in ("root", "shard-1", "shard-2")} == {"2"}
     assert made.flag("front-proxy", "workers") == ""
-    assert {made.flag(name, "log-level") for name in made.members} == {"error"}
-    assert {made.flag(name, "feature-gates") for name in made.members} == {"CacheAPIs=true"}
+    assert {made.flag(name, "log-level") for name in made.arguments} == {"error"}
+    assert {made.flag(name, "feature-gates") for name in made.arguments} == {"CacheAPIs=true"}
 
 
 def test_each_shard_has_an_audit_log_of_its_own(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_each_shard_has_an_audit_log_of_its_own(tmp_path: Path) -> None:
 def test_streams_are_for_this_machine_alone_whoever_may_come_to_the_shards(tmp_path: Path) -> None:
     made = Made(config(tmp_path, 2, bind_address="0.0.0.0"))
     assert runner.nats_options(made.here, made.site, made.users).host == "127.0.0.1"
-    assert {made.flag(name, "nats-url").rpartition(":")[0] for name in made.members} == {"nats://127.0.0.1"}
+    assert {made.flag(name, "nats-url").rpartition(":")[0] for name in made.arguments} == {"nats://127.0.0.1"}
 
 
 def test_certificates_say_who_is_what(made: Made) -> None:
@@ -137,7 +137,7 @@ def test_another_start_finds_what_the_first_one_made(tmp_path: Path) -> None:
     first = Made(config(tmp_path))
     kept = {path: path.read_bytes() for path in first.here.pki.iterdir()}
     second = Made(config(tmp_path))
-    assert (second.site, second.members) == (first.site, first.members)
+    assert (second.site, second.process_specs) == (first.site, first.process_specs)
     assert {path: path.read_bytes() for path in first.here.pki.iterdir()} == kept
 
 
@@ -146,7 +146,7 @@ def test_a_site_grows_and_does_not_shrink(tmp_path: Path) -> None:
     more = Made(config(tmp_path, 3))
     assert more.site.shards == ("root", "shard-1", "shard-2")
     assert more.site.ports.items() >= first.site.ports.items()
-    with pytest.raises(SiteRefused, match="would leave workspaces behind"):
+    with pytest.raises(SiteError, match="would leave workspaces behind"):
         Made(config(tmp_path, 2))
 
 
@@ -154,28 +154,28 @@ def test_a_directory_of_a_single_shard_is_not_taken(tmp_path: Path) -> None:
     store = tmp_path / "site" / "store"
     store.mkdir(parents=True)
     (store / "data.mdb").touch()
-    with pytest.raises(SiteRefused, match="holds a single shard"):
+    with pytest.raises(SiteError, match="holds a single shard"):
         Made(config(tmp_path))
 
 
 def test_a_list_of_shards_that_is_damaged_is_refused(tmp_path: Path) -> None:
     here = Layout(tmp_path)
     here.site_file.write_text("{}")
-    with pytest.raises(SiteRefused, match="no list of shards"):
+    with pytest.raises(SiteError, match="no list of shards"):
         layout.read(here)
 
 
 def test_a_directory_belongs_to_one_process(tmp_path: Path) -> None:
     here = Layout(tmp_path)
-    with layout.owned(here), pytest.raises(SiteRefused, match="another process"), layout.owned(here):
+    with layout.locked(here), pytest.raises(SiteError, match="another process"), layout.locked(here):
         pass
-    with layout.owned(here):
+    with layout.locked(here):
         pass
 
 
 def test_a_held_port_is_listened_on_by_who_is_told_to_and_given_to_nobody_else() -> None:
     ports = Ports("127.0.0.1")
-    port = ports.hold(0)
+    port = ports.reserve(0)
     with socket.socket() as ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         ours.bind(("127.0.0.1", port))
@@ -191,9 +191,9 @@ def test_a_port_that_somebody_listens_on_is_left_to_him() -> None:
     ports = Ports("127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as theirs:
         taken = theirs.getsockname()[1]
-        assert ports.hold(taken) != taken
+        assert ports.reserve(taken) != taken
         with pytest.raises(OSError, match=f"{taken} is taken"):
-            ports.hold(taken, exactly=True)
+            ports.reserve(taken, exactly=True)
     ports.close()
 
 
@@ -223,5 +223,5 @@ def test_a_certificate_that_is_due_is_made_anew_for_the_same_user(made: Made) ->
 
 def test_names_and_ports_are_kept(tmp_path: Path) -> None:
     here, site = Layout(tmp_path), Site(("root",), {"root": 1})
-    layout.keep(here, site)
+    layout.write(here, site)
     assert layout.read(here) == site

@@ -11,22 +11,22 @@ import pytest
 
 from atoll.machinery.wire.client import Origin
 from atoll.standalone.site import supervisor
-from atoll.standalone.site.processes import Member
-from atoll.standalone.site.supervisor import Keeper, MemberFailed, until_ready
+from atoll.standalone.site.processes import ProcessSpec
+from atoll.standalone.site.supervisor import ProcessStartFailure, ProcessSupervisor, until_ready
 from harness.processes import is_alive
 
 TIMEOUT_S = 60.0
 
 
-async def until(keeper: Keeper, lives: int) -> int:
+async def until(kept: ProcessSupervisor, lives: int) -> int:
     """The process id of a life."""
     async with asyncio.timeout(TIMEOUT_S):
-        while keeper.restarts < lives or not keeper.pid:  # noqa: ASYNC110 - it announces nothing
+        while kept.restarts < lives or not kept.pid:  # noqa: ASYNC110 - it announces nothing
             await asyncio.sleep(0.01)
-    return keeper.pid
+    return kept.pid
 
 
-def sleeping(tmp_path: Path) -> Keeper:
+def sleeping(tmp_path: Path) -> ProcessSupervisor:
     """A process that stays: a shard that waits for a root shard which is not there."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
@@ -42,31 +42,31 @@ def sleeping(tmp_path: Path) -> Keeper:
         f"--root-shard-kubeconfig-file={kubeconfig}",
         "--allow-any-filesystem",
     )
-    return Keeper(Member("eu", arguments, "https://127.0.0.1:1"))
+    return ProcessSupervisor(ProcessSpec("eu", arguments, "https://127.0.0.1:1"))
 
 
 async def test_a_process_that_dies_is_started_again_and_ends_when_told(tmp_path: Path) -> None:
-    keeper = sleeping(tmp_path)
-    keeper.settle()
-    keeper.start()
-    first = await until(keeper, 0)
+    kept = sleeping(tmp_path)
+    kept.mark_ready()
+    kept.start()
+    first = await until(kept, 0)
     os.kill(first, signal.SIGKILL)
-    second = await until(keeper, 1)
+    second = await until(kept, 1)
     assert second != first
-    await keeper.stop()
+    await kept.stop()
     assert not is_alive(second)
-    assert keeper.pid == 0
+    assert kept.pid == 0
 
 
 async def test_a_process_that_never_comes_up_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "BASE_DELAY_S", 0.0)
-    keeper = Keeper(Member("odd", ("no-such-command",), "https://127.0.0.1:1"))
-    keeper.start()
+    kept = ProcessSupervisor(ProcessSpec("odd", ("no-such-command",), "https://127.0.0.1:1"))
+    kept.start()
     async with asyncio.timeout(TIMEOUT_S):
-        with pytest.raises(MemberFailed, match="odd did not start"):
-            await until_ready([keeper], [Origin("127.0.0.1", 1)])
-    assert keeper.restarts == supervisor.START_ATTEMPTS - 1
-    await keeper.stop()
+        with pytest.raises(ProcessStartFailure, match="odd did not start"):
+            await until_ready([kept], [Origin("127.0.0.1", 1)])
+    assert kept.restarts == supervisor.START_ATTEMPTS - 1
+    await kept.stop()
 
 
 def test_settings_meant_for_us_are_not_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,12 +21,21 @@ from atoll.shard.config import ShardConfig
 from atoll.shard.membership.root_shard import OtherRoot
 from atoll.standalone import runner as alone
 from atoll.standalone.site import runner as site
-from atoll.standalone.site.layout import SiteRefused
+from atoll.standalone.site.layout import SiteError
 from atoll.standalone.site.processes import StartConfig
-from atoll.standalone.site.supervisor import MemberFailed
-from atoll.standalone.worker_pool import WorkerFailed
+from atoll.standalone.site.supervisor import ProcessStartFailure
+from atoll.standalone.worker_pool import WorkerStartFailure
 
-_REFUSALS = (KeyFileInvalid, WorkerFailed, KubeconfigError, OtherRoot, SiteRefused, MemberFailed, ServerFailed, TooOld)
+_REFUSALS = (
+    KeyFileInvalid,
+    WorkerStartFailure,
+    KubeconfigError,
+    OtherRoot,
+    SiteError,
+    ProcessStartFailure,
+    ServerFailed,
+    TooOld,
+)
 
 
 def start(arguments: Sequence[str]) -> int:
@@ -34,7 +43,7 @@ def start(arguments: Sequence[str]) -> int:
     try:
         config, only_print = settings.load(StartConfig, arguments, os.environ, "atoll start")
         site.check(config)
-    except (settings.ConfigError, SiteRefused) as error:
+    except (settings.ConfigError, SiteError) as error:
         return fail(str(error))
     if only_print:
         return runner.print_settings(config)

@@ -1,6 +1,6 @@
-"""A whole site on one machine: NATS, shards, a front proxy, one process each, from one root directory.
+"""A site (kcp: sharded deployment) on one machine: NATS, shards and a front proxy, one process each.
 
-Here belongs what an operator of several machines does by hand: authorities and certificates, who may do what on NATS,
-which process is told what, and that each runs. Does not belong here: anything that a shard or a proxy does itself; they
-are started as `atoll shard` and `atoll front-proxy`, by flags that anybody can give.
+Belongs here: what an operator of several machines does by hand, that is CAs and certificates, permissions on NATS, the
+flags of each process, and restarts. Does not belong here: the behaviour of a shard or a proxy; they are started as
+`atoll shard` and `atoll front-proxy` with documented flags.
 """

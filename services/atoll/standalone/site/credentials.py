@@ -1,9 +1,9 @@
-"""Authorities, certificates, kubeconfigs and NATS users of a site: made at the first start, kept, renewed when due.
+"""CAs, certificates, kubeconfigs and NATS users of a site: made at the first start, kept, renewed when due.
 
-Three authorities, as in kcp: one for users and components (their groups say what they may), one for those who may speak
-for users, one for what servers present. Nobody is given more than it needs: a shard has no proxy's certificate but its
-own, the proxy none of an administrator. Invariants: files are 0600 from the moment they exist; an authority is never
-replaced, as others hold on to it.
+`runner` calls `write_all`. Three CAs, as in kcp: the client CA (users and components, with their rights in groups), the
+request-header CA (proxies that name users in headers) and the serving CA. Each process gets only what it needs: a shard
+has one proxy certificate of its own, the proxy has no administrator's. Invariants: files are created with mode 0600; a
+CA is never replaced, as clients trust it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from atoll.standalone.site.layout import PROXY, Layout
 
 CLIENT_CA, PROXY_CA, SERVING_CA = "client-ca", "requestheader-ca", "serving-ca"
 ACCOUNT_KEY = "service-account"
-#: NATS users of who only reads: the front proxy, and a cache server, if an operator starts one.
+#: NATS users that only read: the front proxy, and a cache server that an operator may start.
 PROXY_USER, CACHE_USER = "proxy-0", "cache-0"
-#: Files of kubeconfigs: how shards reach the root shard, and as whom they act on each other.
+#: Kubeconfig files: of shards for the root shard, and of the identities that shards use on each other.
 ROOT_SHARD = "root-shard"
 _SHARDS_ADMIN = {
     peers.LOGICAL_CLUSTER_ADMIN: LOGICAL_CLUSTER_ADMIN,
@@ -47,7 +47,7 @@ _SHARDS_ADMIN = {
 
 
 class Authorities(msgspec.Struct, frozen=True):
-    """The three authorities of a site."""
+    """The three CAs of a site."""
 
     clients: Pair
     proxies: Pair
@@ -55,7 +55,7 @@ class Authorities(msgspec.Struct, frozen=True):
 
 
 def authorities(layout: Layout) -> Authorities:
-    """Those of a site, made on first use. Raises PkiError, OSError."""
+    """The CAs of a site, made on first use. Raises PkiError, OSError."""
     return Authorities(
         pki.ca_in(layout.pki, CLIENT_CA, "atoll client CA"),
         pki.ca_in(layout.pki, PROXY_CA, "atoll request header CA"),
@@ -64,38 +64,38 @@ def authorities(layout: Layout) -> Authorities:
 
 
 def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: dict[str, str]) -> list[NatsUser]:
-    """Write what the processes of a site are given; gives the users of its NATS server.
+    """Write the credentials of every process of a site; return the users of its NATS server.
 
     `urls` are the base URLs of shards and proxy by name. Raises PkiError, KubeconfigError, OSError.
     """
-    given = authorities(layout)
+    cas = authorities(layout)
     write_private(layout.account_key, pki.public_key_pem(pki.rsa_key_in(layout.key(ACCOUNT_KEY))))
     for name in (*shards, PROXY):
-        pki.serving_in(layout.pki, f"serving-{name}", given.serving, serving_names(bind_address))
-        # Who holds one of these may speak for users: a proxy, and a shard that asks another's virtual workspace.
-        pki.client_in(layout.pki, f"proxy-{name}", given.proxies, name)
+        pki.serving_in(layout.pki, f"serving-{name}", cas.serving, serving_names(bind_address))
+        # Its holder may name users in headers: a proxy, and a shard that calls another shard's virtual workspace.
+        pki.client_in(layout.pki, f"proxy-{name}", cas.proxies, name)
     for name in shards[1:]:
-        _component(layout, given, f"{ROOT_SHARD}-{name}", urls[ROOT], (f"shard-{name}", MASTERS))
+        _component(layout, cas, f"{ROOT_SHARD}-{name}", urls[ROOT], (f"shard-{name}", MASTERS))
     for name, group in _SHARDS_ADMIN.items():
-        _component(layout, given, name, urls[PROXY], (name, group))
-    _admin(layout, given, urls)
+        _component(layout, cas, name, urls[PROXY], (name, group))
+    _admin(layout, cas, urls)
     return nats_users(layout.pki, shards, (PROXY_USER, CACHE_USER))
 
 
-def client_pair(layout: Layout, given: Authorities, user: str, *groups: str) -> Pair:
+def client_pair(layout: Layout, cas: Authorities, user: str, *groups: str) -> Pair:
     """The certificate of a user of this site, made on first use. Raises PkiError, OSError."""
-    return pki.client_in(layout.pki, user, given.clients, user, groups)
+    return pki.client_in(layout.pki, user, cas.clients, user, groups)
 
 
-def _component(layout: Layout, given: Authorities, file: str, url: str, who: tuple[str, str]) -> None:
-    """A kubeconfig that names one server and one user. kcp's shards look for the context `shard-base`."""
-    user, group = who
-    pair = client_pair(layout, given, user, group)
+def _component(layout: Layout, cas: Authorities, file: str, url: str, identity: tuple[str, str]) -> None:
+    """Write a kubeconfig with one server and one user. kcp's shards read the context `shard-base`."""
+    user, group = identity
+    pair = client_pair(layout, cas, user, group)
     names = ("base", kubeconfig.SHARD_BASE)
     document: Object = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [_cluster("base", url, given.serving)],
+        "clusters": [_cluster("base", url, cas.serving)],
         "users": [_user(user, pair)],
         "contexts": [{"name": name, "context": {"cluster": "base", "user": user}} for name in names],
         "current-context": "base",
@@ -103,9 +103,9 @@ def _component(layout: Layout, given: Authorities, file: str, url: str, who: tup
     write_private(layout.kubeconfig(file), yaml.safe_dump(document, sort_keys=False).encode())
 
 
-def _admin(layout: Layout, given: Authorities, urls: dict[str, str]) -> None:
-    """admin.kubeconfig: people come by the proxy. What no proxy lets through, the masters of a shard and its system
-    clusters, goes to the root shard itself."""
+def _admin(layout: Layout, cas: Authorities, urls: dict[str, str]) -> None:
+    """Write admin.kubeconfig: workspaces through the proxy; `system:masters` and the system clusters, which no proxy
+    forwards, at the root shard."""
     proxy, root = urls[PROXY], urls[ROOT]
     servers = {
         ROOT: f"{proxy}/clusters/{ROOT}",
@@ -114,14 +114,14 @@ def _admin(layout: Layout, given: Authorities, urls: dict[str, str]) -> None:
         kubeconfig.SHARD_BASE: root,
     }
     users = {
-        "kcp-admin": client_pair(layout, given, "kcp-admin", KCP_ADMIN),
-        "shard-admin": client_pair(layout, given, "shard-admin", MASTERS),
+        "kcp-admin": client_pair(layout, cas, "kcp-admin", KCP_ADMIN),
+        "shard-admin": client_pair(layout, cas, "shard-admin", MASTERS),
     }
     contexts = {ROOT: "kcp-admin", "base": "kcp-admin", "system:admin": "shard-admin", "shard-base": "shard-admin"}
     document: Object = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [_cluster(name, url, given.serving) for name, url in servers.items()],
+        "clusters": [_cluster(name, url, cas.serving) for name, url in servers.items()],
         "users": [_user(name, pair) for name, pair in users.items()],
         "contexts": [{"name": name, "context": {"cluster": name, "user": user}} for name, user in contexts.items()],
         "current-context": ROOT,
@@ -143,9 +143,9 @@ def _base64(data: bytes) -> str:
 
 
 def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], ca_file: str = "") -> list[NatsUser]:
-    """Users for shards and for who only reads, each with its credential file `nats-<user>.json` in a directory.
+    """Users of shards and of readers, each with a credential file `nats-<user>.json` in a directory.
 
-    Passwords of an earlier call stay. Raises OSError.
+    Passwords of an earlier call are kept. Raises OSError.
     """
     permissions = {shard_user(name): shard_permissions(name) for name in shards}
     permissions |= {user: reader_permissions(user) for user in readers}

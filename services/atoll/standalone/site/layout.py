@@ -1,12 +1,12 @@
-"""Where everything of a site lies, and who is part of it.
+"""The files of a site below its root directory, its list of shards, and its ports.
 
-    <root>/admin.kubeconfig     for people
-    <root>/site.json            names and ports
-    <root>/pki/                 authorities, certificates, the key of service accounts, kubeconfigs of components
-    <root>/nats/                the NATS server's own
-    <root>/shards/<name>/       one shard each; <root>/front-proxy/ the proxy
+    <root>/admin.kubeconfig     for administrators
+    <root>/site.json            names of shards, and ports
+    <root>/pki/                 CAs, certificates, the service account key, kubeconfigs of components
+    <root>/nats/                files of the NATS server
+    <root>/shards/<name>/       root directory of a shard; <root>/front-proxy/ that of the proxy
 
-Invariant: a shard that was once part of a site stays part of it, under its name and, if it is free, at its port.
+Called by `runner`. Invariant: a shard of a site stays part of it, under its name and, if it is free, at its port.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
 
 PROXY, NATS = "front-proxy", "nats"
-#: Whatever address the processes of a site serve at: its streams are for them alone.
+#: The NATS server listens on loopback, whatever address the other processes listen on.
 NATS_HOST = "127.0.0.1"
 _SITE_FILE, _LOCK_FILE = "site.json", "site.lock"
-#: More processes than that belong on more machines.
+#: Upper bound of `--shards`; a larger site runs on several machines.
 MAX_SHARDS = 64
 
 
-class SiteRefused(Exception):
-    """A root directory that holds something else, or is in use; says what."""
+class SiteError(Exception):
+    """Settings or a root directory that a site cannot use, with the reason."""
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is kept of a site: its shards in order, and the port of each process by name."""
+    """The stored state of a site: its shards in order, and the port of each process by name."""
 
     shards: tuple[str, ...]
     ports: dict[str, int]
@@ -75,16 +75,16 @@ class Layout(msgspec.Struct, frozen=True):
         return self.pki / f"{name}.key"
 
     def kubeconfig(self, name: str) -> Path:
-        """A component's; people have admin.kubeconfig."""
+        """The kubeconfig of a component."""
         return self.pki / f"{name}.kubeconfig"
 
     @property
     def account_key(self) -> Path:
-        """The public half of the key of service accounts: who only checks their tokens is not given the other."""
+        """The public half of the service account key, for the proxy, which only verifies tokens."""
         return self.pki / "service-account.pub"
 
     def credential(self, user: str) -> Path:
-        """A NATS user's."""
+        """The credential file of a NATS user."""
         return self.pki / f"nats-{user}.json"
 
     @property
@@ -93,7 +93,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def of(root_directory: str) -> Layout:
-    """The layout of a root directory; its paths go to processes of other working directories."""
+    """The layout of a root directory, with absolute paths, as other processes have other working directories."""
     return Layout(Path(root_directory).absolute())
 
 
@@ -103,18 +103,18 @@ def shard_names(count: int) -> tuple[str, ...]:
 
 
 def prepare(layout: Layout, count: int) -> Site:
-    """Make the directories of a site of `count` shards; gives what is kept of an earlier start with them.
+    """Make the directories of a site of `count` shards; return its state with the ports of an earlier start.
 
-    Raises SiteRefused where there is something else, or more shards than that; OSError.
+    Raises SiteError if the directory holds a single shard or more shards than `count`; OSError.
     """
     if (layout.root / "store" / DATA_FILE).exists():
-        raise SiteRefused(f"{layout.root} holds a single shard: start it without --shards, or take another directory")
-    kept = read(layout)
-    if len(kept.shards) > count:
-        raise SiteRefused(
-            f"{layout.root} holds {len(kept.shards)} shards: --shards {count} would leave workspaces behind"
+        raise SiteError(f"{layout.root} holds a single shard: start it without --shards, or take another directory")
+    stored = read(layout)
+    if len(stored.shards) > count:
+        raise SiteError(
+            f"{layout.root} holds {len(stored.shards)} shards: --shards {count} would leave workspaces behind"
         )
-    site = Site(shard_names(count), kept.ports)
+    site = Site(shard_names(count), stored.ports)
     shards = [layout.root / "shards", *(layout.shard(name) for name in site.shards)]
     for path in (layout.root, layout.pki, layout.proxy, *shards):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -123,30 +123,30 @@ def prepare(layout: Layout, count: int) -> Site:
 
 
 def read(layout: Layout) -> Site:
-    """What is kept; of a new directory nothing. Raises SiteRefused for a file that is damaged."""
+    """The stored state; empty in a new directory. Raises SiteError for a damaged file."""
     try:
         return msgspec.json.decode(layout.site_file.read_bytes(), type=Site)
     except FileNotFoundError:
         return Site((), {})
     except msgspec.DecodeError as error:
-        raise SiteRefused(f"{layout.site_file} is no list of shards and ports: {error}") from error
+        raise SiteError(f"{layout.site_file} is no list of shards and ports: {error}") from error
 
 
-def keep(layout: Layout, site: Site) -> None:
-    """Write it down. Raises OSError."""
+def write(layout: Layout, site: Site) -> None:
+    """Store the state of a site. Raises OSError."""
     write_private(layout.site_file, msgspec.json.format(msgspec.json.encode(site), indent=2) + b"\n")
 
 
 @contextlib.contextmanager
-def owned(layout: Layout) -> Iterator[None]:
-    """Hold the directory for this process alone. Raises SiteRefused if another one has it."""
+def locked(layout: Layout) -> Iterator[None]:
+    """Lock the directory for this process. Raises SiteError if another process has locked it."""
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(layout.root / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise SiteRefused(f"another process runs the site in {layout.root}") from None
+        raise SiteError(f"another process runs the site in {layout.root}") from None
     try:
         yield
     finally:
@@ -154,28 +154,28 @@ def owned(layout: Layout) -> Iterator[None]:
 
 
 class Ports:
-    """Ports of a site, held for as long as this lives by sockets that are bound and do not listen.
+    """Ports of a site, reserved until `close` by sockets that are bound and do not listen.
 
-    A process of ours listens beside them (SO_REUSEADDR, and SO_REUSEPORT for those with workers); the system gives a
-    held port to nobody who asks for any, and who connects while our process is down is refused at once.
+    A process of the site listens on the same port (SO_REUSEADDR, and SO_REUSEPORT with workers). The system does not
+    assign a reserved port to another process, and a connection while the site's process is down is refused at once.
     """
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._held: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
 
-    def hold(self, port: int, *, exactly: bool = False) -> int:
-        """Hold this port, or any if it is 0 or taken (`exactly`: OSError then); gives the port."""
-        for asked in (port, 0) if port and not exactly else (port,):
-            found = self._bound(asked, probe=bool(asked))
-            if found is not None:
-                self._held.append(found)
-                return int(found.getsockname()[1])
+    def reserve(self, port: int, *, exactly: bool = False) -> int:
+        """Reserve this port, or any if it is 0 or in use (`exactly`: raise OSError then); return the port."""
+        for candidate in (port, 0) if port and not exactly else (port,):
+            sock = self._bound(candidate, probe=bool(candidate))
+            if sock is not None:
+                self._sockets.append(sock)
+                return int(sock.getsockname()[1])
         raise OSError(errno.EADDRINUSE, f"{self._host}:{port} is taken; --secure-port names another port")
 
     def _bound(self, port: int, *, probe: bool) -> socket.socket | None:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        if probe and not self._nobody_listens(family, port):
+        if probe and not self._is_free(family, port):
             return None
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -189,8 +189,8 @@ class Ports:
             return None
         return sock
 
-    def _nobody_listens(self, family: socket.AddressFamily, port: int) -> bool:
-        """Whether we could listen alone: with SO_REUSEPORT we could be let in beside somebody who shares."""
+    def _is_free(self, family: socket.AddressFamily, port: int) -> bool:
+        """Whether no other process uses the port; SO_REUSEPORT alone would share it with one that does."""
         with socket.socket(family, socket.SOCK_STREAM) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -200,7 +200,7 @@ class Ports:
         return True
 
     def close(self) -> None:
-        """Let go of all of them."""
-        for sock in self._held:
+        """Release all ports."""
+        for sock in self._sockets:
             sock.close()
-        self._held.clear()
+        self._sockets.clear()

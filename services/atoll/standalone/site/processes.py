@@ -1,7 +1,7 @@
-"""What each process of a site is told: command lines, and the mapping file of the proxy.
+"""The processes of a site: their command lines, and the mapping file of the proxy.
 
-`run` starts what these functions give, so do tests. Settings of `atoll start` that are not the site's to decide go on
-to every shard. Pure but for the mapping file; no secret stands in an argument.
+`runner` and tests start the result. Settings of `atoll start` that the site does not set itself are passed on to every
+shard. Only `write_mapping` does I/O; no argument holds a secret.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from atoll.shard.config import ShardConfig
 from atoll.standalone.site.credentials import ACCOUNT_KEY, CLIENT_CA, PROXY_CA, PROXY_USER, ROOT_SHARD, SERVING_CA
 from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Site
 
-#: Settings that a site makes for its processes; `atoll start --shards` refuses them.
-DECIDED = (
+#: Settings that a site sets for its processes; `atoll start --shards` refuses them.
+SET_BY_SITE = (
     "shard_name",
     "nats_url",
     "nats_credentials_file",
@@ -44,8 +44,8 @@ DECIDED = (
     "shard_client_key_file",
     "shard_virtual_workspace_ca_file",
 )
-#: Those that the proxy has as well.
-_FOR_PROXY = (
+#: Settings that are passed on to the proxy too.
+_PROXY_SETTINGS = (
     "bind_address",
     "token_auth_file",
     "authentication_config",
@@ -57,12 +57,12 @@ _FOR_PROXY = (
     "log_level",
     "log_format",
 )
-#: Those that each process has of its own.
-_OWN = ("root_directory", "secure_port", "shard_external_url", *DECIDED)
+#: Settings with a value of its own in each process.
+_PER_PROCESS = ("root_directory", "secure_port", "shard_external_url", *SET_BY_SITE)
 
 
 class StartConfig(ShardConfig, frozen=True, kw_only=True):
-    """What `atoll start` can be told: everything of a shard, and how many there are to be."""
+    """Settings of `atoll start`: those of a shard, and the number of shards."""
 
     shards: int = 0
 
@@ -89,12 +89,12 @@ class StartConfig(ShardConfig, frozen=True, kw_only=True):
 
     @property
     def shard(self) -> ShardConfig:
-        """The settings of the one shard, or of any of a site's."""
+        """The settings of the one shard, or of every shard of a site."""
         return ShardConfig(**{name: getattr(self, name) for name in ShardConfig.__struct_fields__})
 
 
-class Member(msgspec.Struct, frozen=True):
-    """One process: `arguments` follow `atoll`; `url` is where it serves."""
+class ProcessSpec(msgspec.Struct, frozen=True):
+    """One process: `arguments` follow `atoll`; `url` is its base URL."""
 
     name: str
     arguments: tuple[str, ...]
@@ -106,23 +106,25 @@ def urls_of(site: Site, config: ShardConfig) -> dict[str, str]:
     return {name: f"https://{config.host}:{port}" for name, port in site.ports.items() if name != NATS}
 
 
-def members(layout: Layout, site: Site, config: ShardConfig) -> list[Member]:
+def process_specs(layout: Layout, site: Site, config: ShardConfig) -> list[ProcessSpec]:
     """The processes of a site: the root shard, the other shards, the proxy."""
     urls = urls_of(site, config)
-    shards = [Member(name, ("shard", *_flags(_shard(layout, site, config, name))), urls[name]) for name in site.shards]
-    proxy = Member(PROXY, ("front-proxy", *_flags(_proxy(layout, site, config))), urls[PROXY])
+    shards = [
+        ProcessSpec(name, ("shard", *_flags(_shard(layout, site, config, name))), urls[name]) for name in site.shards
+    ]
+    proxy = ProcessSpec(PROXY, ("front-proxy", *_flags(_proxy(layout, site, config))), urls[PROXY])
     return [*shards, proxy]
 
 
 def write_mapping(layout: Layout, urls: Mapping[str, str]) -> None:
-    """The proxy's mapping file, as kcp's: workspaces on their shards, all else at the root shard. Raises OSError."""
+    """Write the proxy's mapping file in kcp's format: /clusters/ to the shards, all else to root. Raises OSError."""
     common = {
         "backend_server_ca": str(layout.certificate(SERVING_CA)),
         "proxy_client_cert": str(layout.certificate(f"proxy-{PROXY}")),
         "proxy_client_key": str(layout.key(f"proxy-{PROXY}")),
     }
-    places = {"/services/": urls[ROOT], "/clusters/": urls[ROOT], "/": urls[ROOT]}
-    document = [{"path": path, "backend": backend, **common} for path, backend in places.items()]
+    backends = {"/services/": urls[ROOT], "/clusters/": urls[ROOT], "/": urls[ROOT]}
+    document = [{"path": path, "backend": backend, **common} for path, backend in backends.items()]
     write_private(layout.mapping, yaml.safe_dump(document, sort_keys=False).encode())
 
 
@@ -150,13 +152,13 @@ def _shard(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[s
 
 
 def _audit_log(path: str, name: str) -> str:
-    """A file a shard: what several write at once nobody can read."""
+    """One file a shard, as processes cannot share one."""
     return str(Path(path).with_stem(f"{Path(path).stem}-{name}")) if path not in {"", "-"} else path
 
 
 def _proxy(layout: Layout, site: Site, config: ShardConfig) -> dict[str, object]:
     return {
-        **{name: value for name, value in _passed_on(config).items() if name in _FOR_PROXY},
+        **{name: value for name, value in _passed_on(config).items() if name in _PROXY_SETTINGS},
         **_common(layout, site, config, PROXY),
         "root_directory": layout.proxy,
         "mapping_file": layout.mapping,
@@ -179,9 +181,9 @@ def _common(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[
 
 
 def _passed_on(config: ShardConfig) -> dict[str, object]:
-    """What was said to the site and is everybody's; defaults need not be said."""
+    """The settings of the site that differ from their defaults and are the same in every process."""
     defaults = ShardConfig()
-    values = {name: getattr(config, name) for name in ShardConfig.__struct_fields__ if name not in _OWN}
+    values = {name: getattr(config, name) for name in ShardConfig.__struct_fields__ if name not in _PER_PROCESS}
     return {name: value for name, value in values.items() if value != getattr(defaults, name)}
 
 

@@ -1,8 +1,8 @@
-"""`atoll start --shards N`: a site on one machine, from an empty directory to its end.
+"""`atoll start --shards N`: a site on one machine.
 
-Ports are held and credentials written first; then NATS, and all processes at once: shards wait for what they need of
-each other by themselves. On SIGTERM the proxy goes first, then the shards, the root shard after the others, then NATS,
-so that what was committed still reaches the streams.
+`atoll.cli` calls `check` and `start`. Ports are reserved and credentials written first; then NATS starts, and all other
+processes at once: shards wait for each other by themselves. On SIGTERM the proxy stops first, then the shards, the root
+shard after the others, then NATS, so that committed changes still reach the streams.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
 from atoll.standalone.site import credentials, layout, processes
-from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteRefused
-from atoll.standalone.site.processes import DECIDED, Member, StartConfig
-from atoll.standalone.site.supervisor import Keeper, until_ready
+from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteError
+from atoll.standalone.site.processes import SET_BY_SITE, ProcessSpec, StartConfig
+from atoll.standalone.site.supervisor import ProcessSupervisor, until_ready
 
 log = structlog.get_logger()
 
@@ -36,55 +36,57 @@ STREAMS_BYTES = 16 << 30
 
 
 def check(config: StartConfig) -> None:
-    """Raises SiteRefused for settings that do not go with `--shards`."""
+    """Raise SiteError for settings that cannot be combined with `--shards`."""
     if not 0 <= config.shards <= layout.MAX_SHARDS:
-        raise SiteRefused(f"shards {config.shards} is not between 0 and {layout.MAX_SHARDS}")
+        raise SiteError(f"shards {config.shards} is not between 0 and {layout.MAX_SHARDS}")
     defaults = ShardConfig()
-    given = [name for name in DECIDED if getattr(config, name) != getattr(defaults, name)]
-    if config.shards and given:
-        raise SiteRefused(f"--{given[0].replace('_', '-')} is what --shards decides; start the processes one by one")
+    conflicting = [name for name in SET_BY_SITE if getattr(config, name) != getattr(defaults, name)]
+    if config.shards and conflicting:
+        raise SiteError(
+            f"--{conflicting[0].replace('_', '-')} is what --shards decides; start the processes one by one"
+        )
 
 
 async def start(config: StartConfig) -> None:
-    """Run until SIGTERM or SIGINT. Raises SiteRefused, MemberFailed, ServerFailed, PkiError, OSError."""
+    """Run until SIGTERM or SIGINT. Raises SiteError, ProcessStartFailure, ServerFailed, PkiError, OSError."""
     began = time.monotonic()
-    here = layout.of(config.root_directory)
+    files = layout.of(config.root_directory)
     if not config.allow_any_filesystem:
-        require_local(here.root)
-    with layout.owned(here):
+        require_local(files.root)
+    with layout.locked(files):
         ports = Ports(config.bind_address)
         try:
-            site = planned(here, config, ports)
-            users = prepare(here, site, config.shard)
-            await _Running(here, site, config.shard, began).run(users)
+            site = plan(files, config, ports)
+            users = prepare(files, site, config.shard)
+            await SiteRunner(files, site, config.shard, began).run(users)
         finally:
             ports.close()
 
 
-def planned(here: Layout, config: StartConfig, ports: Ports) -> Site:
-    """The site with a port for each process, held and kept. Raises SiteRefused, OSError."""
-    site = layout.prepare(here, config.shards)
-    kept = site.ports
-    found = {PROXY: ports.hold(config.secure_port or kept.get(PROXY, 0), exactly=bool(config.secure_port))}
+def plan(files: Layout, config: StartConfig, ports: Ports) -> Site:
+    """The site with a reserved and stored port for each process. Raises SiteError, OSError."""
+    site = layout.prepare(files, config.shards)
+    earlier = site.ports
+    current = {PROXY: ports.reserve(config.secure_port or earlier.get(PROXY, 0), exactly=bool(config.secure_port))}
     for name in (NATS, *site.shards):
-        found[name] = ports.hold(kept.get(name, 0))
-    site = Site(site.shards, found)
-    layout.keep(here, site)
+        current[name] = ports.reserve(earlier.get(name, 0))
+    site = Site(site.shards, current)
+    layout.write(files, site)
     return site
 
 
-def prepare(here: Layout, site: Site, config: ShardConfig) -> list[NatsUser]:
-    """Write all that the processes are given; gives the users of the NATS server. Raises PkiError, OSError."""
+def prepare(files: Layout, site: Site, config: ShardConfig) -> list[NatsUser]:
+    """Write the files of all processes; return the users of the NATS server. Raises PkiError, OSError."""
     urls = processes.urls_of(site, config)
-    processes.write_mapping(here, urls)
-    return credentials.write_all(here, site.shards, config.bind_address, urls)
+    processes.write_mapping(files, urls)
+    return credentials.write_all(files, site.shards, config.bind_address, urls)
 
 
-def nats_options(here: Layout, site: Site, users: Sequence[NatsUser]) -> ServerOptions:
-    """The NATS server of a site, for this machine alone. Streams reserve what they may grow to, so there is room for
+def nats_options(files: Layout, site: Site, users: Sequence[NatsUser]) -> ServerOptions:
+    """The NATS server of a site, for this machine only. Streams reserve their maximum size, so the limit has room for
     those of every shard."""
     return ServerOptions(
-        directory=here.nats,
+        directory=files.nats,
         host=NATS_HOST,
         port=site.ports[NATS],
         users=tuple(users),
@@ -92,57 +94,57 @@ def nats_options(here: Layout, site: Site, users: Sequence[NatsUser]) -> ServerO
     )
 
 
-class _Running:
+class SiteRunner:
     """One running site."""
 
-    def __init__(self, here: Layout, site: Site, config: ShardConfig, began: float) -> None:
-        self._here, self._site, self._config, self._began = here, site, config, began
+    def __init__(self, files: Layout, site: Site, config: ShardConfig, began: float) -> None:
+        self._files, self._site, self._config, self._began = files, site, config, began
         self._life = Lifetime()
 
     async def run(self, users: Sequence[NatsUser]) -> None:
         self._life.heed_signals()
-        found = processes.members(self._here, self._site, self._config)
-        async with EmbeddedServer(nats_options(self._here, self._site, users)):
-            keepers = [Keeper(member) for member in found]
-            for keeper in keepers:
-                keeper.start()
+        specs = processes.process_specs(self._files, self._site, self._config)
+        async with EmbeddedServer(nats_options(self._files, self._site, users)):
+            supervisors = [ProcessSupervisor(spec) for spec in specs]
+            for supervisor in supervisors:
+                supervisor.start()
             try:
-                if await self._came_up(keepers):
-                    self._tell(found)
+                if await self._until_ready(supervisors):
+                    self._greet(specs)
                     await self._life.over()
             finally:
                 log.info("draining")
-                await self._drain(keepers)
+                await self._drain(supervisors)
 
-    async def _came_up(self, keepers: Sequence[Keeper]) -> bool:
-        """Whether all are ready; False if told to leave before. Raises MemberFailed."""
-        ready = until_ready(keepers, [self._origin(keeper.member) for keeper in keepers])
+    async def _until_ready(self, supervisors: Sequence[ProcessSupervisor]) -> bool:
+        """Wait until all are ready; False if this process is stopped before. Raises ProcessStartFailure."""
+        ready = until_ready(supervisors, [self._origin(supervisor.process) for supervisor in supervisors])
         if not await self._life.unless_over(ready):
             return False
-        for keeper in keepers:
-            keeper.settle()
+        for supervisor in supervisors:
+            supervisor.mark_ready()
         return True
 
-    def _origin(self, member: Member) -> Origin:
-        parts = urlsplit(member.url)
-        authority = credentials.authorities(self._here).serving.certificate
+    def _origin(self, process: ProcessSpec) -> Origin:
+        parts = urlsplit(process.url)
+        authority = credentials.authorities(self._files).serving.certificate
         return Origin(parts.hostname or "", parts.port or 0, client_context(authority))
 
-    async def _drain(self, keepers: Sequence[Keeper]) -> None:
-        by_name = {keeper.member.name: keeper for keeper in keepers}
-        others = [keeper for name, keeper in by_name.items() if name not in {PROXY, ROOT}]
+    async def _drain(self, supervisors: Sequence[ProcessSupervisor]) -> None:
+        by_name = {supervisor.process.name: supervisor for supervisor in supervisors}
+        others = [supervisor for name, supervisor in by_name.items() if name not in {PROXY, ROOT}]
         await by_name[PROXY].stop()
-        await asyncio.gather(*(keeper.stop() for keeper in others))
+        await asyncio.gather(*(supervisor.stop() for supervisor in others))
         await by_name[ROOT].stop()
 
-    def _tell(self, found: Sequence[Member]) -> None:
+    def _greet(self, specs: Sequence[ProcessSpec]) -> None:
         took = time.monotonic() - self._began
-        urls = {member.name: member.url for member in found}
+        urls = {spec.name: spec.url for spec in specs}
         lines = [
             f"atoll serves {urls[PROXY]} (ready after {took:.2f} s)",
             *(f"  shard {name} at {urls[name]}" for name in self._site.shards),
-            "Go on in another terminal:",
-            f"  export KUBECONFIG={self._here.root / kubeconfig.FILE_NAME}",
+            "In another terminal:",
+            f"  export KUBECONFIG={self._files.root / kubeconfig.FILE_NAME}",
             "  kubectl create workspace acme --enter",
         ]
         sys.stdout.write("\n".join(lines) + "\n")
