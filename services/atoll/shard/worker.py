@@ -1,9 +1,9 @@
 """An API worker: TLS, authentication, authorization, admission and all reads, beside the shard's writer.
 
-`standalone.worker_pool` starts it with one line of JSON on standard input (`Brief`), keeps that pipe open for as long as it
-lives, and reads one line back when the worker serves. The worker calls itself ready only after a second line, which
-says that all of them serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. A worker holds
-nothing that another does not: any of them may answer any request, and any may die.
+`standalone.worker_pool` starts it with one line of JSON on standard input (`Brief`), keeps that pipe open for as long
+as it lives, and reads one line back when the worker serves. The worker calls itself ready only after a second line,
+which says that all of them serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. A worker
+holds nothing that another does not: any of them may answer any request, and any may die.
 """
 
 from __future__ import annotations

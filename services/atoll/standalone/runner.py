@@ -29,7 +29,6 @@ from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
-from atoll.shard.authentication import Credentials, load
 from atoll.shard.membership.root_shard import Origin, wait_for_origin
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream
 from atoll.standalone.listener import Listener

@@ -137,7 +137,7 @@ def test_another_start_finds_what_the_first_one_made(tmp_path: Path) -> None:
     first = Made(config(tmp_path))
     kept = {path: path.read_bytes() for path in first.here.pki.iterdir()}
     second = Made(config(tmp_path))
-    assert (second.site, second.process_specs) == (first.site, first.process_specs)
+    assert (second.site, second.arguments) == (first.site, first.arguments)
     assert {path: path.read_bytes() for path in first.here.pki.iterdir()} == kept
 
 
