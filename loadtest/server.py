@@ -16,7 +16,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 from atoll.machinery.client.client import Client
-from harness.shard import START_TIMEOUT_S, ShardProcess
+from harness.servers.shard_process import START_TIMEOUT_S, ShardProcess
 from loadtest import processes
 from loadtest.http import Origin
 

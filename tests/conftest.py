@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.manifests import manifests_folder
+from harness.data.manifests import manifests_folder
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ import asyncio
 import shutil
 import time
 
-from harness.api import Api
-from harness.exports import BINDINGS, EXPORTS, SCHEMAS, binding, export, phase, schema
-from harness.site import Site
-from harness.siteworkspaces import on, ready, workspace
+from harness.clients.api import Api
+from harness.clients.exports import BINDINGS, EXPORTS, SCHEMAS, binding, export, phase, schema
+from harness.clients.site_workspaces import on, ready, workspace
+from harness.servers.site import Site
 from loadtest.bench import Bench, percentile
 from loadtest.report import Row
 

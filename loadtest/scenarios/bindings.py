@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 from atoll.machinery.meta.objects import Object
-from harness.exports import BINDINGS, EXPORTS, SCHEMAS, binding, export, schema_of
+from harness.clients.exports import BINDINGS, EXPORTS, SCHEMAS, binding, export, schema_of
 from loadtest import processes
 from loadtest.bench import CONFIG_MAPS, Bench, config_map, percentile
 from loadtest.ready import Poster, posters, readiness

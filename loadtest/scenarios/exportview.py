@@ -20,7 +20,7 @@ from atoll.machinery.storage.contract import Put
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig
 from atoll.standalone.runner import store_options
-from harness.exports import binding, export, schema
+from harness.clients.exports import binding, export, schema
 from loadtest import processes
 from loadtest.bench import FILLING, Bench, percentile, sound, workspace
 from loadtest.http import closed_loop, connect

@@ -23,10 +23,10 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Mutation
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
-from harness.frontproxy import BEARER, client_tls, echoing, files_in, publish
-from harness.proxyrows import WORKSPACES, ProxyRows
-from harness.site import Site
-from harness.stores import replica
+from harness.data.front_proxy_rows import WORKSPACES, ProxyRows
+from harness.data.stores import replica
+from harness.servers.front_proxy import BEARER, client_tls, echoing, files_in, publish
+from harness.servers.site import Site
 from loadtest import processes
 from loadtest.bench import Bench, config_map, sound
 from loadtest.http import Load, Origin, closed_loop

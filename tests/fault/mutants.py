@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from fault.validators.durability import OWN_PREFIXES
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 VARIABLE = "FAULT_MUTANT"
 #: How long a commit comes too late: long against a request, short against a run.

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-SERVICES = TESTS.parent / "services"
+ROOT = TESTS.parent
+SERVICES = ROOT / "services"
 _BYTECODE = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
 
 

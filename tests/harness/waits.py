@@ -1,4 +1,4 @@
-"""Waiting, in an event loop, for what others do: `harness.api.eventually` for coroutines."""
+"""Waiting, in an event loop, for what others do: `harness.clients.api.eventually` for coroutines."""
 
 from __future__ import annotations
 

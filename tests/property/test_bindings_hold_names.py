@@ -21,9 +21,9 @@ from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Operation, Scope
-from harness.api import crd
-from harness.cell import Cell, cell, locks_of
-from harness.exports import resource_of, schema_of
+from harness.clients.api import crd
+from harness.clients.exports import resource_of, schema_of
+from harness.servers.minimal_shard import Cell, cell, locks_of
 
 GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
 

@@ -14,7 +14,7 @@ from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.errors import BudgetExceeded, CompileError, EvaluationError
 from atoll.machinery.cel.program import Program
 from contract.cel.expressions import VARIABLES, Expressions, bindings
-from harness.cel import compile_expression
+from harness.oracles.cel_expressions import compile_expression
 
 _PIECES = (
     "(",

@@ -12,7 +12,7 @@ from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.equality import compare, equal
 from atoll.machinery.cel.errors import BudgetExceeded, CompileError, EvaluationError
 from atoll.machinery.cel.values import UInt
-from harness.celtable import PROGRAMS, SIZES, VALUES
+from harness.data.cel_table import PROGRAMS, SIZES, VALUES
 
 _WORDS = re.findall(
     r"\S+",

@@ -20,8 +20,8 @@ from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Put
-from harness.claims import claim_pair, claimed, reflexive_pair
-from harness.inprocess import InsideShard, shard_inside
+from harness.oracles.claim_labels import claim_pair, claimed, reflexive_pair
+from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 Object = dict[str, Any]
 TYPES = {"configmaps": CONFIG_MAPS, "secrets": SECRETS, "serviceaccounts": SERVICE_ACCOUNTS}

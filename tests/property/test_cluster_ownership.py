@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.kcp.sharding.ownership import MOVED_GENERATION, MOVED_TO, Seat
-from harness.ownership import CLUSTER, LIAR, Follower, Place, Said, Site
+from harness.models.cluster_ownership import CLUSTER, LIAR, Follower, Place, Said, Site
 
 SHARDS = ("root", "a", "b", LIAR)
 NUMBERS = st.integers(0, 1 << 16)

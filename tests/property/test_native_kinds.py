@@ -14,7 +14,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.metadata import dedupe_owner_references, validate_metadata, validate_metadata_update
 from atoll.machinery.kinds.native_schemas import REF_PREFIX, definitions
 from atoll.machinery.meta.objects import Object
-from harness.native import sample
+from harness.models.native_write import sample
 
 KINDS = [*registry.NATIVE, reviews.TOKENREQUEST]
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.sampled_from(["*", "a/b", "1Gi"])

@@ -13,7 +13,7 @@ from atoll.machinery.patch.fieldset import difference, intersection, parse, unio
 from atoll.machinery.patch.structuredmerge.comparison import compare
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set, to_set
 from atoll.machinery.patch.structuredmerge.merge import merge, remove_items
-from harness.patch_schemas import SCHEMA, Live, thing
+from harness.data.patch_schemas import SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")
 

@@ -14,7 +14,7 @@ from atoll.machinery.patch.managedfields.managers import decode
 from atoll.machinery.patch.managedfields.scale import to_parent, to_scale
 from atoll.machinery.patch.structuredmerge.fieldset_builder import SchemaMismatch, to_set, typed_set
 from atoll.machinery.patch.structuredmerge.validation import validation_errors
-from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
+from harness.data.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 _words = st.sampled_from("pqr")
 _struct = st.fixed_dictionaries({}, optional={"x": _words, "y": _words})

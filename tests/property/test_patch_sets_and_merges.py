@@ -24,7 +24,7 @@ from atoll.machinery.patch.fieldset import (
 from atoll.machinery.patch.json_patch import apply_json_patch
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
-from harness.patch_schemas import DEFINITIONS
+from harness.data.patch_schemas import DEFINITIONS
 
 _elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"', "i:0"])
 _paths = st.lists(_elements, min_size=1, max_size=4).map(tuple)

@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import User
-from harness.rbac_snapshot import FakeStore, binding, logical_cluster, role, subject
+from harness.models.rbac_snapshot import FakeStore, binding, logical_cluster, role, subject
 
 WEB, ADMIN = "2web", "system:admin"
 NAMESPACES = ("n1", "n2")

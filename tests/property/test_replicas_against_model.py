@@ -15,8 +15,8 @@ from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Posit
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.pages import position_after
-from harness.replicamodel import ReplicaModel
-from harness.stores import delete, gone, key, put, replica, store_options
+from harness.data.stores import delete, gone, key, put, replica, store_options
+from harness.models.replica_store import ReplicaModel
 
 PLAIN, OTHER = ResourceType("", "configmaps"), ResourceType("example.dev", "others")
 PATH = "paths.internal.atoll.dev/x"

@@ -12,7 +12,7 @@ from atoll.machinery.kinds.rules.correlation import unchanged
 from atoll.machinery.kinds.rules.declared import declare
 from atoll.machinery.kinds.rules.escaping import escape
 from atoll.machinery.kinds.rules.values import MapList, SetList
-from harness.rules import ruled, thing, verdict, whole
+from harness.oracles.cel_rules import ruled, thing, verdict, whole
 
 Object = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "a-b", "namespace", "x.y", "a__b"])

@@ -30,7 +30,7 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.sealing import ensure_key_file
-from harness.stores import HandClock, listed, pages, put, store_options
+from harness.data.stores import HandClock, listed, pages, put, store_options
 
 PLAIN = ResourceType("", "configmaps")
 SEALED = ResourceType("", "secrets")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from harness.golang import MODULE, go
+from harness.clients.go_programs import MODULE, go
 
 
 def test_gofmt_finds_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness import celspec
+from harness.oracles import cel_spec
 
 RECORD = json.loads((Path(__file__).parent / "cel_spec.json").read_text())
 FILES: dict[str, Any] = RECORD["files"]
@@ -21,8 +21,8 @@ def _excluded(file: str) -> set[str]:
 
 
 def test_the_record_is_of_the_module_that_is_run_and_knows_all_of_its_files() -> None:
-    assert RECORD["module"] == celspec.MODULE
-    assert celspec.files() == sorted(FILES)
+    assert RECORD["module"] == cel_spec.MODULE
+    assert cel_spec.files() == sorted(FILES)
 
 
 def test_every_exclusion_has_a_reason() -> None:
@@ -33,8 +33,8 @@ def test_every_exclusion_has_a_reason() -> None:
 def test_all_cases_of_a_file_pass_but_those_excluded_and_those_fail(file: str) -> None:
     excluded = _excluded(file)
     passed, wrong = 0, []
-    for case in celspec.cases(file):
-        problem = celspec.run(case)
+    for case in cel_spec.cases(file):
+        problem = cel_spec.run(case)
         passed += problem is None
         if problem is None and case.name in excluded:
             wrong.append(f"{case.name} passes: take it off the list")

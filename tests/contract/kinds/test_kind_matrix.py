@@ -1,7 +1,7 @@
 """Every kind that is served, over the wire, through every verb: what one kind can, all can.
 
-Kinds come from `harness.examples`, and the last tests hold that list to what discovery says. Controllers may write
-between two requests of a test, so comparisons leave out what is theirs.
+Kinds come from `harness.data.kind_samples`, and the last tests hold that list to what discovery says. Controllers may
+write between two requests of a test, so comparisons leave out what is theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from atoll.machinery.kinds.kind import Kind
-from harness.api import (
+from harness.clients.api import (
     APPLY,
     JSON_PATCH,
     MERGE,
@@ -31,8 +31,8 @@ from harness.api import (
     eventually,
     workspace_under,
 )
-from harness.examples import IN_ROOT, SINGLETONS, collection, definitions, kinds, name_of, needed, sample
-from harness.shard import ShardProcess
+from harness.data.kind_samples import IN_ROOT, SINGLETONS, collection, definitions, kinds, name_of, needed, sample
+from harness.servers.shard_process import ShardProcess
 
 Object = dict[str, Any]
 KINDS = kinds()

@@ -5,8 +5,8 @@ from pathlib import Path
 from atoll.machinery.kinds import registry
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
-from harness.manifests import SHARED_DATA, documents
-from harness.native import create
+from harness.data.manifests import SHARED_DATA, documents
+from harness.models.native_write import create
 
 
 def native_objects(folder: Path) -> list[tuple[Kind, Object]]:

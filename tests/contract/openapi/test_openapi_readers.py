@@ -13,9 +13,9 @@ import pytest
 from atoll.machinery.apiserver.openapi import forms, parts
 from atoll.machinery.apiserver.openapi.v2 import shared_parameters
 from atoll.machinery.kinds.custom import kinds_of_crd
-from harness.golang import program
-from harness.manifests import real_crds
-from harness.openapi import catalog_of, definition, keys_of, structure, written
+from harness.clients.go_programs import program
+from harness.data.manifests import real_crds
+from harness.data.openapi import catalog_of, definition, keys_of, structure, written
 
 _PRESERVE, _EMBEDDED = "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"
 _EITHER = {"x-kubernetes-int-or-string": True}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.oracle import Oracle
+from harness.oracles.kubernetes import Oracle
 
 Object = dict[str, Any]
 #: What the long tier compares in each suite.

@@ -9,7 +9,7 @@ from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.patch.errors import PatchError
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
 from contract.oracle.draw import Object, Values, rng_of
-from harness.oracle import Oracle
+from harness.oracles.kubernetes import Oracle
 
 _PER_KIND = 10
 #: Kinds that are served nowhere, whose Go types have every way to merge.

@@ -1,4 +1,4 @@
-"""The product against Kubernetes' own code, case by case (tests/go/cmd/oracle, harness.oracle).
+"""The product against Kubernetes' own code, case by case (tests/go/cmd/oracle, harness.oracles.kubernetes).
 
 Each suite compares a seeded series: by default a part of it that takes seconds, in the long tier 5,000 cases. Known
 differences are listed in differences.json, each with its reason; a new one fails, and so does a listed one that has
@@ -11,8 +11,8 @@ import pytest
 
 from contract.oracle.judge import LONG, agree, listed
 from contract.oracle.suites import SUITES
-from harness.golang import BUILD_TIMEOUT_S
-from harness.oracle import Oracle
+from harness.clients.go_programs import BUILD_TIMEOUT_S
+from harness.oracles.kubernetes import Oracle
 
 pytestmark = pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
 

@@ -19,8 +19,8 @@ from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.storage.workers.worker_store import connect_store
+from harness.data.stores import store_options
 from harness.environment import python_environment
-from harness.stores import store_options
 
 SECRETS = ResourceType("", "secrets")
 
@@ -39,7 +39,13 @@ async def remote(options: StoreOptions) -> AsyncIterator[Store]:
     """The writer in a process of its own; its socket has a short path, as the kernel wants it."""
     with tempfile.TemporaryDirectory() as home:
         socket = Path(home) / "s"
-        command = (sys.executable, "-m", "harness.store_writer", msgspec.json.encode(options).decode(), str(socket))
+        command = (
+            sys.executable,
+            "-m",
+            "harness.servers.store_writer",
+            msgspec.json.encode(options).decode(),
+            str(socket),
+        )
         writer = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=python_environment()
         )

@@ -30,7 +30,7 @@ from atoll.machinery.storage.contract import (
     Scope,
     Store,
 )
-from harness.stores import CONFIGMAPS, create, delete, key, listed, pages, put
+from harness.data.stores import CONFIGMAPS, create, delete, key, listed, pages, put
 
 SECRETS = ResourceType("", "secrets")
 HERE = Scope(CONFIGMAPS, "root")

@@ -20,7 +20,7 @@ from atoll.machinery.storage.contract import (
     SweepReplicas,
 )
 from atoll.machinery.storage.workers.frames import WriterError
-from harness.stores import CONFIGMAPS, create, gone, key, put, replica
+from harness.data.stores import CONFIGMAPS, create, gone, key, put, replica
 
 OTHERS = ResourceType("example.dev", "others")
 FAR = Scope(CONFIGMAPS, "far")

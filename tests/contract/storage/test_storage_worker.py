@@ -13,8 +13,8 @@ import pytest
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.storage.writing.writer import StoreClosed
+from harness.data.stores import create, key, put, store_options
 from harness.environment import python_environment
-from harness.stores import create, key, put, store_options
 
 
 async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_
     with tempfile.TemporaryDirectory() as home:
         socket = Path(home) / "s"
         writer = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "harness.store_writer", msgspec.json.encode(options).decode(), str(socket)),
+            *(sys.executable, "-m", "harness.servers.store_writer", msgspec.json.encode(options).decode(), str(socket)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=python_environment(),

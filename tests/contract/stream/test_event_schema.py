@@ -24,7 +24,7 @@ from atoll.machinery.stream.events import (
     tombstone,
 )
 from atoll.machinery.stream.publisher.stream_admin import parse_headers
-from harness.shardlog import CONFIGMAPS, LOGICAL_CLUSTERS, Entry, Source
+from harness.models.shard_log import CONFIGMAPS, LOGICAL_CLUSTERS, Entry, Source
 
 GOLDEN = Path(__file__).parent / "golden"
 SOURCE = Source("root", "9d2f4c1e", "b7c0aa31", 1_795_000_000)

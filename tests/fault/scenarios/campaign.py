@@ -22,8 +22,8 @@ from fault.traffic.watchers import Watcher, eight
 from fault.traffic.writers import Writer
 from fault.validators import durability, order, watches
 from fault.validators.violation import Violation, VoidRun
-from harness.nats import eventually
-from harness.shard import ShardProcess
+from harness.servers.nats import eventually
+from harness.servers.shard_process import ShardProcess
 
 WRITERS = 8
 MIN_RATE = 100.0

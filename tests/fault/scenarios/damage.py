@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fault.traffic.shardapi import CONFIGMAPS, ShardApi
 from fault.validators.violation import WrongAnswer
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 COUNT, DAMAGED = 20, 8
 

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from fault.validators.violation import NotFenced
-from harness.shard import ShardFailed, ShardProcess
+from harness.servers.shard_process import ShardFailed, ShardProcess
 
 
 def second_is_refused(first: ShardProcess, second: ShardProcess, directory: Path) -> None:

@@ -21,8 +21,8 @@ from fault.faults.memory import forget_peak, peak_bytes, rss_bytes
 from fault.traffic import bodies
 from fault.traffic.bodies import BODIES, PATCHES, PROTOBUFS, Body
 from fault.traffic.shardapi import CONFIGMAPS, ShardApi
-from harness.rawhttp import RawClient
-from harness.shard import ShardProcess
+from harness.clients.raw_http import RawClient
+from harness.servers.shard_process import ShardProcess
 
 MIB = 1 << 20
 #: Above what the shard held before any of this. One request holds its body, the tree of it and a copy: what 3 MiB of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fault.scenarios.campaign import Plan, judged_campaign, or_tell, seed_of_run
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 GATE, LONG, WORKERS = Plan(kills=3), Plan(kills=50), Plan(kills=10)
 _THIS = "tests/fault/scenarios/test_kills.py"

@@ -19,7 +19,7 @@ from fault.scenarios.damage import DAMAGED, served_after_damage
 from fault.scenarios.fencing import second_is_refused
 from fault.validators import violation as named
 from fault.validators.violation import Violation
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 RUNS = 3
 ONE_KILL = Plan(kills=1, shortest_s=0.8, longest_s=1.2, survives=False)

@@ -19,9 +19,9 @@ from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from fault.scenarios.campaign import replay_command, seed_of_run
 from fault.traffic.replicator import CLUSTERS, MARK, ORIGINS, TYPES, batches
+from harness.data.stores import key, replica, store_options
 from harness.environment import python_environment
-from harness.replicamodel import ReplicaModel
-from harness.stores import key, replica, store_options
+from harness.models.replica_store import ReplicaModel
 
 _THIS = "tests/fault/scenarios/test_replica_kills.py"
 

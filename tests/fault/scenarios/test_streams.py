@@ -28,8 +28,8 @@ from fault.traffic.subscriber import Round, rounds, subscribe
 from fault.traffic.writers import Writer
 from fault.validators.streams import stream_is_the_log, subscriber_has_the_truth
 from fault.validators.violation import StreamDiffers
-from harness.nats import eventually
-from harness.shard import ShardProcess
+from harness.servers.nats import eventually
+from harness.servers.shard_process import ShardProcess
 
 WRITERS = 4
 _PATHS = os.pathsep.join(str(Path(__file__).parents[3] / part) for part in ("services", "tests"))

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
-from harness.api import Api, eventually
-from harness.site import ServingProcess, Site
-from harness.siteworkspaces import CLUSTER, WORKSPACES, clusters, condition, gone, on, ready, shard_of, workspace
+from harness.clients.api import Api, eventually
+from harness.clients.site_workspaces import (
+    CLUSTER,
+    WORKSPACES,
+    clusters,
+    condition,
+    gone,
+    on,
+    ready,
+    shard_of,
+    workspace,
+)
+from harness.servers.site import ServingProcess, Site
 
 #: An order that was carried out late is noticed after a minute.
 LONG_S = 240.0

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fault.scenarios.campaign import replay_command, seed_of_run
-from harness.api import configmap, eventually
-from harness.site import Site, SiteProcess
-from harness.siterows import converged
-from harness.siteuse import MAPS, down, frozen, grown, made, served
-from harness.siteworkspaces import WORKSPACES, gone, ready, workspace
+from harness.clients.api import configmap, eventually
+from harness.clients.site_operations import MAPS, down, frozen, grown, made, served
+from harness.clients.site_workspaces import WORKSPACES, gone, ready, workspace
+from harness.oracles.site_convergence import converged
+from harness.servers.site import Site, SiteProcess
 
 _THIS = "tests/fault/site/test_site_campaign.py"
 ROUNDS = 25

@@ -13,13 +13,9 @@ import pytest
 
 from atoll.machinery.stream.credential_file import read_access
 from atoll.standalone.site.credentials import CACHE_USER
-from harness.api import MERGE, Api, configmap
-from harness.cacheprocess import CacheProcess
-from harness.cachestore import BASE
-from harness.exports import BINDINGS, make_export
-from harness.site import Site
-from harness.siterows import converged, held
-from harness.siteuse import (
+from harness.clients.api import MERGE, Api, configmap
+from harness.clients.exports import BINDINGS, make_export
+from harness.clients.site_operations import (
     CIRCLES,
     MAPS,
     Tree,
@@ -33,7 +29,11 @@ from harness.siteuse import (
     served,
     works_alone,
 )
-from harness.siteworkspaces import WORKSPACES, gone, on, ready, workspace
+from harness.clients.site_workspaces import WORKSPACES, gone, on, ready, workspace
+from harness.oracles.site_convergence import converged, held
+from harness.servers.cache_server import BASE
+from harness.servers.cache_server_process import CacheProcess
+from harness.servers.site import Site
 
 #: A start is seconds on a loaded machine, and some tests have several.
 pytestmark = pytest.mark.timeout(600)

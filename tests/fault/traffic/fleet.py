@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from fault.traffic.shardapi import ShardApi
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 
 class Fleet:

@@ -18,7 +18,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, SweepReplicas
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
-from harness.stores import CONFIGMAPS, gone, replica
+from harness.data.stores import CONFIGMAPS, gone, replica
 
 MARK = "stream"
 ORIGINS, CLUSTERS = ("east", "west"), ("a", "b", "c")

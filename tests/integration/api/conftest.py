@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, workspace_under
-from harness.shard import ShardProcess
+from harness.clients.api import Api, workspace_under
+from harness.servers.shard_process import ShardProcess
 
 USERS = (
     'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\nnobody-token,nobody,u-n\n'

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from harness.api import MERGE, STRATEGIC, Api, Object, eventually
+from harness.clients.api import MERGE, STRATEGIC, Api, Object, eventually
 
 IN = "/api/v1/namespaces/default"
 ACCOUNTS, SECRETS = f"{IN}/serviceaccounts", f"{IN}/secrets"

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE, Api, Object, configmap, crd, define, eventually
+from harness.clients.api import (
+    APPLY,
+    JSON_PATCH,
+    MERGE,
+    STRATEGIC,
+    TABLE,
+    Api,
+    Object,
+    configmap,
+    crd,
+    define,
+    eventually,
+)
 
 NAMESPACES, IN = "/api/v1/namespaces", "/api/v1/namespaces/default"
 CONFIGMAPS, SECRETS, QUOTAS = f"{IN}/configmaps", f"{IN}/secrets", f"{IN}/resourcequotas"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import (
+from harness.clients.api import (
     APPLY,
     CRDS,
     JSON_PATCH,
@@ -21,9 +21,9 @@ from harness.api import (
     eventually,
     workspace_under,
 )
-from harness.exports import bind, cluster_of, make_export, schema_of
-from harness.shard import ShardProcess
-from harness.webhook import Odd, WebhookServer, converted
+from harness.clients.exports import bind, cluster_of, make_export, schema_of
+from harness.servers.shard_process import ShardProcess
+from harness.servers.webhook import Odd, WebhookServer, converted
 
 Object = dict[str, Any]
 GROUP = "points.example.com"

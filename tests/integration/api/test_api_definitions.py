@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, CRDS, JSON_PATCH, PARTIAL, TABLE, Api, crd, define, eventually
+from harness.clients.api import APPLY, CRDS, JSON_PATCH, PARTIAL, TABLE, Api, crd, define, eventually
 
 Object = dict[str, Any]
 GROUP = "shapes.example.com"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import CRDS, Api, configmap, crd, define, eventually
+from harness.clients.api import CRDS, Api, configmap, crd, define, eventually
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"

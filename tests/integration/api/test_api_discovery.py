@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.api import Api, crd, define
+from harness.clients.api import Api, crd, define
 
 AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"

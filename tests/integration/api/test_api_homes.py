@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.api import TABLE, Api, configmap, eventually, workspace_under
-from harness.shard import ShardProcess
+from harness.clients.api import TABLE, Api, configmap, eventually, workspace_under
+from harness.servers.shard_process import ShardProcess
 
 HOME = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"

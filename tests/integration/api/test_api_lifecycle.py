@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from harness.api import APPLY, JSON_PATCH, Api, configmap, eventually, workspace_under
+from harness.clients.api import APPLY, JSON_PATCH, Api, configmap, eventually, workspace_under
 
 GROUP = "tenancy.kcp.io/v1alpha1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from atoll.machinery.apiserver.call import continuation
-from harness.api import PARTIAL, PARTIAL_LIST, TABLE, Api, configmap, crd, define, workspace_under
+from harness.clients.api import PARTIAL, PARTIAL_LIST, TABLE, Api, configmap, crd, define, workspace_under
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 FAR = 10**18

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-from harness.api import CRDS, JSON_PATCH, Answer, Api, crd, define, eventually, workspace_under
+from harness.clients.api import CRDS, JSON_PATCH, Answer, Api, crd, define, eventually, workspace_under
 
 SHAPES = "/openapi/v3/apis/shapes.example.com/v1"
 CIRCLE = "com.example.shapes.v1.Circle"

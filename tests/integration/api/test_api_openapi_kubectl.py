@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.api import Api, crd, define
-from harness.golang import program
-from harness.kubectl import Kubectl, kubectls
+from harness.clients.api import Api, crd, define
+from harness.clients.go_programs import program
+from harness.clients.kubectl import Kubectl, kubectls
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, JSON_PATCH, Api, configmap, crd, define, workspace_under
+from harness.clients.api import APPLY, JSON_PATCH, Api, configmap, crd, define, workspace_under
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES = "/apis/owned.example.com/v1/namespaces/default/circles"

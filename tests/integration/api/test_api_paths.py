@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from harness.api import Api, configmap
+from harness.clients.api import Api, configmap
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.api import Api, configmap, eventually, workspace_under
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, eventually, workspace_under
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LIST_WINDOW_S, LOG_RETENTION_S = 1, 2

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.api import Answer, Api, configmap, workspace_under
+from harness.clients.api import Answer, Api, configmap, workspace_under
 
 IN_N = "/api/v1/namespaces/n/configmaps"
 LATEST, OLD = ["a", "c"], ["a", "b"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.api import PARTIAL, TABLE, Answer, Api, Event, configmap, crd, define, workspace_under
+from harness.clients.api import PARTIAL, TABLE, Answer, Api, Event, configmap, crd, define, workspace_under
 
 IN_N = "/api/v1/namespaces/n/configmaps"
 END = "k8s.io/initial-events-end"

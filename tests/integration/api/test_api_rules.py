@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, CRDS, JSON_PATCH, Api, crd, define
-from harness.kubectl import Kubectl
-from harness.shard import ShardProcess
+from harness.clients.api import APPLY, CRDS, JSON_PATCH, Api, crd, define
+from harness.clients.kubectl import Kubectl
+from harness.servers.shard_process import ShardProcess
 
 RULES = "x-kubernetes-validations"
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"

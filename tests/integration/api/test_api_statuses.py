@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import CRDS, JSON_PATCH, MERGE, STRATEGIC, YAML, Api, configmap, crd, define
+from harness.clients.api import CRDS, JSON_PATCH, MERGE, STRATEGIC, YAML, Api, configmap, crd, define
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"

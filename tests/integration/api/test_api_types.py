@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import Api, eventually, workspace_under
+from harness.clients.api import Api, eventually, workspace_under
 
 GROUP = "tenancy.kcp.io/v1alpha1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.api import PARTIAL_LIST, TABLE, Api, configmap, crd, define
+from harness.clients.api import PARTIAL_LIST, TABLE, Api, configmap, crd, define
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 WATCH = f"{CONFIGMAPS}?watch=true&labelSelector=w"

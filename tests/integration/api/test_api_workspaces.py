@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.api import Api, configmap, crd, define, eventually, workspace_under
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, crd, define, eventually, workspace_under
+from harness.servers.shard_process import ShardProcess
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, YAML, Answer, Api, configmap, crd, define
+from harness.clients.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, YAML, Answer, Api, configmap, crd, define
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"

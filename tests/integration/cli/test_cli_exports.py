@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.api import crd
-from harness.exports import claim, export, schema
-from harness.kubectl import Kubectl, Result
-from harness.manifests import definition_files
-from harness.shard import ShardProcess
+from harness.clients.api import crd
+from harness.clients.exports import claim, export, schema
+from harness.clients.kubectl import Kubectl, Result
+from harness.data.manifests import definition_files
+from harness.servers.shard_process import ShardProcess
 
 CLAIMS = [claim("secrets", "", "get", "list"), claim("configmaps")]
 

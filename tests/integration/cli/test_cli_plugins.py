@@ -8,8 +8,8 @@ import secrets
 
 import yaml
 
-from harness.kubectl import Kubectl
-from harness.shard import ShardProcess
+from harness.clients.kubectl import Kubectl
+from harness.servers.shard_process import ShardProcess
 
 
 def unique(name: str) -> str:

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.kubectl import Kubectl, Result
-from harness.shard import ShardProcess
+from harness.clients.kubectl import Kubectl, Result
+from harness.servers.shard_process import ShardProcess
 
 SERVICES = Path(__file__).parents[3] / "services"
 

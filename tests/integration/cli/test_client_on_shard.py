@@ -17,8 +17,8 @@ from atoll.machinery.client.informer import Informer
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
-from harness.nats import eventually
-from harness.shard import ShardProcess
+from harness.servers.nats import eventually
+from harness.servers.shard_process import ShardProcess
 
 README = Path(__file__).parents[3] / "services/atoll/machinery/client/README.md"
 CONFIGMAPS = Resource("", "v1", "configmaps")

@@ -11,7 +11,7 @@ from pathlib import Path
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.meta.objects import Object
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 README = Path(__file__).parents[3] / "services/atoll/machinery/client/README.md"
 CONFIGMAPS = Resource("", "v1", "configmaps")

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harness.api import Answer, Api, Object, eventually, workspace_under
-from harness.exports import accepted, binding, claim, make_export, phase, schema, wait
-from harness.shard import ShardProcess
+from harness.clients.api import Answer, Api, Object, eventually, workspace_under
+from harness.clients.exports import accepted, binding, claim, make_export, phase, schema, wait
+from harness.servers.shard_process import ShardProcess
 
 DISCOVERY = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"

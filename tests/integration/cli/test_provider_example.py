@@ -18,9 +18,9 @@ from atoll.machinery.client.informer import key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import NotFound
-from harness.api import crd
-from harness.exports import accepted, binding, claim, export
-from harness.shard import ShardProcess
+from harness.clients.api import crd
+from harness.clients.exports import accepted, binding, claim, export
+from harness.servers.shard_process import ShardProcess
 from harness.waits import until
 
 README = Path(__file__).parents[3] / "services/atoll/machinery/client/README.md"

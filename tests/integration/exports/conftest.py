@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, workspace_under
-from harness.shard import ShardProcess
-from harness.thirdparty import Certificates
-from harness.views import OfThirdParty
+from harness.clients.api import Api, workspace_under
+from harness.servers.shard_process import ShardProcess
+from harness.servers.third_party_view import Certificates
+from harness.servers.virtual_workspaces import OfThirdParty
 
 USERS = (
     'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\nnobody-token,nobody,u-n\n'

@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 
-from harness import tenants
-from harness.api import Api
-from harness.exports import BINDINGS, EXPORTS, accepted, bind, binding, claim, cluster_of, export, make_export, schema
+from harness.clients import tenants
+from harness.clients.api import Api
+from harness.clients.exports import (
+    BINDINGS,
+    EXPORTS,
+    accepted,
+    bind,
+    binding,
+    claim,
+    cluster_of,
+    export,
+    make_export,
+    schema,
+)
 
 SELECTOR = "spec.permissionClaims[0].selector"
 NEEDED = "either one of matchAll, matchLabels, or matchExpressions must be set"

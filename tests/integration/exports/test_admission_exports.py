@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.api import Api, Object
-from harness.exports import (
+from harness.clients.api import Api, Object
+from harness.clients.exports import (
     CONVERSIONS,
     EXPORTS,
     SCHEMAS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.api import Api
-from harness.exports import SCHEMAS, an_object, bind, make_export, objects_path, schema, unbind
+from harness.clients.api import Api
+from harness.clients.exports import SCHEMAS, an_object, bind, make_export, objects_path, schema, unbind
 
 CIRCLES = schema("circles")
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from harness.api import Api, Object, crd
-from harness.exports import (
+from harness.clients.api import Api, Object, crd
+from harness.clients.exports import (
     BINDINGS,
     an_object,
     bind,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from harness.api import Api, eventually
-from harness.exports import (
+from harness.clients.api import Api, eventually
+from harness.clients.exports import (
     BINDINGS,
     PATIENCE_S,
     SCHEMAS,

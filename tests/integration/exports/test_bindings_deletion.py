@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from harness.api import APPLY, Api, Object, eventually
-from harness.exports import (
+from harness.clients.api import APPLY, Api, Object, eventually
+from harness.clients.exports import (
     BINDINGS,
     PATIENCE_S,
     SECRETS,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import CRDS, Api, configmap, crd, define, eventually, workspace_under
-from harness.exports import (
+from harness.clients.api import CRDS, Api, configmap, crd, define, eventually, workspace_under
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     PATIENCE_S,
@@ -33,7 +33,7 @@ from harness.exports import (
     wait_bound,
     wait_condition,
 )
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 TYPES, WORKSPACES = (f"/apis/tenancy.kcp.io/v1alpha1/{plural}" for plural in ("workspacetypes", "workspaces"))
 CACHE, TOPOLOGY = "cache.kcp.io/v1alpha1", "topology.kcp.io/v1alpha1"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.api import Api, Object, crd, workspace_under
-from harness.exports import (
+from harness.clients.api import Api, Object, crd, workspace_under
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     SCHEMAS,

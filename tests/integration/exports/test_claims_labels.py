@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, JSON_PATCH, MERGE, Api, Object, configmap, eventually
-from harness.claims import CLAIMED, applied, carries, claim_pair, claimed, reflexive_pair
-from harness.exports import (
+from harness.clients.api import APPLY, JSON_PATCH, MERGE, Api, Object, configmap, eventually
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     PATIENCE_S,
@@ -28,6 +27,7 @@ from harness.exports import (
     wait,
     wait_bound,
 )
+from harness.oracles.claim_labels import CLAIMED, applied, carries, claim_pair, claimed, reflexive_pair
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -11,9 +11,9 @@ import pytest
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta.status import Conflict
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS
-from harness.api import TIMEOUT_S, configmap
-from harness.claims import claim_pair
-from harness.inprocess import InsideShard, shard_inside
+from harness.clients.api import TIMEOUT_S, configmap
+from harness.oracles.claim_labels import claim_pair
+from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 Object = dict[str, Any]
 COUNT = 300

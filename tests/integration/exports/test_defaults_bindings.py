@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.api import Api, Object, configmap, eventually
-from harness.claims import applied, carries, claim_pair, claimed
-from harness.exports import (
+from harness.clients.api import Api, Object, configmap, eventually
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     PATIENCE_S,
@@ -22,6 +21,7 @@ from harness.exports import (
     wait_bound,
     wait_condition,
 )
+from harness.oracles.claim_labels import applied, carries, claim_pair, claimed
 
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"

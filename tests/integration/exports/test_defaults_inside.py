@@ -10,8 +10,8 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Operation, Scope
-from harness.claims import claim_pair, claimed
-from harness.inprocess import InsideShard, shard_inside
+from harness.oracles.claim_labels import claim_pair, claimed
+from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 Object = dict[str, Any]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import APPLY, MERGE, PARTIAL, PARTIAL_LIST, Answer, Api, Object, eventually, workspace_under
-from harness.exports import (
+from harness.clients.api import APPLY, MERGE, PARTIAL, PARTIAL_LIST, Answer, Api, Object, eventually, workspace_under
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     PATIENCE_S,
@@ -33,11 +33,11 @@ from harness.exports import (
     unbind,
     wait_condition,
 )
-from harness.operator import Operator
-from harness.shard import ShardProcess
-from harness.tenants import allow, user
-from harness.tenants import bind as bind_role
-from harness.unguarded import patched
+from harness.clients.nats_subscriber import Operator
+from harness.clients.tenants import allow, user
+from harness.clients.tenants import bind as bind_role
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
 
 STATUSES: dict[str, Object] = {
     "apiexports": {"identityHash": "0" * 64, "conditions": []},

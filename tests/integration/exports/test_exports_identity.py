@@ -7,8 +7,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from harness.api import MERGE, Api, Object, eventually
-from harness.exports import (
+from harness.clients.api import MERGE, Api, Object, eventually
+from harness.clients.exports import (
     EXPORTS,
     PATIENCE_S,
     SECRETS,
@@ -25,8 +25,8 @@ from harness.exports import (
     wait,
     wait_condition,
 )
-from harness.shard import ShardProcess
-from harness.tenants import allow
+from harness.clients.tenants import allow
+from harness.servers.shard_process import ShardProcess
 
 NAMESPACES = "/api/v1/namespaces"
 BINDINGS = "/apis/apis.kcp.io/v1alpha2/apibindings"

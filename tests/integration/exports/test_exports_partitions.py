@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.api import TABLE, Api, Object, eventually, workspace_under
-from harness.exports import (
+from harness.clients.api import TABLE, Api, Object, eventually, workspace_under
+from harness.clients.exports import (
     EXPORTS,
     PATIENCE_S,
     SLICES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from harness.api import APPLY, Api, Object
-from harness.exports import (
+from harness.clients.api import APPLY, Api, Object
+from harness.clients.exports import (
     EXPORTS,
     SLICES,
     bind,
@@ -18,7 +18,7 @@ from harness.exports import (
     wait,
     wait_condition,
 )
-from harness.tenants import allow
+from harness.clients.tenants import allow
 
 PARTITIONS = "/apis/topology.kcp.io/v1alpha1/partitions"
 SHARD = "/apis/core.kcp.io/v1alpha1/shards/root"

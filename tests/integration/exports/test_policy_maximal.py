@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.api import Api, workspace_under
-from harness.exports import EXPORTS, an_object, bind, cluster_of, make_export, objects_path, schema
+from harness.clients.api import Api, workspace_under
+from harness.clients.exports import EXPORTS, an_object, bind, cluster_of, make_export, objects_path, schema
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CIRCLES = schema("circles")

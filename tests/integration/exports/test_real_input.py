@@ -20,9 +20,9 @@ from atoll.machinery.control.queue import WorkQueue
 from atoll.machinery.control.worker import work
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists
-from harness.exports import binding, export
-from harness.manifests import documents, gateway_examples
-from harness.shard import ShardProcess
+from harness.clients.exports import binding, export
+from harness.data.manifests import documents, gateway_examples
+from harness.servers.shard_process import ShardProcess
 from harness.waits import until
 
 SCHEMAS = Resource("apis.kcp.io", "v1alpha1", "apiresourceschemas", namespaced=False)

@@ -24,9 +24,9 @@ from atoll.machinery.meta.types import (
 )
 from atoll.machinery.storage.contract import Operation, Scope
 from atoll.tenancy.replication_scope import NOTED, Reach
-from harness import exports
-from harness.inprocess import InsideShard, shard_inside
-from harness.rbac_snapshot import RBAC, rule, urls
+from harness.clients import exports
+from harness.models.rbac_snapshot import RBAC, rule, urls
+from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 GROUP = "shapes.example.com"
 BIND = rule("bind", "apiexports", "apis.kcp.io", "things")

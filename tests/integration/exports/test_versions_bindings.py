@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.api import TABLE, Api, Object
-from harness.exports import (
+from harness.clients.api import TABLE, Api, Object
+from harness.clients.exports import (
     BINDINGS,
     accepted,
     bind,

@@ -7,8 +7,18 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, TABLE, Api, Object, eventually
-from harness.exports import CONVERSIONS, accepted, bind, claim, cluster_of, identity_of, make_export, schema, wait
+from harness.clients.api import APPLY, TABLE, Api, Object, eventually
+from harness.clients.exports import (
+    CONVERSIONS,
+    accepted,
+    bind,
+    claim,
+    cluster_of,
+    identity_of,
+    make_export,
+    schema,
+    wait,
+)
 
 NAME = "two.crates.shapes.example.com"
 V1 = "/apis/shapes.example.com/v1/namespaces/default/crates"

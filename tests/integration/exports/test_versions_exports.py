@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.api import APPLY, JSON_PATCH, TABLE, Api, Object
-from harness.exports import EXPORTS, SCHEMAS, claim, export, resource_of, schema, wait_condition
+from harness.clients.api import APPLY, JSON_PATCH, TABLE, Api, Object
+from harness.clients.exports import EXPORTS, SCHEMAS, claim, export, resource_of, schema, wait_condition
 
 OLD_EXPORTS = "/apis/apis.kcp.io/v1alpha1/apiexports"
 CLAIMS = "apis.v1alpha2.kcp.io/permission-claims"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.api import Api, Object, eventually
-from harness.exports import (
+from harness.clients.api import Api, Object, eventually
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     SLICES,

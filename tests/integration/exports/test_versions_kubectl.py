@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.api import Api
-from harness.exports import EXPORTS, claim, cluster_of, export, schema, wait_condition
-from harness.kubectl import Kubectl, Result
+from harness.clients.api import Api
+from harness.clients.exports import EXPORTS, claim, cluster_of, export, schema, wait_condition
+from harness.clients.kubectl import Kubectl, Result
 
 OLD, NEW = "apiexports.v1alpha1.apis.kcp.io", "apiexports.v1alpha2.apis.kcp.io"
 NAMES = "{.spec.latestResourceSchemas}"

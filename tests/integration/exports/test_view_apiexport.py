@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.api import (
+from harness.clients.api import (
     APPLY,
     JSON_PATCH,
     PARTIAL_LIST,
@@ -24,8 +24,7 @@ from harness.api import (
     eventually,
     workspace_under,
 )
-from harness.claims import applied
-from harness.exports import (
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     PATIENCE_S,
@@ -40,6 +39,7 @@ from harness.exports import (
     unbind,
     wait,
 )
+from harness.oracles.claim_labels import applied
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.api import APPLY, Api, configmap, eventually
-from harness.claims import applied
-from harness.exports import BINDINGS, PATIENCE_S, accepted, bind, claim, cluster_of, make_export, schema
+from harness.clients.api import APPLY, Api, configmap, eventually
+from harness.clients.exports import BINDINGS, PATIENCE_S, accepted, bind, claim, cluster_of, make_export, schema
+from harness.oracles.claim_labels import applied
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

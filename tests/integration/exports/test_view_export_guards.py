@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, configmap, workspace_under
-from harness.exports import (
+from harness.clients.api import Api, configmap, workspace_under
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     accepted,
@@ -20,8 +20,8 @@ from harness.exports import (
     objects_path,
     schema,
 )
-from harness.shard import ShardProcess
-from harness.unguarded import patched
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
 from integration.exports import test_policy_maximal as policy
 from integration.exports import test_view_apiexport as views
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, workspace_under
-from harness.shard import ShardProcess
-from harness.thirdparty import Certificates
-from harness.unguarded import patched
-from harness.views import OfThirdParty
+from harness.clients.api import Api, workspace_under
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
+from harness.servers.third_party_view import Certificates
+from harness.servers.virtual_workspaces import OfThirdParty
 from integration.exports import test_view_replication as replication
 from integration.exports import test_view_schemas as schemas
 from integration.exports import test_view_thirdparty as thirdparty
@@ -119,7 +119,7 @@ def token_file(directory: Path) -> tuple[str, str]:
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for here does not come: that is how a missing guard shows."""
-    monkeypatch.setattr("harness.api.TIMEOUT_S", 10.0)
+    monkeypatch.setattr("harness.clients.api.TIMEOUT_S", 10.0)
 
 
 @pytest.mark.parametrize("guard", GUARDS)

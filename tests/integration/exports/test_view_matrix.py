@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api
-from harness.shard import ShardProcess
-from harness.unguarded import patched
+from harness.clients.api import Api
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
 
 _spec = importlib.util.spec_from_file_location("view_matrix", Path(__file__).parent / "view_matrix.py")
 assert _spec is not None and _spec.loader is not None

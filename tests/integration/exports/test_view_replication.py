@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.api import CRDS, Api, Object, configmap, crd, define, eventually
-from harness.exports import (
+from harness.clients.api import CRDS, Api, Object, configmap, crd, define, eventually
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     PATIENCE_S,

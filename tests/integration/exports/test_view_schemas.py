@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.api import TABLE, Api
-from harness.exports import (
+from harness.clients.api import TABLE, Api
+from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
     SCHEMAS,

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from harness import views
-from harness.api import PARTIAL_LIST, TABLE, Api, Events, Object, eventually
-from harness.exports import PATIENCE_S
-from harness.views import OfThirdParty, Stand
+from harness.clients.api import PARTIAL_LIST, TABLE, Api, Events, Object, eventually
+from harness.clients.exports import PATIENCE_S
+from harness.servers import virtual_workspaces
+from harness.servers.virtual_workspaces import OfThirdParty, Stand
 
 WATCH_LIST = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 MAKERS: dict[str, Callable[[Api, OfThirdParty], Stand]] = {
-    "lifecycle": lambda admin, third: views.Initializing(admin),
-    "apiexport": lambda admin, third: views.Exported(admin),
-    "apiresourceschema": lambda admin, third: views.BoundSchemas(admin),
-    "replication": lambda admin, third: views.Replicated(admin),
-    "third party": views.ThirdPartys,
+    "lifecycle": lambda admin, third: virtual_workspaces.Initializing(admin),
+    "apiexport": lambda admin, third: virtual_workspaces.Exported(admin),
+    "apiresourceschema": lambda admin, third: virtual_workspaces.BoundSchemas(admin),
+    "replication": lambda admin, third: virtual_workspaces.Replicated(admin),
+    "third party": virtual_workspaces.ThirdPartys,
 }
 
 

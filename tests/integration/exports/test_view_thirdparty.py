@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, Object, configmap, eventually
-from harness.exports import PATIENCE_S, cluster_of
-from harness.kubectl import Kubectl
-from harness.thirdparty import program
-from harness.views import OfThirdParty
+from harness.clients.api import Api, Object, configmap, eventually
+from harness.clients.exports import PATIENCE_S, cluster_of
+from harness.clients.kubectl import Kubectl
+from harness.servers.third_party_view import program
+from harness.servers.virtual_workspaces import OfThirdParty
 
 GROUP = "teams.example.com"
 TEAMS = f"/apis/{GROUP}/v1/namespaces/default/teams"

@@ -11,9 +11,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from harness.api import APPLY, JSON_PATCH, Api, configmap, workspace_under
-from harness.claims import applied
-from harness.exports import (
+from harness.clients.api import APPLY, JSON_PATCH, Api, configmap, workspace_under
+from harness.clients.exports import (
     BINDINGS,
     accepted,
     an_object,
@@ -26,6 +25,7 @@ from harness.exports import (
     unbind,
     wait,
 )
+from harness.oracles.claim_labels import applied
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 USERS = "owner-token,owner,u-o\nreader-token,reader,u-r\nnobody-token,nobody,u-n\nalice-token,alice,u-a\n"

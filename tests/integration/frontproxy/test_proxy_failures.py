@@ -14,8 +14,8 @@ from atoll.frontproxy.backend import Timing
 from atoll.machinery.process import pki, tls
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from harness.frontproxy import BEARER, Line, echoing, front, scripted
-from harness.rawhttp import Raw, until
+from harness.clients.raw_http import Raw, until
+from harness.servers.front_proxy import BEARER, Line, echoing, front, scripted
 
 ORG, OTHER = "/clusters/root:org", "/clusters/root:other"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

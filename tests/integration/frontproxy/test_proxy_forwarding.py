@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.frontproxy import BEARER, Front, Line, Shard, bearer, claims, echoing, front, scripted
-from harness.rawhttp import RawClient, until
+from harness.clients.raw_http import RawClient, until
+from harness.servers.front_proxy import BEARER, Front, Line, Shard, bearer, claims, echoing, front, scripted
 
 ORG = "/clusters/root:org"
 

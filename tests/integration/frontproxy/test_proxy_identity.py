@@ -17,9 +17,9 @@ import pytest
 from atoll.frontproxy import identity
 from atoll.machinery.apiserver import forwarded_identity
 from atoll.machinery.process import pki
-from harness.frontproxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted
-from harness.proxyrows import WORKSPACES
-from harness.rawhttp import RawClient
+from harness.clients.raw_http import RawClient
+from harness.data.front_proxy_rows import WORKSPACES
+from harness.servers.front_proxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted
 
 ORG = "/clusters/root:org/api"
 OPEN = "127.0.0.0/8"

@@ -16,10 +16,10 @@ import pytest
 
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.wellknown import CLUSTER, TYPE
-from harness.frontproxy import Front, Line, Scripted, claims, front, scripted
-from harness.issuer import Issuer
-from harness.proxyrows import WORKSPACES
-from harness.rawhttp import Raw, RawClient
+from harness.clients.raw_http import Raw, RawClient
+from harness.data.front_proxy_rows import WORKSPACES
+from harness.servers.front_proxy import Front, Line, Scripted, claims, front, scripted
+from harness.servers.oidc_issuer import Issuer
 
 OWN = "https://kcp.default.svc"
 TYPES = ResourceType("tenancy.kcp.io", "workspacetypes", WORKSPACES.identity)

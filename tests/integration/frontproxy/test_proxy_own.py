@@ -15,9 +15,19 @@ from atoll.machinery.process import pki
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from harness.frontproxy import BEARER, PROXY_CA, SERVING_CA, bearer, claims, echoing, front, publish, server_tls
-from harness.processes import atoll
-from harness.proxyrows import WORKSPACES
+from harness.data.front_proxy_rows import WORKSPACES
+from harness.servers.front_proxy import (
+    BEARER,
+    PROXY_CA,
+    SERVING_CA,
+    bearer,
+    claims,
+    echoing,
+    front,
+    publish,
+    server_tls,
+)
+from harness.servers.processes import atoll
 
 ORG = "/clusters/root:org"
 REVIEW = "/clusters/root/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

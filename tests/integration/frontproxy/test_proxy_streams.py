@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.wire.limits import Limits
-from harness.frontproxy import BEARER, Front, Line, client_tls, front, scripted
-from harness.rawhttp import RawClient, until
+from harness.clients.raw_http import RawClient, until
+from harness.servers.front_proxy import BEARER, Front, Line, client_tls, front, scripted
 
 ORG = "/clusters/root:org"
 WATCH = f"GET {ORG}/api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: a\r\n{BEARER}\r\n".encode()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.golang import go
-from harness.kubectl import Kubectl
-from harness.shard import ShardProcess
+from harness.clients.go_programs import go
+from harness.clients.kubectl import Kubectl
+from harness.servers.shard_process import ShardProcess
 
 
 @pytest.fixture(scope="session")

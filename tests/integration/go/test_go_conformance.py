@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from harness.golang import BUILD_TIMEOUT_S, program
-from harness.kubectl import kubectls
+from harness.clients.go_programs import BUILD_TIMEOUT_S, program
+from harness.clients.kubectl import kubectls
 
 RUN_TIMEOUT_S = 900
 pytestmark = [pytest.mark.long, pytest.mark.timeout(int(BUILD_TIMEOUT_S) + RUN_TIMEOUT_S)]

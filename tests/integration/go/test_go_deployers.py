@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.golang import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, verified
+from harness.clients.go_programs import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, verified
 
 pytestmark = pytest.mark.timeout(int(BUILD_TIMEOUT_S + RUN_TIMEOUT_S))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.golang import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, verified
-from harness.kubectl import Kubectl
-from harness.shard import ShardProcess
+from harness.clients.go_programs import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, verified
+from harness.clients.kubectl import Kubectl
+from harness.servers.shard_process import ShardProcess
 
 pytestmark = pytest.mark.timeout(int(BUILD_TIMEOUT_S + RUN_TIMEOUT_S))
 

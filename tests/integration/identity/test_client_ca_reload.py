@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from atoll.machinery.process import pki
-from harness.api import eventually
-from harness.shard import ShardProcess
+from harness.clients.api import eventually
+from harness.servers.shard_process import ShardProcess
 
 REVIEWS = "/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})

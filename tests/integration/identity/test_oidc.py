@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.api import Api, eventually, workspace_under
-from harness.issuer import Issuer, encoded
-from harness.processes import atoll
-from harness.shard import ShardProcess
+from harness.clients.api import Api, eventually, workspace_under
+from harness.servers.oidc_issuer import Issuer, encoded
+from harness.servers.processes import atoll
+from harness.servers.shard_process import ShardProcess
 
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from harness.api import Api, eventually
-from harness.processes import atoll
-from harness.shard import ShardProcess
+from harness.clients.api import Api, eventually
+from harness.servers.processes import atoll
+from harness.servers.shard_process import ShardProcess
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 SECRETS = "/api/v1/namespaces/default/secrets"

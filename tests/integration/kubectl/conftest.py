@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.kubectl import SCRIPTS, Kubectl, kubectls
-from harness.shard import ShardProcess
+from harness.clients.kubectl import SCRIPTS, Kubectl, kubectls
+from harness.servers.shard_process import ShardProcess
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.kubectl import Kubectl
+from harness.clients.kubectl import Kubectl
 
 
 def test_the_api_versions_have_v1(kubectl: Kubectl) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.kubectl import Kubectl
-from harness.shell import Shell
+from harness.clients.kubectl import Kubectl
+from harness.clients.shell import Shell
 
 ISSUER = """
 apiVersion: cert-manager.io/v1

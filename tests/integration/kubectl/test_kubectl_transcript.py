@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.kubectl import Kubectl
-from harness.shell import Shell
+from harness.clients.kubectl import Kubectl
+from harness.clients.shell import Shell
 
 #: A run of the tests that read manifests needs the steps between them too.
 pytestmark = pytest.mark.manifests

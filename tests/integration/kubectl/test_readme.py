@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.kubectl import Kubectl
-from harness.shard import ShardProcess
-from harness.shell import REPOSITORY, Shell
+from harness.clients.kubectl import Kubectl
+from harness.clients.shell import Shell
+from harness.environment import ROOT
+from harness.servers.shard_process import ShardProcess
 
 #: What stands in front of a transcript.
 MARKS = ("<!-- transcript -->", "<!-- transcript: an API -->")
@@ -28,7 +29,7 @@ _MASKS = (
 
 def transcript(mark: str) -> list[tuple[str, str]]:
     """(command with its heredoc, expected output) of one of the README's console blocks, in order."""
-    _, _, behind = (REPOSITORY / "README.md").read_text().partition(f"{mark}\n```console\n")
+    _, _, behind = (ROOT / "README.md").read_text().partition(f"{mark}\n```console\n")
     block, fence, _ = behind.partition("\n```")
     assert block, f"README.md has a console block behind {mark}"
     assert fence
@@ -69,7 +70,7 @@ def typed(commands: list[str], shell: Shell) -> list[str]:
         ["/bin/bash"],
         input=script,
         env=shell.environment,
-        cwd=REPOSITORY,
+        cwd=ROOT,
         text=True,
         capture_output=True,
         timeout=TIMEOUT_S,

@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 import pytest
 
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
-from harness.api import Api, configmap, crd, define, eventually, workspace_under
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, crd, define, eventually, workspace_under
+from harness.servers.shard_process import ShardProcess
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

@@ -11,8 +11,8 @@ import pytest
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
-from harness.followers import TYPES, Archipelago, cluster_key, shard_key, workspace_key
-from harness.nats import eventually
+from harness.servers.followers import TYPES, Archipelago, cluster_key, shard_key, workspace_key
+from harness.servers.nats import eventually
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from atoll.machinery.stream.publisher.stream_admin import parse_headers
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
 from atoll.replication.shard_replica import ReplicaProgress
-from harness.followers import Archipelago, Member, cluster_key
-from harness.nats import eventually
+from harness.servers.followers import Archipelago, Member, cluster_key
+from harness.servers.nats import eventually
 
 STATE = stream_name("state", "root")
 ALMIGHTY = NatsUser("almighty", "secret", Permissions((">",), (">",)))

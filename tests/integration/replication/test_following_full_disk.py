@@ -11,9 +11,9 @@ from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Delete, StoreFull
 from atoll.machinery.storage.maintenance.fsck import fsck
-from harness.followers import Archipelago, Member
-from harness.nats import eventually
-from harness.stores import create, key, store_options
+from harness.data.stores import create, key, store_options
+from harness.servers.followers import Archipelago, Member
+from harness.servers.nats import eventually
 
 NO_ROOM = "no room for what other shards publish"
 

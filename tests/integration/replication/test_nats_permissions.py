@@ -24,9 +24,9 @@ from atoll.machinery.stream.permissions import (
 from atoll.machinery.stream.publisher.stream_admin import provide_streams
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
-from harness.followers import Archipelago, Member, cluster_key, workspace_key
-from harness.shardlog import ShardLog, Source
-from harness.streams import read_stream
+from harness.models.shard_log import ShardLog, Source
+from harness.servers.followers import Archipelago, Member, cluster_key, workspace_key
+from harness.servers.publisher import read_stream
 
 STATE, CHANGES = stream_name("state", "root"), stream_name("changes", "root")
 EVIL = "atoll.state.root.core.core_kcp_io.logicalclusters.evil.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, workspace_under
-from harness.shard import ShardProcess
+from harness.clients.api import Api, workspace_under
+from harness.servers.shard_process import ShardProcess
 
 USERS = (
     "nobody-token,nobody,u-nobody\n"

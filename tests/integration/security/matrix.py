@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from harness.api import Api, workspace_under
+from harness.clients.api import Api, workspace_under
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 METHODS = {

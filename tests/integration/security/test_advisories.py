@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from atoll.machinery.apiserver.authorization import groups
-from harness.api import APPLY, JSON_PATCH, MERGE, Api, Object, configmap
-from harness.shard import ShardProcess
-from harness.tenants import CLUSTER, CONFIGMAPS, RBAC, TENANCY, Scene, allow, bind, token_file, user, whoami
-from harness.unguarded import patched
+from harness.clients.api import APPLY, JSON_PATCH, MERGE, Api, Object, configmap
+from harness.clients.tenants import CLUSTER, CONFIGMAPS, RBAC, TENANCY, Scene, allow, bind, token_file, user, whoami
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
 
 SCOPES, WARRANT = "Authentication.kcp.io%2Fscopes", "Authorization.kcp.io%2Fwarrant"
 

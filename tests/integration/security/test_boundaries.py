@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Api, Events, configmap
-from harness.shard import ShardProcess
-from harness.tenants import CLUSTER, CONFIGMAPS, RBAC, Scene, token_file, whoami
-from harness.unguarded import patched
+from harness.clients.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Api, Events, configmap
+from harness.clients.tenants import CLUSTER, CONFIGMAPS, RBAC, Scene, token_file, whoami
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
 
 INACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}}
 ACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": None}}}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import APPLY, Api, eventually
-from harness.kubectl import Kubectl
-from harness.operator import Operator
-from harness.processes import atoll
-from harness.shard import ShardProcess
+from harness.clients.api import APPLY, Api, eventually
+from harness.clients.kubectl import Kubectl
+from harness.clients.nats_subscriber import Operator
+from harness.servers.processes import atoll
+from harness.servers.shard_process import ShardProcess
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 COUNT = 200

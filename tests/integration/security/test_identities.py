@@ -12,7 +12,7 @@ import pytest
 from atoll.machinery.apiserver.authentication.service_account_keys import load_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
-from harness.api import Api, Object, configmap, workspace_under
+from harness.clients.api import Api, Object, configmap, workspace_under
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api
-from harness.shard import ShardProcess
+from harness.clients.api import Api
+from harness.servers.shard_process import ShardProcess
 
 _HERE = Path(__file__).parent
 _SERVICES = Path(__file__).parents[3] / "services"

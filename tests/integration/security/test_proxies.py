@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from atoll.machinery.process import pki
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 REVIEWS = "/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}

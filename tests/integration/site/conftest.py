@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api
-from harness.site import Site
+from harness.clients.api import Api
+from harness.servers.site import Site
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 
 from atoll.machinery.kcp.sharding import replication_level
-from harness.api import MERGE, Api, Object, configmap, eventually
-from harness.exports import BINDINGS, EXPORTS, an_object, binding, condition, make_export, objects_path, phase, schema
-from harness.site import ServingProcess, Site
-from harness.siteworkspaces import WORKSPACES, on, ready, workspace
+from harness.clients.api import MERGE, Api, Object, configmap, eventually
+from harness.clients.exports import (
+    BINDINGS,
+    EXPORTS,
+    an_object,
+    binding,
+    condition,
+    make_export,
+    objects_path,
+    phase,
+    schema,
+)
+from harness.clients.site_workspaces import WORKSPACES, on, ready, workspace
+from harness.servers.site import ServingProcess, Site
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES, ROLE_BINDINGS = f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from atoll.machinery.stream.credential_file import read_access
 from atoll.standalone.site.credentials import CACHE_USER
-from harness.api import Api
-from harness.cacheprocess import CacheProcess
-from harness.cachestore import BASE
-from harness.exports import EXPORTS as IN_WORKSPACE
-from harness.exports import make_export, schema
-from harness.site import Site
-from harness.siteworkspaces import on, ready, workspace
+from harness.clients.api import Api
+from harness.clients.exports import EXPORTS as IN_WORKSPACE
+from harness.clients.exports import make_export, schema
+from harness.clients.site_workspaces import on, ready, workspace
+from harness.servers.cache_server import BASE
+from harness.servers.cache_server_process import CacheProcess
+from harness.servers.site import Site
 
 EXPORTS = "/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports"
 SHARDS = "/shards/root/clusters/root/apis/core.kcp.io/v1alpha1/shards"

@@ -8,9 +8,19 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta import hashes
-from harness.api import MERGE, Api, configmap, eventually
-from harness.site import Site
-from harness.siteworkspaces import CLUSTER, CLUSTERS, WORKSPACES, clusters, gone, on, ready, shard_of, workspace
+from harness.clients.api import MERGE, Api, configmap, eventually
+from harness.clients.site_workspaces import (
+    CLUSTER,
+    CLUSTERS,
+    WORKSPACES,
+    clusters,
+    gone,
+    on,
+    ready,
+    shard_of,
+    workspace,
+)
+from harness.servers.site import Site
 
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, eventually
-from harness.routetable import CACHE, OPEN, PUBLIC, TO_THE_NAMED, everything, watchable
-from harness.site import ServingProcess, Site
-from harness.tenants import bind, user
-from harness.unguarded import altered
+from harness.clients.api import Api, eventually
+from harness.clients.tenants import bind, user
+from harness.data.request_paths import CACHE, OPEN, PUBLIC, TO_THE_NAMED, everything, watchable
+from harness.servers.mutant_shard import altered
+from harness.servers.site import ServingProcess, Site
 
 PEOPLE = ("", "nobody", "tenant")
 #: What each of its checks says the proxy tells everybody, as kcp's does.

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.api import Api, Object, configmap, eventually
-from harness.exports import (
+from harness.clients.api import Api, Object, configmap, eventually
+from harness.clients.exports import (
     BINDINGS,
     SCHEMAS,
     SLICES,
@@ -25,9 +25,9 @@ from harness.exports import (
     unbind,
     wait,
 )
-from harness.site import ServingProcess, Site
-from harness.siteworkspaces import WORKSPACES, on, ready, workspace
-from harness.views import CACHED_SLICES, offer_plans
+from harness.clients.site_workspaces import WORKSPACES, on, ready, workspace
+from harness.servers.site import ServingProcess, Site
+from harness.servers.virtual_workspaces import CACHED_SLICES, offer_plans
 
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"
 ALL_CIRCLES = "/apis/shapes.example.com/v1/circles"

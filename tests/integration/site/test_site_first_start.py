@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.api import eventually
-from harness.site import Site
+from harness.clients.api import eventually
+from harness.servers.site import Site
 
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 

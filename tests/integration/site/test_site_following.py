@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from harness.api import eventually
-from harness.site import Site
+from harness.clients.api import eventually
+from harness.servers.site import Site
 
 PATIENCE_S = 60.0
 _SAMPLE = re.compile(r'^atoll_replication_lag_seconds\{shard="([^"]+)"\} (\S+)$', re.MULTILINE)

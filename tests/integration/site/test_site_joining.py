@@ -10,8 +10,8 @@ import pytest
 
 from atoll.machinery.kcp.sharding.shards import HEARTBEAT, Load, load_of
 from atoll.machinery.meta.conditions import find
-from harness.api import Api, configmap, eventually
-from harness.site import ServingProcess, Site
+from harness.clients.api import Api, configmap, eventually
+from harness.servers.site import ServingProcess, Site
 
 IDENTITIES = "/api/v1/namespaces/default/configmaps/apiexport-identity-cache"
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"

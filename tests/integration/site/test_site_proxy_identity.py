@@ -21,11 +21,11 @@ from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, 
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.standalone.site.credentials import CLIENT_CA
-from harness.api import Api, configmap, eventually
-from harness.heard import heard
-from harness.site import Door, ServingProcess, Site
-from harness.tenants import CONFIGMAPS, RBAC, REVIEW, REVIEWS, bind, user, whoami
-from harness.unguarded import altered
+from harness.clients.api import Api, configmap, eventually
+from harness.clients.tenants import CONFIGMAPS, RBAC, REVIEW, REVIEWS, bind, user, whoami
+from harness.oracles.proxy_audit import heard
+from harness.servers.mutant_shard import altered
+from harness.servers.site import Door, ServingProcess, Site
 
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

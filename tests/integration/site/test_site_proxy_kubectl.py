@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.api import Api, eventually
-from harness.kubectl import Kubectl
-from harness.site import Site
+from harness.clients.api import Api, eventually
+from harness.clients.kubectl import Kubectl
+from harness.servers.site import Site
 
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 SHARDS = ("shard-1", "shard-2", "root")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.api import TIMEOUT_S, Answer, Api, eventually
-from harness.heard import heard
-from harness.site import Site, SiteProcess
-from harness.unguarded import altered
+from harness.clients.api import TIMEOUT_S, Answer, Api, eventually
+from harness.oracles.proxy_audit import heard
+from harness.servers.mutant_shard import altered
+from harness.servers.site import Site, SiteProcess
 
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"

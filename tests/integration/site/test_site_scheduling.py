@@ -14,10 +14,10 @@ import pytest
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, RESERVED_FOR
 from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE
 from atoll.machinery.meta import hashes
-from harness.api import Api, configmap, eventually
-from harness.kubectl import Kubectl
-from harness.site import Site
-from harness.siteworkspaces import CLUSTER, WORKSPACES, condition, on, ready, shard_of, workspace
+from harness.clients.api import Api, configmap, eventually
+from harness.clients.kubectl import Kubectl
+from harness.clients.site_workspaces import CLUSTER, WORKSPACES, condition, on, ready, shard_of, workspace
+from harness.servers.site import Site
 
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 

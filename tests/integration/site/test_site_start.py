@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from atoll.standalone.site.supervisor import environment
-from harness.api import eventually
-from harness.kubectl import Kubectl
-from harness.processes import atoll, children, is_alive
+from harness.clients.api import eventually
+from harness.clients.kubectl import Kubectl
+from harness.servers.processes import atoll, children, is_alive
 
 _SERVICES = Path(__file__).parents[3] / "services"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 90.0

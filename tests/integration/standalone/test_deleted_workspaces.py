@@ -8,9 +8,9 @@ import lmdb
 import pytest
 
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.api import Api, configmap, crd, define, eventually, workspace_under
-from harness.shard import ShardProcess
-from harness.stores import store_options
+from harness.clients.api import Api, configmap, crd, define, eventually, workspace_under
+from harness.data.stores import store_options
+from harness.servers.shard_process import ShardProcess
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from harness.api import Api, configmap, eventually
-from harness.kubectl import Kubectl
-from harness.processes import mode
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, eventually
+from harness.clients.kubectl import Kubectl
+from harness.servers.processes import mode
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 DEFAULT = "/api/v1/namespaces/default"

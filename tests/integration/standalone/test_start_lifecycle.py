@@ -20,9 +20,9 @@ import msgspec
 import pytest
 
 from atoll.machinery.storage.environment.filesystem import file_system_of
-from harness.api import Api, configmap, eventually
-from harness.processes import atoll, children, is_alive, tree
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, eventually
+from harness.servers.processes import atoll, children, is_alive, tree
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 ANYWHERE = ("--secure-port", "0", "--allow-any-filesystem", "true")

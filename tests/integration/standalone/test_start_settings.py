@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from atoll.machinery.process.pki import make_ca, make_client, write_pair
-from harness.api import Api, configmap, eventually
-from harness.kubectl import Kubectl
-from harness.processes import atoll, mode
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, eventually
+from harness.clients.kubectl import Kubectl
+from harness.servers.processes import atoll, mode
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -14,10 +14,10 @@ import nats
 import pytest
 
 from atoll.machinery.stream.server.embedded import find_binary
-from harness.api import Api, configmap, eventually
-from harness.operator import Operator
-from harness.processes import children, is_alive
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, eventually
+from harness.clients.nats_subscriber import Operator
+from harness.servers.processes import children, is_alive
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

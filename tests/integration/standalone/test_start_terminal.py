@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Api, configmap, eventually
-from harness.shard import ShardProcess
+from harness.clients.api import Api, configmap, eventually
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import APPLY, Api, Object, configmap, crd, define, workspace_under
-from harness.operator import Operator
-from harness.shard import ShardProcess
+from harness.clients.api import APPLY, Api, Object, configmap, crd, define, workspace_under
+from harness.clients.nats_subscriber import Operator
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 SECRETS = "/api/v1/namespaces/default/secrets"

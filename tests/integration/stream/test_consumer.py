@@ -15,10 +15,10 @@ from atoll.machinery.stream import subjects
 from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.subjects import stream_name
-from harness.nats import NatsServer, eventually
-from harness.shardlog import CONFIGMAPS, ShardLog
-from harness.streams import publishing
-from harness.subscriber import Projection, Subscriber
+from harness.clients.stream_application import Projection, Subscriber
+from harness.models.shard_log import CONFIGMAPS, ShardLog
+from harness.servers.nats import NatsServer, eventually
+from harness.servers.publisher import publishing
 
 GADGETS = ResourceType("gadgets.example.com", "gadgets", "3f" * 32)
 

@@ -20,7 +20,7 @@ from atoll.machinery.stream.publisher.publish_window import (
     WindowLimits,
 )
 from atoll.machinery.stream.publisher.stream_admin import ensure_stream
-from harness.nats import NatsServer
+from harness.servers.nats import NatsServer
 
 SUBJECT = "atoll.changes.root.core.core.configmaps.c1"
 LIMITS = WindowLimits()

@@ -18,9 +18,9 @@ from atoll.machinery.stream.events import Event, Operation
 from atoll.machinery.stream.publisher.audit import StreamAudit
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from atoll.machinery.stream.subjects import stream_name
-from harness.nats import NatsServer, eventually
-from harness.shardlog import CONFIGMAPS, Entry, ShardLog
-from harness.streams import QUICK, Running, publishing, read_events, read_stream
+from harness.models.shard_log import CONFIGMAPS, Entry, ShardLog
+from harness.servers.nats import NatsServer, eventually
+from harness.servers.publisher import QUICK, Running, publishing, read_events, read_stream
 
 
 def config_map(name: str, cluster: str = "c1") -> ObjectKey:

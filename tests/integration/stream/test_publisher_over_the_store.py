@@ -18,9 +18,9 @@ from atoll.machinery.stream.consumer.changes_consumer import Consumer, ConsumerO
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.events import Event, Operation
 from atoll.machinery.stream.subjects import all_subjects
-from harness.nats import NatsServer, eventually
-from harness.stores import delete, key, put, store_options
-from harness.streams import QUICK, publishing, read_stream
+from harness.data.stores import delete, key, put, store_options
+from harness.servers.nats import NatsServer, eventually
+from harness.servers.publisher import QUICK, publishing, read_stream
 
 CLUSTER = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
 

@@ -11,7 +11,7 @@ from atoll.machinery.stream.connection import Connection, Unavailable
 from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, PullConsumer, stream_sequence
 from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.publisher.stream_admin import ensure_stream
-from harness.nats import NatsServer
+from harness.servers.nats import NatsServer
 
 STREAM = "atoll-changes-root"
 

@@ -23,7 +23,7 @@ from atoll.machinery.stream.connection import Connection, TooOld, Unavailable, c
 from atoll.machinery.stream.server.config import TlsFiles, write_private
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.stream.server.process import ServerFailed, find_binary
-from harness.nats import NatsServer, eventually
+from harness.servers.nats import NatsServer, eventually
 
 PARENT = """
 import asyncio, sys

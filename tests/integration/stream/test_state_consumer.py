@@ -16,10 +16,10 @@ from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.events import Event, Operation, Phase, control, encode_headers, from_entry
 from atoll.machinery.stream.publisher.stream_admin import ensure_stream
 from atoll.machinery.stream.subjects import all_subjects, stream_name
-from harness.nats import NatsServer, eventually
-from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
-from harness.staterows import StateRows
-from harness.streams import publishing
+from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog
+from harness.models.state_projection import StateRows
+from harness.servers.nats import NatsServer, eventually
+from harness.servers.publisher import publishing
 
 SUBSCRIPTION = ConsumerOptions("root", all_subjects("state", "root"), "operator", batch=20)
 

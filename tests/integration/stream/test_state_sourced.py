@@ -17,11 +17,11 @@ from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
 from atoll.machinery.stream.consumer.gap_check import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateConsumer
 from atoll.machinery.stream.subjects import all_subjects
-from harness.nats import eventually
-from harness.regions import Hierarchy, hierarchy
-from harness.shardlog import LOGICAL_CLUSTERS, ShardLog
-from harness.staterows import StateRows
-from harness.streams import QUICK, Running
+from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog
+from harness.models.state_projection import StateRows
+from harness.servers.nats import eventually
+from harness.servers.nats_regions import Hierarchy, hierarchy
+from harness.servers.publisher import QUICK, Running
 
 #: A source whose origin went away looks for it again after some ten seconds.
 PATIENCE_S = 120.0

@@ -13,9 +13,9 @@ from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.publisher.policy import ANNOTATION
 from atoll.machinery.stream.publisher.stream_admin import parse_headers
 from atoll.machinery.stream.subjects import state_subject, stream_name
-from harness.nats import NatsServer, eventually
-from harness.shardlog import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
-from harness.streams import QUICK, publishing, read_stream
+from harness.models.shard_log import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
+from harness.servers.nats import NatsServer, eventually
+from harness.servers.publisher import QUICK, publishing, read_stream
 
 ROLE = ObjectKey(CLUSTER_ROLES, "c1", "", "reader")
 REPLICATE = {ANNOTATION: "apis.kcp.io"}

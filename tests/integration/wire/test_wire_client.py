@@ -11,8 +11,8 @@ import pytest
 
 from atoll.machinery.wire.client import BadResponse, ClientLimits, ConnectionLost, HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange
-from harness.rawhttp import until
-from harness.wireserver import Running, Serve, echo
+from harness.clients.raw_http import until
+from harness.servers.wire_server import Running, Serve, echo
 
 Connect = Callable[..., HttpClient]
 Script = Callable[..., Awaitable[int]]

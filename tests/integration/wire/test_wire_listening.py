@@ -12,8 +12,8 @@ from atoll.machinery.wire.client import HttpClient, Origin
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from harness.rawhttp import RawClient
-from harness.wireserver import Serve, echo
+from harness.clients.raw_http import RawClient
+from harness.servers.wire_server import Serve, echo
 
 
 async def test_two_servers_share_a_port_if_both_ask_for_it() -> None:

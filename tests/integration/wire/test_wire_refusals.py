@@ -9,8 +9,8 @@ import pytest
 
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
-from harness.rawhttp import Raw, RawClient, until
-from harness.wireserver import Serve, echo
+from harness.clients.raw_http import Raw, RawClient, until
+from harness.servers.wire_server import Serve, echo
 
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 

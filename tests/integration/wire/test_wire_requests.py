@@ -10,8 +10,8 @@ import json
 import pytest
 
 from atoll.machinery.wire.exchange import Exchange
-from harness.rawhttp import until
-from harness.wireserver import Serve, echo
+from harness.clients.raw_http import until
+from harness.servers.wire_server import Serve, echo
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n"
 

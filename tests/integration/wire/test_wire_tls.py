@@ -15,8 +15,8 @@ from atoll.machinery.process import pki, tls
 from atoll.machinery.wire.client import HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
-from harness.rawhttp import RawClient, until
-from harness.wireserver import Serve, echo
+from harness.clients.raw_http import RawClient, until
+from harness.servers.wire_server import Serve, echo
 
 
 def whoami(exchange: Exchange) -> None:

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harness.api import Api, Events, configmap, eventually, workspace_under
-from harness.kubectl import Kubectl
-from harness.processes import atoll, children, is_alive
-from harness.shard import ShardProcess
+from harness.clients.api import Api, Events, configmap, eventually, workspace_under
+from harness.clients.kubectl import Kubectl
+from harness.servers.processes import atoll, children, is_alive
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.api import Api, eventually, workspace_under
-from harness.shard import ShardProcess
+from harness.clients.api import Api, eventually, workspace_under
+from harness.servers.shard_process import ShardProcess
 
 CLUSTERS = "/apis/core.kcp.io/v1alpha1/logicalclusters"
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1"

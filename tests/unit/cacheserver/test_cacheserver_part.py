@@ -10,7 +10,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.storage.contract import Change, Put, Scope
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.stores import store_options
+from harness.data.stores import store_options
 
 TYPE = ResourceType("apis.kcp.io", "apiexports", "cache")
 CLUSTER = "abcdefgh12345678"

@@ -8,7 +8,7 @@ from atoll.cacheserver.config import CacheServerConfig
 from atoll.cacheserver.kinds import CACHE, cache_kinds, exporter_of, row_type
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
-from harness.processes import atoll
+from harness.servers.processes import atoll
 
 WHOLE = {"tls_cert_file": "a", "tls_private_key_file": "b", "client_ca_file": "c", "nats_url": "nats://x"}
 

@@ -14,8 +14,8 @@ from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.shard.config import ShardConfig
 from atoll.standalone.runner import store_options
-from harness import stores
-from harness.stores import HandClock, create
+from harness.data import stores
+from harness.data.stores import HandClock, create
 
 
 def config(root: Path, **changes: object) -> ShardConfig:

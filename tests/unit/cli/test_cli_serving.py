@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from atoll.cli.atoll import main
-from harness import processes
-from harness.kubectl import Result
+from harness.clients.kubectl import Result
+from harness.servers import processes
 
 Run = Callable[..., Result]
 

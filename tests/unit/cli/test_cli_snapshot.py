@@ -12,8 +12,8 @@ from atoll.cli.kubectl import crd_snapshot, kcp
 from atoll.cli.kubectl.resource_schema import resource_schema
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
-from harness.api import crd
-from harness.manifests import definition_files, documents
+from harness.clients.api import crd
+from harness.data.manifests import definition_files, documents
 
 
 def test_what_is_printed_says_the_same_as_yaml_and_as_json(manifests: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.sealing import ensure_key_file, key_id
 from atoll.shard.config import ShardConfig
 from atoll.standalone.runner import store_options
-from harness.stores import create, key
+from harness.data.stores import create, key
 
 
 def opened(root: Path) -> LmdbStore:

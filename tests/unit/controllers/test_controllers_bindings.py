@@ -16,9 +16,9 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import MethodNotAllowed, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GuardFailed, ObjectExists, RevisionConflict, Scope
-from harness.api import crd
-from harness.cell import Cell, bound, cell, locks_of
-from harness.exports import an_object, resource_of, schema_of
+from harness.clients.api import crd
+from harness.clients.exports import an_object, resource_of, schema_of
+from harness.servers.minimal_shard import Cell, bound, cell, locks_of
 
 GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
 

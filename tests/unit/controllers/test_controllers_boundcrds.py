@@ -15,9 +15,9 @@ from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.times import parse_time
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.storage.contract import GuardFailed, Operation, Scope
-from harness.api import crd
-from harness.cell import Cell, cell
-from harness.exports import resource_of, schema_of
+from harness.clients.api import crd
+from harness.clients.exports import resource_of, schema_of
+from harness.servers.minimal_shard import Cell, cell
 
 CIRCLES = crd("circles", "shapes.example.com")
 _SCOPE = Scope(CRDS, SYSTEM_BOUND_CRDS)

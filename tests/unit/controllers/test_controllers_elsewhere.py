@@ -25,10 +25,10 @@ from atoll.machinery.meta.types import (
 )
 from atoll.machinery.storage.contract import Put, Scope
 from atoll.tenancy.bound_definitions import BoundCrds
-from harness.api import crd
-from harness.cell import Cell
-from harness.exports import schema_of
-from harness.neighbour import Neighbour, neighbours
+from harness.clients.api import crd
+from harness.clients.exports import schema_of
+from harness.servers.minimal_shard import Cell
+from harness.servers.replica_source import Neighbour, neighbours
 
 GROUP, CONSUMER, PROVIDER, OTHER = "shapes.example.com", "2consumer", "3provider", "5other"
 

@@ -16,8 +16,8 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute
-from harness.farshard import Asked, FarShard, comes, far_shard, published, refusal
-from harness.inprocess import InsideShard, shard_inside
+from harness.servers.fake_shard import Asked, FarShard, comes, far_shard, published, refusal
+from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 PARENT, CLUSTER, UID = "faraway", "childhere", "0f0f"
 OWNER = {"apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": "w", "cluster": PARENT, "uid": UID}

@@ -17,8 +17,8 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS, LOGICAL_CLUSTERS, SECRETS
 from atoll.machinery.storage.contract import Put
-from harness.api import crd
-from harness.cell import Cell, bound, cell, locks_of
+from harness.clients.api import crd
+from harness.servers.minimal_shard import Cell, bound, cell, locks_of
 
 GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
 CLAIM: Object = {"group": "", "resource": "configmaps", "verbs": ["*"]}

@@ -15,10 +15,10 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.storage.contract import Scope
 from atoll.tenancy.bound_definitions import target_of
-from harness.api import TIMEOUT_S
-from harness.cell import bound
-from harness.exports import export, resource_of, schema
-from harness.inprocess import InsideShard, shard_inside
+from harness.clients.api import TIMEOUT_S
+from harness.clients.exports import export, resource_of, schema
+from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.minimal_shard import bound
 
 SQUARES, CIRCLES = schema("squares"), schema("circles")
 

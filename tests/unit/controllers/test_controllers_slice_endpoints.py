@@ -14,8 +14,8 @@ from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
 from atoll.machinery.storage.contract import Delete, Put
-from harness.cell import Cell, cell
-from harness.exports import export
+from harness.clients.exports import export
+from harness.servers.minimal_shard import Cell, cell
 
 
 def url(shard: str) -> str:

@@ -10,9 +10,9 @@ import pytest
 
 from atoll.frontproxy.clustermap import keep
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.proxyrows import ProxyRows
-from harness.rawhttp import until
-from harness.stores import store_options
+from harness.clients.raw_http import until
+from harness.data.front_proxy_rows import ProxyRows
+from harness.data.stores import store_options
 
 EXAMPLE = Path(__file__).parents[3] / "infra/haproxy/haproxy.cfg"
 

@@ -31,7 +31,7 @@ from atoll.machinery.process.pki import Pair
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.stores import store_options
+from harness.data.stores import store_options
 
 ISSUER = "https://kcp.default.svc"
 TOKENS = 'alice-token,alice,u1,"devs,system:masters,system:kcp:admin,system:kcp:initializer:root:x"\n'

@@ -19,9 +19,9 @@ from atoll.machinery.meta.wellknown import SHARD
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.client import ClientResponse, Unreachable
 from atoll.machinery.wire.exchange import Headers
-from harness.proxyrows import SHARDS, WORKSPACES, ProxyRows, base_url
-from harness.rawhttp import until
-from harness.stores import store_options
+from harness.clients.raw_http import until
+from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows, base_url
+from harness.data.stores import store_options
 
 ALICE, BOB = User("alice"), User("bob")
 DEADLINE_S = 30.0

@@ -13,8 +13,8 @@ from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import ClusterRoute
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.proxyrows import SHARDS, WORKSPACES, ProxyRows, base_url
-from harness.stores import replica, store_options
+from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows, base_url
+from harness.data.stores import replica, store_options
 
 
 class Site:

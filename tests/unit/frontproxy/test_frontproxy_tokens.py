@@ -18,7 +18,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.stores import store_options
+from harness.data.stores import store_options
 
 
 class _SlowIssuer:

@@ -14,9 +14,9 @@ from atoll.machinery.storage.contract import Put
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.stream.connection import Access
 from atoll.replication.follower import Follower, FollowerOptions
-from harness.followers import TYPES
-from harness.nats import eventually
-from harness.stores import store_options
+from harness.data.stores import store_options
+from harness.servers.followers import TYPES
+from harness.servers.nats import eventually
 
 
 async def test_on_the_root_shard_it_rests_until_a_shard_is_registered(

@@ -18,9 +18,9 @@ from atoll.machinery.stream.events import Event, Operation, from_entry
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.replica_writer import ReplicaWriter
 from atoll.replication.shard_replica import ReplicaProgress, ShardReplica, SourceShard
-from harness.followers import TYPES
-from harness.shardlog import ShardLog, Source
-from harness.stores import store_options
+from harness.data.stores import store_options
+from harness.models.shard_log import ShardLog, Source
+from harness.servers.followers import TYPES
 
 CLUSTER = "abcdefgh12345678"
 MARK = StateMark("then", "a1", 5, 9, 1.0)

@@ -32,9 +32,9 @@ from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.notifications import ReplicaChange
 from atoll.replication.ownership_rows import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, ReplicaWriter
-from harness.followers import TYPES, Told, cluster_key, workspace_key
-from harness.nats import eventually
-from harness.stores import store_options
+from harness.data.stores import store_options
+from harness.servers.followers import TYPES, Told, cluster_key, workspace_key
+from harness.servers.nats import eventually
 
 
 @pytest.fixture

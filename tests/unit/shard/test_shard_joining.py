@@ -20,7 +20,7 @@ from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
 from atoll.shard.membership.root_shard import NotYet, Origin, OtherRoot, origin_of, wait_for_origin
 from atoll.standalone.runner import prepare
-from harness.cannedapi import CannedApi, serving
+from harness.servers.canned_api import CannedApi, serving
 
 IDENTITIES = "/clusters/system:shard/api/v1/namespaces/default/configmaps/apiexport-identity-cache"
 SHARD = "/clusters/root/apis/core.kcp.io/v1alpha1/shards/eu"

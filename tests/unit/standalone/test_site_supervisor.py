@@ -13,7 +13,7 @@ from atoll.machinery.wire.client import Origin
 from atoll.standalone.site import supervisor
 from atoll.standalone.site.processes import ProcessSpec
 from atoll.standalone.site.supervisor import ProcessStartFailure, ProcessSupervisor, until_ready
-from harness.processes import is_alive
+from harness.servers.processes import is_alive
 
 TIMEOUT_S = 60.0
 

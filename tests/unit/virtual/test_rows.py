@@ -13,7 +13,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.virtualworkspace_sdk.rows import RowRefused, Rows, open_rows
 from atoll.virtualworkspace_sdk.view import Key
-from harness.exports import schema
+from harness.clients.exports import schema
 
 KEY = Key("home", "default", "north")
 KIND = kinds_of_resource_schema(schema("circles"), LOCAL)[0]

@@ -21,9 +21,9 @@ from atoll.machinery.storage.contract import GuardFailed, RevisionUnchanged
 from atoll.machinery.wire.exchange import Exchange, HttpRequest, Peer
 from atoll.virtualworkspaces.apiexport import ORIGINAL_GROUPS, ORIGINAL_NAME, ExportView, acting
 from atoll.virtualworkspaces.framework import VirtualWorkspace
-from harness.claims import claim_pair
-from harness.exports import accepted, an_object, binding, claim, export, schema
-from harness.inprocess import InsideShard, shard_inside
+from harness.clients.exports import accepted, an_object, binding, claim, export, schema
+from harness.oracles.claim_labels import claim_pair
+from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 CIRCLES = schema("circles")
 CLAIM = claim("configmaps")

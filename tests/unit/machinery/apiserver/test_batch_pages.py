@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.writing.loopback import Batch, Target
 from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import Position, Scope
 from atoll.machinery.storage.pages import position_after
-from harness.cell import Cell, cell
+from harness.servers.minimal_shard import Cell, cell
 
 HOME = "home"
 STORED = ["b", "d", "f", "h", "j"]

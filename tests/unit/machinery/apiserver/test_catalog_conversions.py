@@ -19,8 +19,8 @@ from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_BINDINGS, API_CONVERSIONS
 from atoll.machinery.storage.contract import Delete, Put, Snapshot
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from harness.exports import schema
-from harness.stores import store_options
+from harness.clients.exports import schema
+from harness.data.stores import store_options
 
 GROUP, IDENTITY = "shapes.example.com", "ab" * 32
 RULES: Object = {"conversions": [{"from": "v1", "to": "v2", "rules": []}]}

@@ -18,8 +18,8 @@ from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.storage.contract import Put
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from harness.openapi import GROUP, definition, structure
-from harness.stores import store_options
+from harness.data.openapi import GROUP, definition, structure
+from harness.data.stores import store_options
 
 WIDGETS = definition("widgets", structure(spec=structure(colour={"type": "string"})))
 

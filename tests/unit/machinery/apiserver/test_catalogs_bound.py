@@ -16,8 +16,8 @@ from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS
 from atoll.tenancy.bound_definitions import target_of
-from harness.api import crd
-from harness.cell import Cell, cell
+from harness.clients.api import crd
+from harness.servers.minimal_shard import Cell, cell
 
 GROUP, THERE = "shapes.example.com", "provider"
 CIRCLES = GROUP, "v1", "circles"

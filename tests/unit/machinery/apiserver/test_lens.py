@@ -15,7 +15,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode, encode
 from atoll.machinery.storage.contract import Delete, Operation, Position, Put, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from harness.stores import HandClock, store_options
+from harness.data.stores import HandClock, store_options
 
 ROWS = ResourceType("example.com", "rows")
 PICKS = ResourceType("example.com", "picks")

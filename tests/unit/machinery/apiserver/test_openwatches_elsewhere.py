@@ -17,8 +17,8 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES, CONFIG_MAPS
 from atoll.machinery.storage.contract import ClusterRoute, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from harness.nats import eventually
-from harness.stores import store_options
+from harness.data.stores import store_options
+from harness.servers.nats import eventually
 
 CLUSTER = "abcdefgh12345678"
 

@@ -16,7 +16,7 @@ from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Delete, Put, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from harness.stores import gone, replica, store_options
+from harness.data.stores import gone, replica, store_options
 
 WORKSPACES = ResourceType("tenancy.kcp.io", "workspaces", "w" * 64)
 TEAM, SHOP = "4team", "5shop"

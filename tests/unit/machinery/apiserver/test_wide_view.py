@@ -14,8 +14,8 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Scope
 from atoll.machinery.storage.pages import PAGE, position_after
-from harness.cell import Cell, cell
-from harness.stores import replica
+from harness.data.stores import replica
+from harness.servers.minimal_shard import Cell, cell
 
 HERE, FAR = "mhere", "nfar"
 EVERYWHERE = Scope(CLUSTER_ROLES)

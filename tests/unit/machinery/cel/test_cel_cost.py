@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.machinery.cel.budget import Budget
-from harness.celtable import PROGRAMS, SIZES, VALUES
+from harness.data.cel_table import PROGRAMS, SIZES, VALUES
 
 ANY = 2**64 - 1
 

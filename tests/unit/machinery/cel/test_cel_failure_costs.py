@@ -9,7 +9,7 @@ import pytest
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.types import DYN, INT, STRING, ListType, MapType
-from harness.cel import compile_expression
+from harness.oracles.cel_expressions import compile_expression
 
 TYPES = {
     "mm": MapType(STRING, MapType(STRING, INT)),

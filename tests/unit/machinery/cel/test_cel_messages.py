@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.machinery.cel.errors import CompileError, EvaluationError, ProgramError
-from harness.celtable import PROGRAMS, VALUES
+from harness.data.cel_table import PROGRAMS, VALUES
 
 _LITERALS = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 OPERAND = "{'[', '{', '(', '.', '-', '!', " + _LITERALS

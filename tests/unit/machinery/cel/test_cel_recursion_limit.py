@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from atoll.machinery.cel.recursion_limit import FRAMES, deep_stack
-from harness.celtable import PROGRAMS, VALUES
+from harness.data.cel_table import PROGRAMS, VALUES
 
 
 def test_blocks_that_overlap_leave_the_limit_as_it_was() -> None:

@@ -16,8 +16,8 @@ from atoll.machinery.control.manager import POSITION, ControllerMetrics, Manager
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from harness.nats import eventually
-from harness.stores import CONFIGMAPS, HandClock, create, delete, key, put, store_options
+from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, put, store_options
+from harness.servers.nats import eventually
 
 RETENTION_S = 60
 

@@ -16,8 +16,8 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Operation, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from harness.nats import eventually
-from harness.stores import CONFIGMAPS, create, store_options
+from harness.data.stores import CONFIGMAPS, create, store_options
+from harness.servers.nats import eventually
 
 CLUSTER = "abcdefgh12345678"
 

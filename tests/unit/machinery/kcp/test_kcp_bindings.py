@@ -12,8 +12,8 @@ from atoll.machinery.kcp.apis.apibindings import Around, BoundResource, Export, 
 from atoll.machinery.kcp.apis.locks import Lock
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names
 from atoll.machinery.meta.objects import Object
-from harness.api import crd
-from harness.exports import binding, export, resource_of, schema_of
+from harness.clients.api import crd
+from harness.clients.exports import binding, export, resource_of, schema_of
 
 GROUP, NOW, LATER = "shapes.example.com", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 CIRCLES = BoundResource(GROUP, "circles", "s1.circles", "u1", "v1", Names("circles", "circle", (), "Circle", "Circles"))

@@ -16,7 +16,7 @@ from atoll.machinery.kcp.manifest import Manifest
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_EXPORTS, CRDS
-from harness.kcpobjects import EXPORTS, NOW, bootstrapped, find, options
+from harness.data.kcp_objects import EXPORTS, NOW, bootstrapped, find, options
 
 MANIFESTS = bootstrapped()
 IDENTITIES = {name: hashes.identity_hash(f"key of {name}".encode()) for name in EXPORTS}

@@ -7,8 +7,8 @@ from atoll.machinery.kcp.apis.bound_crds import Needed, bound_crd, exports_of, k
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, names_of
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.meta.objects import Object
-from harness.api import crd
-from harness.exports import schema_of
+from harness.clients.api import crd
+from harness.clients.exports import schema_of
 
 NOW = "2026-01-01T00:00:00Z"
 

@@ -12,7 +12,7 @@ from atoll.machinery.kcp.apis.permission_claims import ClaimKey
 from atoll.machinery.meta.hashes import EXPORT_LABEL, export_hash
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import API_BINDINGS, CONFIG_MAPS, EVENTS, SECRETS
-from harness.claims import claim_pair, reflexive_pair
+from harness.oracles.claim_labels import claim_pair, reflexive_pair
 
 Object = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"

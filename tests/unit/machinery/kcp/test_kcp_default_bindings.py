@@ -17,7 +17,7 @@ from atoll.machinery.kcp.workspaces.workspacetypes import (
     with_bases,
 )
 from atoll.machinery.meta import hashes
-from harness.kcpobjects import type_lookup
+from harness.data.kcp_objects import type_lookup
 
 Object = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"

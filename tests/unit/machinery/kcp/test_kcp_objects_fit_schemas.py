@@ -15,7 +15,7 @@ from atoll.machinery.kcp.workspaces.workspace import Plan, build, settle
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, resolve
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
-from harness.kcpobjects import ALPHA, NOW, bootstrapped, parent, root_exports, root_types, uids, workspace
+from harness.data.kcp_objects import ALPHA, NOW, bootstrapped, parent, root_exports, root_types, uids, workspace
 
 KINDS = (
     "apibindings.apis.kcp.io",

@@ -10,8 +10,8 @@ import pytest
 from atoll.cli.kubectl.resource_schema import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.crd import validate_resource_schema
-from harness.api import crd
-from harness.manifests import definition_files, documents
+from harness.clients.api import crd
+from harness.data.manifests import definition_files, documents
 
 
 def test_real_definitions_become_sound_schemas_with_all_they_say(manifests: Path) -> None:

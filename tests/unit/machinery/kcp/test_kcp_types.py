@@ -18,7 +18,7 @@ from atoll.machinery.kcp.workspaces.workspacetypes import (
     resolve,
     with_type,
 )
-from harness.kcpobjects import parent, root_types, type_lookup, workspace
+from harness.data.kcp_objects import parent, root_types, type_lookup, workspace
 
 
 def wtype(name: str, path: str = "root:acme", cluster: str = "c1", **spec: object) -> WorkspaceType:

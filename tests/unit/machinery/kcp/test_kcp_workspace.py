@@ -12,7 +12,7 @@ from atoll.machinery.kcp.workspaces.workspace import Plan, build, settle
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, WorkspaceType, read_type, resolve
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
-from harness.kcpobjects import ALPHA, NOW, find, parent, root_exports, root_types, uids, workspace
+from harness.data.kcp_objects import ALPHA, NOW, find, parent, root_exports, root_types, uids, workspace
 
 CLUSTER, PATH = "1x9p0q7w5e3r2t8y", "root:shop"
 TENANCY = hashes.default_binding_name(CLUSTER, "root", "tenancy.kcp.io")

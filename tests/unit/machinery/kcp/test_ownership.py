@@ -10,7 +10,7 @@ import pytest
 from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of, standing_of
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
-from harness.ownership import CLUSTER, LIAR, WORKSPACE, Follower, Place, Said
+from harness.models.cluster_ownership import CLUSTER, LIAR, WORKSPACE, Follower, Place, Said
 
 SHARDS = ("root", "a", "b", LIAR)
 

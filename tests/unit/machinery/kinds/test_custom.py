@@ -12,7 +12,7 @@ from atoll.machinery.kinds.custom import CACHE_SIZE, kinds_of_crd, kinds_of_reso
 from atoll.machinery.kinds.kind import ALL_VERBS, Column, Scale, Subresource
 from atoll.machinery.meta.names import CORE, LOCAL
 from atoll.machinery.meta.objects import Object
-from harness.manifests import established, gateway_examples, real_crds
+from harness.data.manifests import established, gateway_examples, real_crds
 
 STRING: Object = {"type": "string"}
 #: What Kubernetes says of a column that says nothing of itself.

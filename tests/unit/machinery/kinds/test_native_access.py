@@ -18,7 +18,7 @@ from atoll.machinery.kinds.rbac.bindings import CLUSTERROLEBINDINGS, ROLEBINDING
 from atoll.machinery.kinds.rbac.roles import CLUSTERROLES, ROLES
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.times import parse_time
-from harness.native import NOW, accepted, create, refused, sample, update
+from harness.models.native_write import NOW, accepted, create, refused, sample, update
 
 GROUP = "rbac.authorization.k8s.io"
 READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}

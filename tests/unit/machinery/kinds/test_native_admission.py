@@ -17,7 +17,7 @@ from atoll.machinery.kinds.admissionregistration.webhooks import (
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.times import parse_time
-from harness.native import NOW, accepted, create, refused, sample, update
+from harness.models.native_write import NOW, accepted, create, refused, sample, update
 
 RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
 HOOK: Object = {

@@ -12,7 +12,7 @@ from atoll.machinery.kinds.core.serviceaccounts import SERVICEACCOUNTS
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.times import parse_time
-from harness.native import NOW, accepted, create, refused, sample, update
+from harness.models.native_write import NOW, accepted, create, refused, sample, update
 
 MIB = 1024 * 1024
 

@@ -6,7 +6,7 @@ import pytest
 
 from atoll.machinery.kinds.apiextensions.customresourcedefinitions import CUSTOMRESOURCEDEFINITIONS as CRDS
 from atoll.machinery.meta.objects import Object
-from harness.native import NOW, accepted, create, refused, sample, update
+from harness.models.native_write import NOW, accepted, create, refused, sample, update
 
 SCHEMA: Object = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
 

@@ -6,7 +6,7 @@ from atoll.machinery.kinds.core.events import EVENTS
 from atoll.machinery.kinds.events.events import EVENTS_V1, from_stored, to_stored
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.times import parse_time
-from harness.native import NOW, accepted, create, refused, sample, update
+from harness.models.native_write import NOW, accepted, create, refused, sample, update
 
 MICRO = "2026-01-02T03:04:05.000000Z"
 INVOLVED = {"kind": "ConfigMap", "name": "c", "namespace": "n", "fieldPath": "data"}

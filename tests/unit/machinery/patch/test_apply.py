@@ -13,7 +13,7 @@ from atoll.machinery.patch.managedfields.apply import ApplyOptions, apply_patch
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import reset_fields
 from atoll.machinery.patch.structuredmerge.topology import type_schema
-from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
+from harness.data.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 
 @pytest.fixture

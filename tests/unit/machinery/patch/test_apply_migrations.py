@@ -17,7 +17,7 @@ from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import TrackOptions
 from atoll.machinery.patch.managedfields.update import track_update
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
-from harness.patch_schemas import API_VERSION, Live, keyed, thing
+from harness.data.patch_schemas import API_VERSION, Live, keyed, thing
 
 CSA = "kubectl-client-side-apply"
 

@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.patch.structuredmerge import items
 from atoll.machinery.patch.structuredmerge.items import by_element, element_of, elements_of, grouped
-from harness.patch_schemas import SCHEMA
+from harness.data.patch_schemas import SCHEMA
 
 
 def _type(name: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
-from harness.patch_schemas import DEFINITIONS
+from harness.data.patch_schemas import DEFINITIONS
 
 ABC = [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "c", "image": "3"}]
 A, B, C = ABC

@@ -11,7 +11,7 @@ from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import reset_fields
 from atoll.machinery.patch.managedfields.update import keep_timestamps, track_update
-from harness.patch_schemas import API_VERSION, SCHEMA, Live, thing
+from harness.data.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from atoll.machinery.schema.definitions.crd import (
     validate_crd_status,
     validate_crd_update,
 )
-from harness.manifests import real_crds
+from harness.data.manifests import real_crds
 
 STRING: Object = {"type": "string"}
 SCHEMA = "spec.versions[0].schema.openAPIV3Schema"

@@ -10,7 +10,7 @@ import pytest
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.crd import crd_warnings, validate_resource_schema
-from harness.manifests import real_crds
+from harness.data.manifests import real_crds
 
 
 def resource_schema(**spec: Any) -> Object:

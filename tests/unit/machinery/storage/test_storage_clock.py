@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.machinery.storage.clock import MAX_STEP_S, Clock, HybridClock
-from harness.stores import START_S, HandClock
+from harness.data.stores import START_S, HandClock
 
 START_US = int(START_S * 1_000_000)
 

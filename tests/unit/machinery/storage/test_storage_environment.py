@@ -18,8 +18,8 @@ from atoll.machinery.storage.environment.databases import UnknownFormat, WrongSh
 from atoll.machinery.storage.environment.filesystem import StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
+from harness.data.stores import HandClock, create, key, put, store_options
 from harness.environment import python_environment
-from harness.stores import HandClock, create, key, put, store_options
 
 OPEN = """
 import sys

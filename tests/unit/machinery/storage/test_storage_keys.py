@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from atoll.machinery.storage.contract import Position, Scope
 from atoll.machinery.storage.encoding import keys
-from harness.stores import CONFIGMAPS
+from harness.data.stores import CONFIGMAPS
 
 LMDB_LIMIT_BYTES = 511
 # NUL and \x01 are what the encoding itself uses; surrogates come out of badly decoded URLs.

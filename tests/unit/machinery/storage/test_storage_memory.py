@@ -11,7 +11,7 @@ from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance import residency
 from atoll.machinery.storage.maintenance.residency import Residency
-from harness.stores import CONFIGMAPS, create, delete, key, listed, put, store_options
+from harness.data.stores import CONFIGMAPS, create, delete, key, listed, put, store_options
 
 SECRETS = ResourceType("", "secrets")
 

@@ -9,7 +9,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, Operation, Scope
 from atoll.machinery.storage.watching.hub import Hub
-from harness.stores import CONFIGMAPS
+from harness.data.stores import CONFIGMAPS
 
 RED, BLUE = Interest(label=("colour", "red")), Interest(label=("colour", "blue"))
 

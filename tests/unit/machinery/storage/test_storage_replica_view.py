@@ -19,8 +19,8 @@ from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.storage.watching.hub import Hub
 from atoll.machinery.storage.writing.replica_sweep import SWEEP_ROWS
-from harness.damage import Damage, add, drop_first, flip_last
-from harness.stores import CONFIGMAPS, HandClock, create, delete, gone, key, replica, store_options
+from harness.data.store_damage import Damage, add, drop_first, flip_last
+from harness.data.stores import CONFIGMAPS, HandClock, create, delete, gone, key, replica, store_options
 
 DATABASES = ("replicas", "routes", "replica_counters", "replica_labels")
 LABELLED = {"labels": {"paths.internal.atoll.dev/x": "p"}}

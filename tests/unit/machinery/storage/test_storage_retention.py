@@ -14,9 +14,9 @@ from atoll.machinery.storage import sealing
 from atoll.machinery.storage.contract import Operation, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
-from harness.damage import Damage, add, drop_first, flip_last
-from harness.rawhttp import until
-from harness.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
+from harness.clients.raw_http import until
+from harness.data.store_damage import Damage, add, drop_first, flip_last
+from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 
 HERE = Scope(CONFIGMAPS, "root")
 

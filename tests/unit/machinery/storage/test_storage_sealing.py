@@ -17,7 +17,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid, Sealer, SealingError
-from harness.stores import HandClock, create, key, listed, put, store_options
+from harness.data.stores import HandClock, create, key, listed, put, store_options
 
 SECRETS = ResourceType("", "secrets")
 CANARY = "canary-1f0e9d8c7b6a"

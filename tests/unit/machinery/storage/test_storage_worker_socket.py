@@ -28,8 +28,8 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.watching.hub import Hub
 from atoll.machinery.storage.workers import frames
 from atoll.machinery.storage.workers.submit_server import SubmitServer
-from harness.rawhttp import until
-from harness.stores import CONFIGMAPS, key, put, store_options
+from harness.clients.raw_http import until
+from harness.data.stores import CONFIGMAPS, key, put, store_options
 
 KEY = key("a")
 ERRORS = [

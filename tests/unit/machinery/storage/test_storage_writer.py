@@ -18,8 +18,8 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import MIB
 from atoll.machinery.storage.writing.writer import StoreClosed
-from harness.rawhttp import until
-from harness.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
+from harness.clients.raw_http import until
+from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 
 ALL = Scope(CONFIGMAPS)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.stream import events
 from atoll.machinery.stream.events import Event, Malformed, Operation, Phase
-from harness.shardlog import CONFIGMAPS, SECRETS, ShardLog, Source
+from harness.models.shard_log import CONFIGMAPS, SECRETS, ShardLog, Source
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 KEY = ObjectKey(CONFIGMAPS, "c1", "default", "m")

@@ -8,7 +8,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.consumer import gap_check as chain_module
 from atoll.machinery.stream.consumer.gap_check import Gap, GapCheck, Verdict
 from atoll.machinery.stream.events import Event, Operation, control, from_entry
-from harness.shardlog import CONFIGMAPS, ShardLog, Source
+from harness.models.shard_log import CONFIGMAPS, ShardLog, Source
 
 A, B = (ObjectKey(CONFIGMAPS, cluster, "default", "m") for cluster in ("a", "b"))
 

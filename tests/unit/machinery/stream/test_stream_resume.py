@@ -7,7 +7,7 @@ import pytest
 
 from atoll.machinery.stream.events import Event, Operation, Phase, control
 from atoll.machinery.stream.publisher.resume import Deposed, ResumePlan, StreamCursor, StreamTip, resume_plan
-from harness.shardlog import Source
+from harness.models.shard_log import Source
 
 ME = Source()
 CURSOR = StreamCursor(revision=500, sequence=50, written=480, created="t0", lineage=ME.lineage)

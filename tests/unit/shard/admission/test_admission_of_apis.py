@@ -14,7 +14,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import Forbidden
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
 from atoll.shard.admission.apiexports import ApiExports
-from harness.rbac_snapshot import FakeStore
+from harness.models.rbac_snapshot import FakeStore
 
 Object = dict[str, Any]
 TENANT, SYSTEM = User("alice", (AUTHENTICATED,)), User("loopback", (MASTERS,))

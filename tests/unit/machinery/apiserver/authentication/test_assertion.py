@@ -33,7 +33,7 @@ from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.process.pki import Pair, make_ca, make_client, pem_to_der
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.rbac_snapshot import FakeStore, bootstrap, workspace
+from harness.models.rbac_snapshot import FakeStore, bootstrap, workspace
 
 WEB, OTHER = "2web", "2other"
 DAVE = User("dave", ("devs", "system:authenticated"), "u9", {"example.com/team": ("red", "blue")})

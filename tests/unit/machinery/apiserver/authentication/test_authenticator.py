@@ -18,7 +18,7 @@ from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process.pki import Pair, make_ca, make_client, pem_to_der
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.rbac_snapshot import FakeStore, bootstrap, workspace
+from harness.models.rbac_snapshot import FakeStore, bootstrap, workspace
 
 AUDIENCE = "https://kcp.default.svc"
 WEB = "2web"

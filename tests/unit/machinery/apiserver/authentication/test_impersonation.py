@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME
 from atoll.machinery.meta.status import BadRequest, Forbidden
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
+from harness.models.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
 
 WEB, OTHER = "2web", "2other"
 AUDIENCE = "https://kcp.default.svc"

@@ -32,7 +32,7 @@ from atoll.machinery.meta.status import BadRequest, Conflict, Invalid, NotFound,
 from atoll.machinery.meta.user import User
 from atoll.machinery.process.pki import make_rsa_key, public_key_pem
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.rbac_snapshot import FakeStore
+from harness.models.rbac_snapshot import FakeStore
 
 ISSUER = "https://kcp.default.svc"
 WEB = "2web"

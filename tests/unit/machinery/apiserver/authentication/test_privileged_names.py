@@ -32,9 +32,9 @@ from atoll.machinery.meta.user import User
 from atoll.machinery.process.pki import make_ca, make_client, make_rsa_key, pem_to_der
 from atoll.machinery.storage.contract import Record
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.issuer import Issuer
-from harness.kcpobjects import bootstrapped
-from harness.rbac_snapshot import FakeStore, bootstrap, workspace
+from harness.data.kcp_objects import bootstrapped
+from harness.models.rbac_snapshot import FakeStore, bootstrap, workspace
+from harness.servers.oidc_issuer import Issuer
 
 WEB, OWN = "2web", "https://kcp.default.svc"
 #: What a door does with a name: takes it from who vouches for it, drops it, or refuses the request.

@@ -23,7 +23,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.process.pki import make_rsa_key
-from harness.rbac_snapshot import FakeStore, logical_cluster
+from harness.models.rbac_snapshot import FakeStore, logical_cluster
 
 ISSUER, THERE = "https://kcp.default.svc", "3provider"
 ACCOUNT = Account(THERE, "ns", "builder", "uid-1")

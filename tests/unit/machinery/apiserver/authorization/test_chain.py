@@ -9,7 +9,17 @@ from atoll.machinery.apiserver.authorization.attributes import Attributes, Decis
 from atoll.machinery.apiserver.authorization.chain import STEPS, Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES, WARRANT
 from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, MASTERS, User
-from harness.rbac_snapshot import FakeStore, binding, bootstrap, logical_cluster, role, rule, subject, urls, workspace
+from harness.models.rbac_snapshot import (
+    FakeStore,
+    binding,
+    bootstrap,
+    logical_cluster,
+    role,
+    rule,
+    subject,
+    urls,
+    workspace,
+)
 
 ALICE = User("alice", (AUTHENTICATED,))
 BOB = User("bob", (AUTHENTICATED,))

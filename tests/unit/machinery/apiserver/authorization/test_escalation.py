@@ -11,7 +11,7 @@ from atoll.machinery.apiserver.authorization.escalation import Author, check_bin
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
-from harness.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
+from harness.models.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
 
 WEB = "2web"
 BOB = User("bob", ("devs", AUTHENTICATED))

@@ -11,7 +11,7 @@ from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.storage.contract import Record
-from harness.rbac_snapshot import FakeStore, binding, bootstrap, logical_cluster, role, rule, workspace
+from harness.models.rbac_snapshot import FakeStore, binding, bootstrap, logical_cluster, role, rule, workspace
 
 ALICE = User("alice", (AUTHENTICATED,))
 HERE, THERE = "2consumer", "3provider"

@@ -17,7 +17,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, Invalid
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
+from harness.models.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
 
 WEB = "2web"
 ALICE, BOB = User("alice", (AUTHENTICATED,)), User("bob", (AUTHENTICATED,))

@@ -25,9 +25,9 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import ApiError, Timeout
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.manifests import established
-from harness.stores import store_options
-from harness.webhook import Odd, WebhookServer, converted
+from harness.data.manifests import established
+from harness.data.stores import store_options
+from harness.servers.webhook import Odd, WebhookServer, converted
 
 
 def swap(obj: Object, api_version: str) -> Object:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from atoll.machinery.egress import Egress, EgressError, Outbound, circuit, guard, policy, resolver
 from atoll.machinery.egress.resolver import Resolver
-from harness.webhook import HANG_UP, Odd, WebhookServer
+from harness.servers.webhook import HANG_UP, Odd, WebhookServer
 
 OPEN = policy("127.0.0.0/8")
 

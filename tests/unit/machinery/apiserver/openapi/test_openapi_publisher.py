@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.publisher import Publisher
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
-from harness.openapi import GROUP, catalog_of, definition, keys_of, structure
+from harness.data.openapi import GROUP, catalog_of, definition, keys_of, structure
 
 WIDGETS = definition("widgets", structure(spec=structure(colour={"type": "string"})))
 KEY = f"apis/{GROUP}/v1"

@@ -7,7 +7,7 @@ from atoll.machinery.apiserver.openapi.routes import Route, id_part
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import native_kind
-from harness.openapi import definition, structure
+from harness.data.openapi import definition, structure
 
 _SUBRESOURCES = {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
 

@@ -16,7 +16,7 @@ from atoll.machinery.cel.libraries.authorizer import (
     ResourceCheck,
 )
 from atoll.machinery.meta.user import User
-from harness.cel import compile_expression
+from harness.oracles.cel_expressions import compile_expression
 
 JANE = User("jane", ("team",))
 YES = AuthorizationResult(True)

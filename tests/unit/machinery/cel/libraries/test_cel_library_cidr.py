@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.cel import Expected, check_error, check_value
+from harness.oracles.cel_expressions import Expected, check_error, check_value
 
 #: Expression, value, run-time cost, estimate.
 VALUES: list[tuple[str, Any, int, Expected]] = [

@@ -16,7 +16,7 @@ from atoll.machinery.cel.libraries.authorizer import (
 )
 from atoll.machinery.cel.types import BYTES, DYN, INT, STRING, ListType, MapType
 from atoll.machinery.meta.user import User
-from harness.cel import Expected, Sizes, compile_expression
+from harness.oracles.cel_expressions import Expected, Sizes, compile_expression
 
 #: 2^64-1, where an estimate ends for want of a limit.
 MOST = 18_446_744_073_709_551_615

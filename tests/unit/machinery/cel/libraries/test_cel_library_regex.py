@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.cel.errors import EvaluationError, ProgramError
-from harness.cel import Expected, check_error, check_value, compile_expression
+from harness.oracles.cel_expressions import Expected, check_error, check_value, compile_expression
 
 #: Expression, value, run-time cost, estimate.
 VALUES: list[tuple[str, Any, int, Expected]] = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.manifests import real_crds
-from harness.rules import INTEGER, RULES, STRING, complaints, ruled, struct, whole
+from harness.data.manifests import real_crds
+from harness.oracles.cel_rules import INTEGER, RULES, STRING, complaints, ruled, struct, whole
 
 HINT = (
     " (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"

@@ -9,7 +9,7 @@ import pytest
 from atoll.machinery.kinds.rules.judge import rules_of
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.schema.structural.structural_schema import compile_schema, schema_for
-from harness.rules import INTEGER, STRING, refusals, ruled, struct, thing, verdict, whole
+from harness.oracles.cel_rules import INTEGER, STRING, refusals, ruled, struct, thing, verdict, whole
 
 LOW = ruled(struct(n=INTEGER), {"rule": "self.n < 5", "message": "too big"})
 

@@ -1,0 +1,140 @@
+"""Programs in Go: the module tests/go, built on first use, once for all workers of a run.
+
+    program("oracle")                  path of the built command
+    verified("clients", kubeconfig)    run it against a workspace and give what it says it verified
+    following(kubeconfig)              an informer that tells what it sees
+
+A machine without Go skips what needs it. Packages come through Go's module proxy, pinned by go.sum; compiled ones stay
+in Go's own build cache, so that only the first run on a machine takes minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.environment import TESTS
+
+MODULE = TESTS / "go"
+BUILD_TIMEOUT_S, RUN_TIMEOUT_S, FOLLOW_TIMEOUT_S = 1500.0, 240.0, 60.0
+NO_GO = "Go is not installed: nothing was compared with Kubernetes' own code, and no Go client was run"
+
+
+def find_go() -> str | None:
+    """The go command; none on a machine without Go."""
+    return shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+
+
+def go() -> str:
+    """The go command; skips the test on a machine without Go."""
+    found = find_go()
+    if found is None:
+        pytest.skip(NO_GO)
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """Go's own; a machine that lets it choose nothing still needs somewhere to cache."""
+    chosen = {"GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off", "CGO_ENABLED": "0"}
+    return {"HOME": str(Path.home()), **os.environ, **chosen}
+
+
+@cache
+def cache_folder() -> Path:
+    """Where the tests of this checkout cache programs and links, beside Go's own cache; workers of a run share it."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = caches / "atoll-tests" / hashlib.sha256(str(MODULE).encode()).hexdigest()[:8]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@cache
+def program(name: str, module: str = "") -> Path:
+    """The command `cmd/<name>` of tests/go, or of the module in a folder of it, built. Skips without Go."""
+    command, folder = go(), MODULE / module
+    built = cache_folder() / name
+    with (cache_folder() / f"{name}.lock").open("w") as lock:
+        # Workers that need it at the same time wait for the first, and then find everything cached.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [command, "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), f"./cmd/{name}"],
+            cwd=folder,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return built
+
+
+def verified(
+    name: str, kubeconfig: Path, *arguments: object, module: str = "", environment: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Run a command against a workspace to its end: what it says it verified, by name of the check.
+
+    The command ends at the first check that does not hold, and so does the test.
+    """
+    command = [program(name, module), "-kubeconfig", kubeconfig, *arguments]
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+        # A home of its own: kubectl's libraries keep what they discovered there.
+        env=_environment() | {"HOME": str(kubeconfig.parent)} | (environment or {}),
+    )
+    assert done.returncode == 0, f"{name}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    checks = [json.loads(line) for line in done.stdout.splitlines()]
+    return {check["check"]: check.get("found") for check in checks}
+
+
+class Following:
+    """An informer in a process of its own. `seen` are the lines it printed so far, such as `added name`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.seen: list[str] = []
+        self._process = process
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def until(self, line: str) -> None:
+        """Wait for a line. Fails when none comes for a while."""
+        while line not in self.seen:
+            try:
+                self.seen.append(self._lines.get(timeout=FOLLOW_TIMEOUT_S))
+            except queue.Empty:
+                raise AssertionError(f"never came: {line}, after {self.seen}") from None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.strip())
+
+
+@contextlib.contextmanager
+def following(kubeconfig: Path) -> Iterator[Following]:
+    """An informer on the ConfigMaps of namespace default; it ends with the context."""
+    command = [str(program("clients")), "follow", str(kubeconfig)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=_environment()
+    ) as process:
+        try:
+            yield Following(process)
+        finally:
+            process.kill()

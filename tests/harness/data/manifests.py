@@ -1,0 +1,145 @@
+"""Manifests of real projects that tests read and that the repository does not hold.
+
+They come from `../shared/data` beside the repository where that folder exists, else from the Go modules of the
+projects, through Go's module cache. `MANIFESTS_FROM` (`shared`, `modules` or `none`) forces one source. Tests take the
+fixture `manifests`, a folder with `cert-manager/*.yaml`, `gateway-api/*.yaml` and `gateway-api/examples`; only
+`../shared/data` holds more projects. Without a source the test skips.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
+from atoll.machinery.schema.definitions.crd import add_stored_version, default_crd
+from harness.clients.go_programs import cache_folder, find_go
+from harness.environment import ROOT
+
+SHARED_DATA = ROOT.parent / "shared" / "data"
+#: Per project: the Go module, and which of its folders is which of ours. The versions are the releases nearest to
+#: `../shared/data`; both lie in the module cache, verified by Go's checksum database.
+MODULES = {
+    "cert-manager": ("github.com/cert-manager/cert-manager@v1.21.2", {"": "deploy/crds"}),
+    "gateway-api": ("sigs.k8s.io/gateway-api@v1.6.3", {"": "config/crd/standard", "examples": "examples/standard"}),
+}
+DOWNLOAD_TIMEOUT_S = 100.0
+NO_SOURCE = "no manifests of real projects: there is neither ../shared/data nor Go to download their modules"
+
+
+def manifests_folder() -> Path:
+    """The folder of the manifests. Skips the test where they cannot be had."""
+    folder, reason = _source()
+    if folder is None:
+        pytest.skip(reason)
+    return folder
+
+
+@cache
+def _source() -> tuple[Path | None, str]:
+    """The folder, or none and the reason."""
+    forced = os.environ.get("MANIFESTS_FROM", "")
+    assert forced in {"", "shared", "modules", "none"}, f"MANIFESTS_FROM={forced}"
+    if forced in {"", "shared"} and SHARED_DATA.is_dir():
+        return SHARED_DATA, ""
+    command = find_go() if forced in {"", "modules"} else None
+    if command is None:
+        return None, NO_SOURCE
+    try:
+        return _linked(command), ""
+    except (subprocess.SubprocessError, OSError) as error:
+        return None, f"no manifests of real projects: go mod download failed ({type(error).__name__})"
+
+
+def _linked(command: str) -> Path:
+    """A folder of links into the module cache, made once; its name holds the versions."""
+    versions = "-".join(module.rpartition("@")[2] for module, _ in MODULES.values())
+    place = cache_folder() / f"manifests-{versions}"
+    made = Path(tempfile.mkdtemp(dir=cache_folder()))
+    try:
+        for project, (module, folders) in MODULES.items():
+            source = module_folder(command, module)
+            for name, inside in folders.items():
+                _link_files(source / inside, made / project / name)
+        shutil.rmtree(place, ignore_errors=True)
+        made.rename(place)
+    except OSError:
+        # Another worker was faster; its links are the same.
+        if not place.is_dir():
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return place
+
+
+def _link_files(source: Path, target: Path) -> None:
+    """Link each YAML file below `source`: kubectl walks real folders and reads linked files."""
+    for path in source.rglob("*.yaml"):
+        link = target / path.relative_to(source)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path)
+
+
+def module_folder(command: str, module: str) -> Path:
+    """Where Go's module cache holds `path@version`, downloaded if it is not there."""
+    done = subprocess.run(
+        [command, "mod", "download", "-json", module],
+        capture_output=True,
+        text=True,
+        timeout=DOWNLOAD_TIMEOUT_S,
+        check=True,
+        cwd=tempfile.gettempdir(),
+    )
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def documents(path: Path) -> Iterator[Object]:
+    """The documents of a YAML file that hold something."""
+    for text in path.read_text().split("\n---\n"):
+        value = decode_yaml(text.removeprefix("---\n").encode()).value
+        if isinstance(value, dict):
+            yield value
+
+
+def definition_files(folder: Path) -> list[Path]:
+    """The files of cert-manager and the Gateway API: CustomResourceDefinitions, and one of admission policies."""
+    found = sorted([*folder.glob("cert-manager/*.yaml"), *folder.glob("gateway-api/*.yaml")])
+    assert len(found) >= 16, f"only {len(found)} files in {folder}"
+    return found
+
+
+def real_crds(folder: Path) -> dict[str, Object]:
+    """Every CustomResourceDefinition of the real projects by name, defaulted and established."""
+    found: dict[str, Object] = {}
+    for path in definition_files(folder):
+        for document in documents(path):
+            if document["kind"] == "CustomResourceDefinition":
+                default_crd(document)
+                found[document["metadata"]["name"]] = established(document)
+    assert len(found) >= 16, f"only {len(found)} definitions in {folder}"
+    return found
+
+
+def established(crd: Object) -> Object:
+    """The definition as it stands after the controller accepted its names."""
+    crd["status"] = {
+        "acceptedNames": crd["spec"]["names"],
+        "conditions": [{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}],
+    }
+    add_stored_version(crd)
+    return crd
+
+
+def gateway_examples(folder: Path) -> list[Object]:
+    """Objects of the Gateway API's kinds, as its authors wrote them."""
+    paths = sorted((folder / "gateway-api" / "examples").rglob("*.yaml"))
+    return [document for path in paths for document in documents(path) if "gateway" in document["apiVersion"]]

@@ -1,0 +1,271 @@
+"""Shards that publish and processes that follow them, in the test's own event loop: real stores, a real nats-server.
+
+async with Archipelago(tmp_path, "root", "east") as sea:
+    east = await sea.shard("east")
+    reader = await sea.reader("front")
+    await sea.root.announce("east"); await east.put(...)
+    await reader.until(lambda view: view.replicas.get(key) is not None)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+
+from atoll.machinery.meta import hashes, wellknown
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import Object, decode, encode
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import Delete, LogEntry, Put, Snapshot
+from atoll.machinery.storage.environment.databases import mark_restored
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.published_log import PublishedLog
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.permissions import reader_permissions, shard_permissions, shard_user
+from atoll.machinery.stream.server.config import NatsUser
+from atoll.replication.follower import Follower, FollowerOptions
+from atoll.replication.ownership_rows import root_types
+from harness.data.stores import store_options
+from harness.servers.nats import NatsServer, eventually
+from harness.servers.publisher import QUICK, Running
+
+TYPES = root_types("7" * 64, "5" * 64)
+#: A loaded machine is given this long:
+#: a consumer takes a server for gone only when it was silent for 25 s.
+TIMEOUT_S = 90.0
+
+
+class Told:
+    """A listener that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.entries: list[LogEntry] = []
+        self.count = 0
+
+    def wants_there(self, type: ResourceType) -> bool:
+        return True
+
+    def arrived(self, entries: Sequence[LogEntry], count: int) -> None:
+        self.entries += entries
+        self.count = count
+
+    def of(self, key: ObjectKey) -> list[str]:
+        return [entry.operation.name for entry in self.entries if entry.key == key]
+
+
+class Member:
+    """A shard or another process: a store, which may publish, and which may follow."""
+
+    def __init__(self, sea: Archipelago, name: str, user: NatsUser) -> None:
+        self.sea, self.name, self.user = sea, name, user
+        self.options = store_options(sea.directory / name, shard=name)
+        self.store = open_store(self.options)
+        self.publishing: Running | None = None
+        self.follower: Follower | None = None
+        self.registry = CollectorRegistry()
+        self.told = Told()
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def access(self) -> Access:
+        return self.user.access(self.sea.nats.server.address)
+
+    # --- publishing ---
+
+    def publish(self) -> Running:
+        # A server can hang over a damaged file: then it is for its supervisor, if it has one, as in a shard.
+        options = msgspec.structs.replace(QUICK, restart_server=getattr(self.sea.nats.server, "restart", None))
+        self.publishing = Running(PublishedLog(self.store), self.access, options)
+        return self.publishing
+
+    async def publish_no_more(self) -> None:
+        if self.publishing is not None:
+            await self.publishing.stop()
+            self.publishing = None
+
+    async def put(self, key: ObjectKey, **members: Any) -> int:
+        """Write an object as it is given, with its name."""
+        metadata = {"name": key.name, **members.pop("metadata", {})}
+        if key.namespace:
+            metadata["namespace"] = key.namespace
+        value, hole = encode({"apiVersion": "v1", "kind": "Thing", "metadata": metadata, **members})
+        with self.store.snapshot() as snapshot:
+            expected = snapshot.revision_of(key)
+        return (await self.store.submit([Put(key, value, hole, expected)]))[0]
+
+    async def delete(self, key: ObjectKey) -> None:
+        with self.store.snapshot() as snapshot:
+            expected = snapshot.revision_of(key)
+        await self.store.submit([Delete(key, expected)])
+
+    async def announce(self, shard: str, region: str = "") -> None:
+        """Write a Shard object, as root has them."""
+        labels = {"region": region} if region else {}
+        await self.put(shard_key(shard), metadata={"labels": labels}, spec={"baseURL": f"https://{shard}"})
+
+    async def schedule(self, parent: str, name: str, shard: str) -> str:
+        """Write the Workspace of a cluster on a shard; gives the cluster's name."""
+        uid = f"uid-of-{parent}-{name}"
+        cluster = hashes.cluster_name_of(parent, uid, shard)
+        metadata = {"uid": uid, "annotations": {wellknown.SHARD: shard}}
+        await self.put(workspace_key(parent, name), metadata=metadata, spec={"cluster": cluster})
+        return cluster
+
+    async def open(self, cluster: str, parent: str = "", name: str = "", **annotations: str) -> None:
+        """Write the LogicalCluster of a cluster; with a parent that of a Workspace."""
+        spec: Object = {"owner": {"cluster": parent, "name": name}} if parent else {}
+        await self.put(cluster_key(cluster), metadata={"annotations": annotations}, spec=spec)
+
+    # --- following ---
+
+    async def follow(self, **options: Any) -> Follower:
+        given = {"types": TYPES, **options}
+        own = self.name if self.user.name == shard_user(self.name) else ""
+        self.registry = CollectorRegistry()
+        self.follower = Follower(self.store, FollowerOptions(self.access, own, **given), self.registry)
+        self.follower.tell(self.told)
+        self._following = asyncio.ensure_future(self.follower.run())
+        return self.follower
+
+    async def follow_no_more(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            done = await asyncio.gather(self._following, return_exceptions=True)
+            assert isinstance(done[0], asyncio.CancelledError), done
+            self._following = None
+
+    async def reopen(self) -> None:
+        """End everything that runs here and open the store again."""
+        await self.follow_no_more()
+        await self.publish_no_more()
+        await self.store.close()
+        self.store = open_store(self.options)
+
+    async def keep_store(self) -> Path:
+        """A copy of the store as it is now. Ends everything that runs here."""
+        await self.reopen()
+        directory = Path(self.options.directory)
+        await self.store.close()
+        copy = directory.with_name(f"{self.name}-copy")
+        shutil.copytree(directory, copy)
+        self.store = open_store(self.options)
+        return copy
+
+    async def restore(self, copy: Path) -> None:
+        """Open the store as it was, as an operator would; what came since is lost. Ends everything that runs here."""
+        await self.reopen()
+        await self.store.close()
+        shutil.rmtree(self.options.directory)
+        shutil.move(copy, self.options.directory)
+        mark_restored(self.options, time.time_ns() // 1000)
+        self.store = open_store(self.options)
+
+    async def close(self) -> None:
+        await self.follow_no_more()
+        await self.publish_no_more()
+        await self.store.close()
+
+    async def until(self, holds: Callable[[Snapshot], object]) -> None:
+        """Return when something holds of the store."""
+
+        def look() -> bool:
+            assert self._following is None or not self._following.done(), "following ended"
+            with self.store.snapshot() as snapshot:
+                return bool(holds(snapshot))
+
+        await eventually(look, TIMEOUT_S)
+
+    def shard_of(self, cluster: str) -> str:
+        with self.store.snapshot() as snapshot:
+            return snapshot.replicas.shard_of(cluster)
+
+    def replica(self, key: ObjectKey) -> Object | None:
+        """An object of another shard that counts."""
+        with self.store.snapshot() as snapshot:
+            record = snapshot.replicas.get(key)
+        return decode(record.value) if record is not None else None
+
+    def value(self, key: ObjectKey) -> bytes:
+        """The bytes of an object of another shard that counts."""
+        with self.store.snapshot() as snapshot:
+            record = snapshot.replicas.get(key)
+        return record.value if record is not None else b""
+
+    def sent(self, origin: str, key: ObjectKey) -> bool:
+        """Whether a shard sent an object, though it may not count."""
+        with self.store.snapshot() as snapshot:
+            return snapshot.replicas.row_of(origin, key) is not None
+
+    def metric(self, name: str, **labels: str) -> float:
+        given = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+        for line in generate_latest(self.registry).decode().splitlines():
+            if line.startswith(f"{name}{{{given}}}" if given else f"{name} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+
+class Archipelago:
+    """An async context manager: a nats-server with a user for each shard and reader, and who was started so far."""
+
+    def __init__(self, directory: Path, *shards: str, readers: Sequence[str] = ("proxy-front",)) -> None:
+        self.directory = directory
+        self.users = {name: NatsUser(shard_user(name), f"secret-{name}", shard_permissions(name)) for name in shards}
+        self.users |= {name: NatsUser(name, f"secret-{name}", reader_permissions(name)) for name in readers}
+        self.nats = NatsServer(directory, "everything", users=tuple(self.users.values()))
+        self.members: dict[str, Member] = {}
+
+    async def __aenter__(self) -> Archipelago:
+        await self.nats.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for member in self.members.values():
+            await member.close()
+        await self.nats.stop()
+
+    async def with_users(self, *users: NatsUser) -> None:
+        """Start the server again with more users, before anybody is there."""
+        assert not self.members
+        await self.nats.stop()
+        self.nats = NatsServer(self.directory, "everything", users=(*self.users.values(), *users))
+        await self.nats.start()
+
+    def shard(self, name: str) -> Member:
+        """A shard that publishes; started at the first call."""
+        if name not in self.members:
+            self.member(name).publish()
+        return self.members[name]
+
+    def member(self, name: str) -> Member:
+        """A process with a store; it does nothing yet."""
+        if name not in self.members:
+            self.members[name] = Member(self, name, self.users[name])
+        return self.members[name]
+
+    async def reader(self, name: str = "proxy-front", **options: Any) -> Member:
+        """A process that follows."""
+        member = self.member(name)
+        await member.follow(**options)
+        return member
+
+
+def shard_key(name: str) -> ObjectKey:
+    return ObjectKey(TYPES.shards, ROOT, "", name)
+
+
+def workspace_key(cluster: str, name: str) -> ObjectKey:
+    return ObjectKey(TYPES.workspaces, cluster, "", name)
+
+
+def cluster_key(cluster: str) -> ObjectKey:
+    return ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
+
+
+__all__ = ["TYPES", "Archipelago", "LmdbStore", "Member", "cluster_key", "shard_key", "workspace_key"]

@@ -1,0 +1,78 @@
+"""A whole shard without its doors, in the test's own event loop: a real store, admission, and all controllers.
+
+async with shard_inside(tmp_path) as shard:
+    cluster = await shard.workspace("shop")
+    await shard.loopback.create(shard.target(CONFIG_MAPS, cluster, "default", "a"), {...})
+    await shard.settled()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.control.manager import Manager
+from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.objects import Object
+from atoll.replication.peers import Peers
+from atoll.shard.app import ShardApp
+from atoll.shard.authentication import load
+from atoll.shard.config import ShardConfig
+from atoll.standalone.runner import prepare
+from harness.clients.api import TIMEOUT_S
+
+
+class InsideShard:
+    """What tests ask of it."""
+
+    def __init__(self, app: ShardApp, manager: Manager) -> None:
+        self.app, self.manager = app, manager
+        self.loopback = Loopback(app.core, "test")
+
+    def target(self, type: ResourceType, cluster: str, namespace: str, name: str) -> Target:
+        """Where an object of a type that the cluster serves is written."""
+        with self.app.store.snapshot() as snapshot:
+            kind = self.app.core.catalogs.of(snapshot, cluster).of_type(type)
+        assert kind is not None, type
+        return Target(kind, cluster, namespace, name)
+
+    async def workspace(self, name: str, **spec: object) -> str:
+        """The logical cluster of a new workspace below root."""
+        type = self.app.identities.workspaces
+        given: Object = {"type": {"name": "universal", "path": "root"}, **spec}
+        body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": given}
+        await self.loopback.create(self.target(type, ROOT, "", name), body)
+        await self.settled()
+        made = self.loopback.get(type, ROOT, "", name)
+        assert made is not None
+        return str(made["spec"]["cluster"])
+
+    async def settled(self) -> None:
+        """Return when controllers have seen everything and have nothing left to do."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while not self.manager.idle():  # noqa: ASYNC110 - it announces nothing
+                await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def shard_inside(directory: Path, peers: Peers | None = None) -> AsyncIterator[InsideShard]:
+    """A new shard in a directory of its own; its controllers end with the context, and call others by `peers`."""
+    root = directory / "inside"
+    config = ShardConfig(root_directory=str(root), allow_any_filesystem=True)
+    store = prepare(config)
+    app = ShardApp(config, store, load(config, ["localhost"]), "https://127.0.0.1:6443")
+    app.peers = peers
+    await app.bootstrap()
+    manager = app.manager(store)
+    running = asyncio.create_task(manager.run())
+    try:
+        yield InsideShard(app, manager)
+        assert not running.done(), running.exception()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await app.close()
+        await store.close()

@@ -1,0 +1,74 @@
+"""`atoll` run to its end, processes by their id, and what a directory held before and after.
+
+atoll("start", "--root-directory", str(tmp_path)).code
+assert not is_alive(pid)
+before = tree(directory)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.clients.kubectl import Result
+from harness.environment import SERVICES
+
+TIMEOUT_S = 60.0
+
+
+def atoll(*arguments: str, environment: dict[str, str] | None = None) -> Result:
+    """Run a command of `atoll` that ends by itself; fails the test if it does not."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "atoll.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**inherited, "PYTHONPATH": str(SERVICES), **(environment or {})},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs. One that ended and waits for its parent to notice does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in {"Z", "X"}
+
+
+def children(pid: int) -> dict[int, str]:
+    """The children of a process that run, with their command lines."""
+    found: dict[int, str] = {}
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            continue
+        try:
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == pid and is_alive(int(path.name)):
+            found[int(path.name)] = command
+    return found
+
+
+def tree(directory: Path) -> dict[str, tuple[str, str]]:
+    """Every file and directory below (and at) `directory`: its mode, and a hash of what it holds."""
+    found: dict[str, tuple[str, str]] = {}
+    for path in (directory, *sorted(directory.rglob("*"))):
+        held = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(directory))] = (oct(stat.S_IMODE(path.stat().st_mode)), held)
+    return found
+
+
+def mode(path: Path) -> int:
+    """The permission bits."""
+    return stat.S_IMODE(path.stat().st_mode)
