@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from atoll.machinery.apiserver.serving.pipeline import Pipeline
+from atoll.machinery.apiserver.serving.pipeline import RequestPipeline
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.process import logging
 from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest, Peer
@@ -58,7 +58,7 @@ async def get_us(place: Path) -> float:
         await store.close()
 
 
-async def _measured(pipeline: Pipeline, headers: dict[str, list[str]]) -> float:
+async def _measured(pipeline: RequestPipeline, headers: dict[str, list[str]]) -> float:
     peer = Peer("127.0.0.1", 1)
     body = encode_json(config_map("hot"))
     posted = _ask(pipeline, HttpRequest("POST", _BASE.encode(), headers, body, peer))
@@ -79,7 +79,7 @@ def _timed(ask: Callable[[], _Asked]) -> float:
     return took / REQUESTS * 1e6
 
 
-def _ask(pipeline: Pipeline, request: HttpRequest) -> _Asked:
+def _ask(pipeline: RequestPipeline, request: HttpRequest) -> _Asked:
     asked = _Asked(request)
     pipeline(cast(Exchange, asked))
     return asked

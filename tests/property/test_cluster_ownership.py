@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atoll.machinery.kcp.sharding.ownership import MOVED_GENERATION, MOVED_TO, Seat
+from atoll.machinery.kcp.sharding.ownership import MOVED_GENERATION, MOVED_TO, Owner
 from harness.models.cluster_ownership import CLUSTER, LIAR, Follower, Place, Said, Site
 
 SHARDS = ("root", "a", "b", LIAR)
@@ -117,10 +117,10 @@ def test_a_move_goes_by_the_word_of_the_present_owner_and_its_generation() -> No
         site.move(cluster, shard)
     for shard, message in in_order(site):
         checked(site, follower, shard, message, 200)
-    assert follower.seats[name] == Seat("b", 3)
+    assert follower.seats[name] == Owner("b", 3)
     # What an earlier owner said comes again, and in the end it says nothing more.
     site.say("a", Place(CLUSTER, name), site.logical(cluster, {MOVED_TO: "root", MOVED_GENERATION: "3"}))
     site.say("a", Place(CLUSTER, name), None)
     for message in site.said["a"][-2:]:
         checked(site, follower, "a", message, 200)
-    assert follower.seats[name] == Seat("b", 3)
+    assert follower.seats[name] == Owner("b", 3)

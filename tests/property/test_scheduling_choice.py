@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from atoll.machinery.kcp.sharding.scheduling import FRESH_S, Candidate, Unschedulable, Wish, choose
+from atoll.machinery.kcp.sharding.scheduling import FRESH_S, Candidate, PlacementRequest, Unschedulable, choose
 from atoll.machinery.kcp.sharding.shards import Load
 from atoll.machinery.meta.selectors import parse_label_selector
 
@@ -36,13 +36,13 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Wish:
+def wishes(draw: st.DrawFn) -> PlacementRequest:
     text = draw(st.sampled_from(SELECTORS))
     region = draw(st.sampled_from(("", "eu", "us")))
-    return Wish(draw(st.sampled_from(PATHS)), parse_label_selector(text) if text else None, region)
+    return PlacementRequest(draw(st.sampled_from(PATHS)), parse_label_selector(text) if text else None, region)
 
 
-def may_hold(shard: Candidate, shards: list[Candidate], wish: Wish) -> bool:
+def may_hold(shard: Candidate, shards: list[Candidate], wish: PlacementRequest) -> bool:
     """The rules, said once more and plainly."""
     if shard.is_unschedulable or (wish.selector is not None and not wish.selector.matches(shard.labels)):
         return False
@@ -51,7 +51,9 @@ def may_hold(shard: Candidate, shards: list[Candidate], wish: Wish) -> bool:
 
 
 @given(candidates(), wishes(), st.integers())
-def test_a_workspace_goes_only_where_it_may_and_wants(shards: list[Candidate], wish: Wish, seed: int) -> None:
+def test_a_workspace_goes_only_where_it_may_and_wants(
+    shards: list[Candidate], wish: PlacementRequest, seed: int
+) -> None:
     able = [each for each in shards if may_hold(each, shards, wish)]
     try:
         chosen = choose(shards, wish, NOW_S, random.Random(seed))
@@ -64,8 +66,10 @@ def test_a_workspace_goes_only_where_it_may_and_wants(shards: list[Candidate], w
 
 
 @given(candidates(), wishes(), st.integers())
-def test_a_region_that_nobody_asks_about_is_the_parents(shards: list[Candidate], wish: Wish, seed: int) -> None:
-    wish = Wish(wish.path, None, wish.region)
+def test_a_region_that_nobody_asks_about_is_the_parents(
+    shards: list[Candidate], wish: PlacementRequest, seed: int
+) -> None:
+    wish = PlacementRequest(wish.path, None, wish.region)
     try:
         chosen = choose(shards, wish, NOW_S, random.Random(seed))
     except Unschedulable:
@@ -75,8 +79,8 @@ def test_a_region_that_nobody_asks_about_is_the_parents(shards: list[Candidate],
 
 
 @given(candidates(), wishes(), st.integers())
-def test_a_silent_shard_is_the_last_resort(shards: list[Candidate], wish: Wish, seed: int) -> None:
-    wish = Wish(wish.path, wish.selector, "")
+def test_a_silent_shard_is_the_last_resort(shards: list[Candidate], wish: PlacementRequest, seed: int) -> None:
+    wish = PlacementRequest(wish.path, wish.selector, "")
     try:
         chosen = choose(shards, wish, NOW_S, random.Random(seed))
     except Unschedulable:
@@ -89,7 +93,7 @@ def test_a_silent_shard_is_the_last_resort(shards: list[Candidate], wish: Wish, 
 
 
 @given(candidates(), wishes(), st.integers())
-def test_what_was_tried_in_vain_is_not_chosen_again(shards: list[Candidate], wish: Wish, seed: int) -> None:
+def test_what_was_tried_in_vain_is_not_chosen_again(shards: list[Candidate], wish: PlacementRequest, seed: int) -> None:
     tried: list[str] = []
     for _ in range(len(shards)):
         try:
@@ -106,7 +110,7 @@ def test_workspaces_are_spread_as_loads_are_told(count: int, seed: int) -> None:
     chance = random.Random(seed)
     shards = [Candidate(f"shard-{index}", load=Load(heartbeat_s=NOW_S, capacity_bytes=100)) for index in range(count)]
     for _ in range(60 * count):
-        chosen = choose(shards, Wish("root:any"), NOW_S, chance)
+        chosen = choose(shards, PlacementRequest("root:any"), NOW_S, chance)
         shards = [
             replace(each, load=replace(each.load, workspaces=each.load.workspaces + 1)) if each == chosen else each
             for each in shards

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from atoll.cacheserver.shard_filter import Part
+from atoll.cacheserver.shard_filter import ShardFilter
 from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
@@ -63,7 +63,7 @@ class Content:
             raise ServiceUnavailable("the cache is not complete yet", Details(retry_after_s=1))
         request.catalog, request.judge = self._catalog, _judge(request)
         if own[1] != WILDCARD:
-            request.rows = Part(self._rows, own[1])
+            request.rows = ShardFilter(self._rows, own[1])
 
 
 def _judge(request: Request) -> Judge:

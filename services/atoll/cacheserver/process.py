@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from atoll.cacheserver import server
 from atoll.cacheserver.config import CacheServerConfig
-from atoll.cacheserver.readiness import Completeness
+from atoll.cacheserver.readiness import Readiness
 from atoll.cacheserver.rows import Rows
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
@@ -83,7 +83,7 @@ class _Serving:
         self._follower = Follower(store, FollowerOptions(access, region=config.region), self._registry)
         self._manager = Manager(store, store, [Rows(store)], ControllerMetrics(self._registry))
         self._follower.tell(self._manager)
-        self._whole = Completeness(store, self._follower, self._manager)
+        self._whole = Readiness(store, self._follower, self._manager)
         self._life = Lifetime()
 
     async def run(self) -> None:

@@ -18,7 +18,7 @@ from atoll.replication.ownership_rows import learn_root_types
 MARK = "cache-complete"
 
 
-class Marked(Store, Protocol):
+class FollowedShards(Store, Protocol):
     """A store that keeps marks."""
 
     def get_mark(self, name: str) -> bytes | None: ...
@@ -26,7 +26,7 @@ class Marked(Store, Protocol):
     def set_mark(self, name: str, value: bytes) -> None: ...
 
 
-class Following(Protocol):
+class ShardProgress(Protocol):
     """What is known of the streams; `replication.follower.Follower` is one."""
 
     @property
@@ -36,10 +36,10 @@ class Following(Protocol):
     def behind_s(self) -> float: ...
 
 
-class Completeness:
+class Readiness:
     """Asked, it looks; it is asked by probes and requests, and by nobody else."""
 
-    def __init__(self, store: Marked, follower: Following, manager: Manager) -> None:
+    def __init__(self, store: FollowedShards, follower: ShardProgress, manager: Manager) -> None:
         self._store, self._follower, self._manager = store, follower, manager
         self._known = store.get_mark(MARK) is not None
 

@@ -40,7 +40,7 @@ AGAIN_S = 0.01
 _TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _StoredCopy(msgspec.Struct, frozen=True):
     """What a row says of itself: where it comes from, and in which state of it it was made."""
 
     shard: str = msgspec.field(default="", name=SHARD)
@@ -50,7 +50,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 class _Metadata(msgspec.Struct, frozen=True):
     uid: str = ""
-    annotations: _Made = _Made()
+    annotations: _StoredCopy = _StoredCopy()
 
 
 class _Row(msgspec.Struct):

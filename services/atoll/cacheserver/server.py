@@ -24,12 +24,12 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
-from atoll.machinery.apiserver.serving.documents import Documents, Fixed
+from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
 from atoll.machinery.apiserver.serving.health import Check, ping, store_check
-from atoll.machinery.apiserver.serving.observe import Observing, RequestMetrics
-from atoll.machinery.apiserver.serving.pipeline import Doors, Pipeline, Route, Way
+from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
+from atoll.machinery.apiserver.serving.pipeline import Destination, Handlers, RequestPipeline, Route
 from atoll.machinery.apiserver.serving.resources import Resources
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Snapshot, Store
@@ -42,12 +42,12 @@ _FOR_MASTERS = frozenset({"/metrics", "/version"})
 class _NoPaths:
     """There are no workspaces here but those behind the cache's URL."""
 
-    def find(self, snapshot: Snapshot, workspace: str) -> Way | None:
+    def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
         """Nowhere."""
         return None
 
 
-class _Doorkeeper:
+class _Authorization:
     """What is not behind the cache's URL."""
 
     def authorize(self, snapshot: View, attributes: Attributes) -> Decision:
@@ -66,22 +66,24 @@ class Serving(msgspec.Struct, frozen=True):
     whole: Check
 
 
-def handler(store: Store, certificates: Certificates, serving: Serving) -> Pipeline:
+def handler(store: Store, certificates: Certificates, serving: Serving) -> RequestPipeline:
     """The handler of the listener. `certificates` tells who holds one."""
     catalogs = Catalogs([])
-    core = Core(store, catalogs, Admission([]), Conversions(Egress(policy(), serving.registry), serving.registry))
+    core = WriteService(
+        store, catalogs, Admission([]), Conversions(Egress(policy(), serving.registry), serving.registry)
+    )
     live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
     checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": serving.whole}}
-    documents = Documents(catalogs, Fixed(serving.version, {}, {}), checks, serving.registry)
+    documents = Documents(catalogs, StaticDocuments(serving.version, {}, {}), checks, serving.registry)
     authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
     content = Content(cache_kinds(), store, serving.whole)
-    return Pipeline(
+    return RequestPipeline(
         store,
         _NoPaths(),
         authenticator,
-        _Doorkeeper(),
-        Observing(RequestMetrics(serving.registry)),
-        Doors(_routes(Resources(core, {}, {}), documents), {SERVICE: VirtualWorkspace(content)}),
+        _Authorization(),
+        RequestObserver(RequestMetrics(serving.registry)),
+        Handlers(_routes(Resources(core, {}, {}), documents), {SERVICE: VirtualWorkspace(content)}),
     )
 
 

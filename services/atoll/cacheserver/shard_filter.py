@@ -1,8 +1,8 @@
 """The rows of one shard: what `/shards/<name>/` shows in place of all that the store has.
 
-`content` leaves a Part with requests that name a shard. Rows say by an annotation which shard they come from. Lists
-read the store's pages and leave out what is not the shard's; watches read its log and tell what comes into the part and
-what leaves it. Invariant: a list is the part at its revision, and a watch from there goes on without a gap.
+`content` leaves a ShardFilter with requests that name a shard. Rows say by an annotation which shard they come from.
+Lists read the store's pages and leave out what is not the shard's; watches read its log and tell what comes into the
+part and what leaves it. Invariant: a list is the part at its revision, and a watch from there goes on without a gap.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def shard_of(value: bytes) -> str:
     return _decoder.decode(value).metadata.annotations.shard
 
 
-class Part:
+class ShardFilter:
     """`Shown`: the rows of one shard."""
 
     def __init__(self, store: Rows, shard: str) -> None:
@@ -87,10 +87,10 @@ class Part:
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
         """As of a store. Raises Compacted."""
-        return _PartCursor(self._store.cursor(scope, revision, interest), self._shard)
+        return _ShardFilterCursor(self._store.cursor(scope, revision, interest), self._shard)
 
 
-class _PartCursor:
+class _ShardFilterCursor:
     """`storage.contract.Cursor` over the rows of one shard."""
 
     def __init__(self, cursor: Cursor, shard: str) -> None:

@@ -41,7 +41,7 @@ MAX_HELD = 2000
 Begin = Callable[[Batch, Target, Object], None]
 
 
-class Remaining(msgspec.Struct):
+class RemainingContent(msgspec.Struct):
     """What an emptying left behind: objects and finalizers by name, for conditions."""
 
     objects: dict[str, int] = {}
@@ -85,7 +85,7 @@ def finalizers_of(record: Record) -> Sequence[str]:
     return _held.decode(record.value).metadata.finalizers or () if record.flags & Flag.FINALIZERS else ()
 
 
-async def clear(loopback: Loopback, scope: Scope, remaining: Remaining) -> None:
+async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -> None:
     """Delete what a scope holds; notes what finalizers keep.
 
     Objects without finalizers go in batches, a log entry each; the others are asked to go once.
@@ -100,7 +100,7 @@ def delete(batch: Batch, target: Target, obj: Object) -> None:
     batch.delete(target, DeleteOptions(policy="Background"))
 
 
-async def ask_held(loopback: Loopback, scope: Scope, remaining: Remaining, begin: Begin = delete) -> None:
+async def ask_held(loopback: Loopback, scope: Scope, remaining: RemainingContent, begin: Begin = delete) -> None:
     """Ask what finalizers hold to go, once each, and note it. `begin` adds the start of a deletion to a batch."""
     after: Position | None = None
     seen = 0

@@ -22,7 +22,7 @@ DEFAULT_NAMESPACE = "default"
 _MAX_NAME = 230
 
 
-class Warned(msgspec.Struct, frozen=True):
+class Warning(msgspec.Struct, frozen=True):
     """What is said: one word, a sentence, and who says it. Warnings with equal `mark` are the same one."""
 
     reason: str
@@ -31,7 +31,7 @@ class Warned(msgspec.Struct, frozen=True):
     mark: str
 
 
-async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warned) -> None:
+async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warning) -> None:
     """Write the Event, unless it is there."""
     events = loopback.core.catalogs.base.of_type(EVENTS)
     if events is None:
@@ -50,7 +50,7 @@ async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warned) -> N
         return
 
 
-def _event(kind: Kind, metadata: Object, warned: Warned, target: Target) -> Object:
+def _event(kind: Kind, metadata: Object, warned: Warning, target: Target) -> Object:
     now, space = times.now(), metadata.get("namespace", "")
     involved = {
         "apiVersion": kind.api_version,

@@ -22,11 +22,11 @@ from atoll.controllers.kubernetes.garbage_collector import GarbageCollector
 from atoll.controllers.kubernetes.namespace_defaults import NamespaceDefaults
 from atoll.controllers.kubernetes.namespaces import NamespaceController
 from atoll.controllers.kubernetes.service_account_tokens import AccountTokens
-from atoll.controllers.shard_calls import Calls
+from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.workspaces.lifecycle import LogicalClusterLifecycle
 from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterDeletion
 from atoll.controllers.workspaces.mounts import MountController
-from atoll.controllers.workspaces.owner_notifications import OwnerNotices, Owners
+from atoll.controllers.workspaces.owner_notifications import OwnerNotifications, OwnerShards
 from atoll.controllers.workspaces.workspaces import WorkspaceController
 from atoll.controllers.workspaces.workspacetypes import WorkspaceTypeStatus
 from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
@@ -44,13 +44,13 @@ from atoll.machinery.meta.types import (
     SERVICE_ACCOUNTS,
 )
 from atoll.replication.peers import Peers
-from atoll.tenancy.lookups import Facts
-from atoll.tenancy.placement import Placement
+from atoll.tenancy.lookups import Lookups
+from atoll.tenancy.placement import ShardPlacement
 
 
 def controllers(
     loopback: Loopback,
-    facts: Facts,
+    facts: Lookups,
     shard: Shard,
     issuer: TokenIssuer,
     *,
@@ -68,11 +68,13 @@ def controllers(
     def acting_as(manager: str) -> Loopback:
         return Loopback(loopback.core, manager)
 
-    placement = Placement(facts, shard.name, reaches=peers is not None)
-    calls = Calls(peers) if peers is not None else None
-    owners = Owners(calls, lambda: placement.others(loopback.store)) if calls is not None else None
+    placement = ShardPlacement(facts, shard.name, reaches=peers is not None)
+    calls = ShardCaller(peers) if peers is not None else None
+    owners = OwnerShards(calls, lambda: placement.others(loopback.store)) if calls is not None else None
     workspaces, clusters = facts.identities.workspaces, kind(LOGICAL_CLUSTERS)
-    notices = OwnerNotices(acting_as("kcp-logicalcluster-owner"), clusters, workspaces, owners) if owners else None
+    notices = (
+        OwnerNotifications(acting_as("kcp-logicalcluster-owner"), clusters, workspaces, owners) if owners else None
+    )
     return [
         *([notices] if notices is not None else []),
         WorkspaceController(acting_as("kcp-workspace"), facts, shard, placement, calls),

@@ -1,6 +1,6 @@
 """Calls to other shards by controllers: bounded in time, and not repeated at a shard that does not answer.
 
-The controllers of Workspaces, LogicalClusters and endpoint slices ask `Calls`; requests go on through
+The controllers of Workspaces, LogicalClusters and endpoint slices ask `ShardCaller`; requests go on through
 `replication.peers`. A shard that fails is left alone for a while, twice as long each time, and asked by one caller
 first: a shard that is down must not hold up all workers, which have other shards to serve. Invariant:
 `ShardUnavailable.unsent` is true only where this very request cannot have been carried out.
@@ -39,7 +39,7 @@ class _Pause(msgspec.Struct):
     probed: bool = False
 
 
-class Calls:
+class ShardCaller:
     """Calls of one shard to others. `clock` gives steady seconds."""
 
     def __init__(self, peers: Peers, clock: Callable[[], float] = time.monotonic) -> None:

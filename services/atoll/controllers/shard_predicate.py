@@ -16,7 +16,7 @@ from atoll.machinery.storage.contract import LogEntry, Operation
 MAX_SHARDS = 4096
 
 
-class ShardNews:
+class ShardChangePredicate:
     """One a controller: it remembers what that controller was told."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair, issued_by, pem_to_der
 from atoll.replication.ownership_rows import RootTypes
-from atoll.tenancy.lookups import Facts, Identities
+from atoll.tenancy.lookups import Lookups, SystemIdentities
 
 #: Under which types root's own kinds are stored; None while that is not known.
 Learned: TypeAlias = Callable[[View], RootTypes | None]
@@ -83,7 +83,7 @@ class _WorkspaceTypes:
 
     def __init__(self, learned: Learned) -> None:
         self._learned = learned
-        self._facts: Facts | None = None
+        self._facts: Lookups | None = None
         self._types: RootTypes | None = None
         self._count = -1
 
@@ -95,12 +95,14 @@ class _WorkspaceTypes:
         facts = self._of(view)
         return facts.workspace_type(view, path, name) if facts is not None else None
 
-    def _of(self, view: View) -> Facts | None:
+    def _of(self, view: View) -> Lookups | None:
         if view.replicas.count != self._count:
             self._count, types = view.replicas.count, self._learned(view)
             if types is not None and types != self._types:
-                identities = Identities(tenancy=types.workspaces.identity, topology="", shards=types.shards.identity)
-                self._types, self._facts = types, Facts(PathIndex(types.workspaces), identities)
+                identities = SystemIdentities(
+                    tenancy=types.workspaces.identity, topology="", shards=types.shards.identity
+                )
+                self._types, self._facts = types, Lookups(PathIndex(types.workspaces), identities)
         return self._facts
 
 

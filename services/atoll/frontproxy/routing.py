@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.federation.pathindex import Mounted, PathIndex, Unavailable
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType, is_workspace_path
@@ -74,7 +74,7 @@ class Routes:
             self._count = view.replicas.count
         known = self._known.get(workspace)
         if known is None:
-            known = self._find(wide(view), workspace)
+            known = self._find(federated(view), workspace)
             if not isinstance(known, Unknown):
                 # What anybody may make up does not drive out what is there.
                 self._known.put(workspace, known)
@@ -87,7 +87,7 @@ class Routes:
 
     def base_url(self, view: View, shard: str) -> str:
         """Where a shard is asked, without a trailing slash; "" for one that is not known."""
-        record = wide(view).get(ObjectKey(self._shards, ROOT, "", shard)) if shard else None
+        record = federated(view).get(ObjectKey(self._shards, ROOT, "", shard)) if shard else None
         return _decoder.decode(record.value).spec.base_url.rstrip("/") if record is not None else ""
 
     def _find(self, view: View, workspace: str) -> Place:

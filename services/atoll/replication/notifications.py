@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from atoll.machinery.kcp.sharding.ownership import Seat
+from atoll.machinery.kcp.sharding.ownership import Owner
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Position, Record, Scope, Store
 from atoll.machinery.storage.pages import position_after
@@ -40,8 +40,8 @@ class OwnerChange(NamedTuple):
     """A cluster that came to lie elsewhere. None: nowhere that is known."""
 
     cluster: str
-    before: Seat | None
-    after: Seat | None
+    before: Owner | None
+    after: Owner | None
 
 
 class ReplicaListener(Protocol):

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from atoll.machinery.kcp.sharding.ownership import Seat
+from atoll.machinery.kcp.sharding.ownership import Owner
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON
@@ -105,9 +105,9 @@ class OwnershipRows:
     def origins(self) -> Sequence[str]:
         return self._followed
 
-    def seat(self, cluster: str) -> Seat | None:
+    def seat(self, cluster: str) -> Owner | None:
         route = self.view.replicas.route_of(cluster)
-        return Seat(route.shard, route.generation) if route is not None else None
+        return Owner(route.shard, route.generation) if route is not None else None
 
     def logical_cluster(self, origin: str, cluster: str) -> bytes | None:
         return self._sent(origin, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import structlog
 
-from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD, Claim, Seat, claim_of
-from atoll.machinery.kcp.sharding.ownership_resolver import Reckoning
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD, Claim, Owner, claim_of
+from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
@@ -100,7 +100,7 @@ class ReplicaWriter:
             return
         async with self._lock:
             known = self._known()
-            reckoning = Reckoning(known)
+            reckoning = OwnershipResolver(known)
             with self.store.snapshot() as snapshot:
                 known.view = snapshot
                 seat, now = known.seat(claim.cluster), claim_of(cluster, known.workspace(self.own, cluster, name))
@@ -126,7 +126,7 @@ class ReplicaWriter:
 
     async def _take(self, origin: str, arrivals: Sequence[ReplicaChange], then: Sequence[Mutation]) -> None:
         known = self._known()
-        reckoning = Reckoning(known)
+        reckoning = OwnershipResolver(known)
         with self.store.snapshot() as snapshot:
             known.view = snapshot
             befores = [_before(snapshot, origin, arrival) for arrival in arrivals]
@@ -170,7 +170,7 @@ class ReplicaWriter:
         await self._announcer.tell(origin, changed, turns)
 
     def _consider(
-        self, reckoning: Reckoning, origin: str, arrival: ReplicaChange, before: tuple[Record, int] | None
+        self, reckoning: OwnershipResolver, origin: str, arrival: ReplicaChange, before: tuple[Record, int] | None
     ) -> None:
         """Tell the reckoning of a Workspace or a LogicalCluster, also of one that is there already: whoever was cut off
         behind the rows hands them in again."""
@@ -199,7 +199,7 @@ class ReplicaWriter:
 
     # --- what follows in more than one ---
 
-    async def _finish(self, reckoning: Reckoning, known: OwnershipRows) -> None:
+    async def _finish(self, reckoning: OwnershipResolver, known: OwnershipRows) -> None:
         while reckoning.pending:
             with self.store.snapshot() as snapshot:
                 known.view = snapshot
@@ -211,7 +211,7 @@ class ReplicaWriter:
     async def _settle_all(self, origin: str) -> None:
         assert self.types is not None
         known = self._known()
-        reckoning = Reckoning(known)
+        reckoning = OwnershipResolver(known)
         for type in (LOGICAL_CLUSTERS, self.types.workspaces):
             after: Position | None = None
             while page := self._page(origin, type, after):
@@ -268,17 +268,17 @@ def _before(snapshot: Snapshot, origin: str, arrival: ReplicaChange) -> tuple[Re
         return None
 
 
-def _turns(reckoning: Reckoning, snapshot: Snapshot) -> list[OwnerChange]:
+def _turns(reckoning: OwnershipResolver, snapshot: Snapshot) -> list[OwnerChange]:
     found: list[OwnerChange] = []
     for cluster, seat in reckoning.decisions():
         route = snapshot.replicas.route_of(cluster)
-        found.append(OwnerChange(cluster, Seat(route.shard, route.generation) if route is not None else None, seat))
+        found.append(OwnerChange(cluster, Owner(route.shard, route.generation) if route is not None else None, seat))
     return found
 
 
 def _routes(turns: Sequence[OwnerChange]) -> list[Mutation]:
     routes: list[Mutation] = []
     for turn in turns:
-        seat = turn.after or Seat("", turn.before.generation if turn.before is not None else 0)
+        seat = turn.after or Owner("", turn.before.generation if turn.before is not None else 0)
         routes.append(ClusterRoute(turn.cluster, seat.shard, seat.generation))
     return routes

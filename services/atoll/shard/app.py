@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from atoll.controllers.registry import controllers
-from atoll.controllers.workspaces.remote_routes import Claims
+from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
@@ -27,17 +27,17 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.federation.pathindex import PathIndex
 from atoll.machinery.apiserver.serving.audit import AuditLog
-from atoll.machinery.apiserver.serving.documents import Documents, Fixed
+from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
 from atoll.machinery.apiserver.serving.health import Check, ping, store_check
-from atoll.machinery.apiserver.serving.observe import Observing, RequestMetrics
-from atoll.machinery.apiserver.serving.pipeline import Doors, Pipeline, Route, Service
+from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
+from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline, Route, VirtualWorkspaceHandler
 from atoll.machinery.apiserver.serving.resources import Resources, Special
 from atoll.machinery.apiserver.serving.reviews import Reviews
 from atoll.machinery.apiserver.serving.version import version
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import ControllerMetrics, Manager, Positions
 from atoll.machinery.egress import Egress, Policy, policy
@@ -60,23 +60,23 @@ from atoll.replication.ownership_rows import RootTypes
 from atoll.replication.replica_writer import MarkStore
 from atoll.shard import bootstrap, service_account_keys
 from atoll.shard.admission.plugins import plugins
-from atoll.shard.authentication import Credentials, Foreign, assemble
+from atoll.shard.authentication import Credentials, ForeignIssuers, build_authentication
 from atoll.shard.config import ShardConfig
 from atoll.shard.escalation import Escalation
 from atoll.shard.forwarding.mounts import Mounts
-from atoll.shard.forwarding.remote_shards import OtherShards
+from atoll.shard.forwarding.remote_shards import RemoteShards
 from atoll.shard.forwarding.virtual_discovery import VirtualDiscovery
 from atoll.shard.forwarding.virtual_resources import ShardObject, VirtualResources
 from atoll.shard.handlers.homes import HOME, Homes
-from atoll.shard.handlers.logicalcluster_creates import NewClusters
-from atoll.shard.handlers.virtual_creates import specials
+from atoll.shard.handlers.logicalcluster_creates import LogicalClusterCreates
+from atoll.shard.handlers.virtual_creates import virtual_creates
 from atoll.shard.membership import root_shard
 from atoll.shard.membership.registration import OwnRegistry, Registrar, Registry, RootsRegistry
 from atoll.shard.membership.remote_service_accounts import foreign_accounts
-from atoll.shard.membership.root_shard import Origin, peers_of
-from atoll.shard.virtual_workspaces import views
-from atoll.tenancy.lookups import Facts, Identities
-from atoll.tenancy.placement import Placement
+from atoll.shard.membership.root_shard import RootShard, peers_of
+from atoll.shard.virtual_workspaces import virtual_workspaces
+from atoll.tenancy.lookups import Lookups, SystemIdentities
+from atoll.tenancy.placement import ShardPlacement
 
 log = structlog.get_logger()
 
@@ -94,7 +94,7 @@ class ShardApp:
     """
 
     def __init__(
-        self, config: ShardConfig, store: Store, credentials: Credentials, url: str, origin: Origin | None = None
+        self, config: ShardConfig, store: Store, credentials: Credentials, url: str, origin: RootShard | None = None
     ) -> None:
         self.config, self.store, self.credentials = config, store, credentials
         #: Where other components and, without a front proxy, clients reach this shard.
@@ -103,25 +103,25 @@ class ShardApp:
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
         self.live_checks: dict[str, Check] = {"ping": ping, "store": store_check(store)}
         self.ready_checks: dict[str, Check] = {**self.live_checks, "shutdown": lambda: None}
-        origin = origin or root_shard.origin_of(config, store)
+        origin = origin or root_shard.root_shard_of(config, store)
         identities = origin.identities
-        self.identities = Identities(
+        self.identities = SystemIdentities(
             tenancy=root_exports.exported_type("workspaces.tenancy.kcp.io", identities).identity,
             topology=root_exports.exported_type("partitions.topology.kcp.io", identities).identity,
             shards=root_exports.exported_type("shards.core.kcp.io", identities).identity,
         )
         self._system = self._bootstrap_options(origin)
         self.paths = PathIndex(self.identities.workspaces)
-        self.facts = Facts(self.paths, self.identities)
+        self.facts = Lookups(self.paths, self.identities)
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
         self._between_shards = Egress(policy(_ANYWHERE))
         self.peers = peers_of(config, self._find_shard)
-        self.identity = assemble(config, credentials, self.authorizer, self._foreign())
+        self.identity = build_authentication(config, credentials, self.authorizer, self._foreign())
         catalogs = Catalogs(system_kinds())
-        placement = Placement(self.facts, config.shard_name, reaches=self.peers is not None)
+        placement = ShardPlacement(self.facts, config.shard_name, reaches=self.peers is not None)
         admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, placement)
-        self.core = Core(store, catalogs, admission, self._conversions())
+        self.core = WriteService(store, catalogs, admission, self._conversions())
         self.loopback = Loopback(self.core, MANAGER)
         self.resources = Resources(self.core, self._specials(), self._named())
 
@@ -129,20 +129,22 @@ class ShardApp:
         """A Shard object of root, as it is known here."""
         key = ObjectKey(self.identities.shard_objects, ROOT, "", name)
         with self.store.snapshot() as snapshot:
-            record = wide(snapshot).get(key)
+            record = federated(snapshot).get(key)
         return decode(record.value) if record is not None else None
 
     def _conversions(self) -> Conversions:
         return Conversions(self.egress, self.registry, self.config.transformation_timeout_s)
 
-    def _foreign(self) -> Foreign:
+    def _foreign(self) -> ForeignIssuers:
         """Issuers of tokens other than this shard."""
         audiences, file = service_account_keys.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
         accounts = foreign_accounts(lambda: self.peers) if self._is_on("GlobalServiceAccount") else None
         if not self._is_on("WorkspaceAuthentication"):
-            return Foreign(found, accounts=accounts)
-        return Foreign(found, issuers.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress), accounts)
+            return ForeignIssuers(found, accounts=accounts)
+        return ForeignIssuers(
+            found, issuers.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress), accounts
+        )
 
     def _tenancy(self, view: View) -> str:
         return self.identities.tenancy
@@ -150,7 +152,7 @@ class ShardApp:
     def _is_on(self, gate: str) -> bool:
         return feature_gates.parse(self.config.feature_gates).get(gate, True)
 
-    def _bootstrap_options(self, origin: Origin) -> system.Options:
+    def _bootstrap_options(self, origin: RootShard) -> system.Options:
         config = self.config
         return system.Options(
             shard=config.shard_name,
@@ -189,31 +191,31 @@ class ShardApp:
             await self.registrar().register()
         log.info("bootstrapped", objects=written, shard=self.config.shard_name)
 
-    def pipeline(self) -> Pipeline:
+    def pipeline(self) -> RequestPipeline:
         """The handler of every listener."""
         keys = self.identity.keys
         issuer = openid_configuration(self.identity.issuers.names[0], f"{self._external_url}/openid/v1/jwks", keys)
-        fixed = Fixed(version(), issuer, jwks(keys))
+        fixed = StaticDocuments(version(), issuer, jwks(keys))
         documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
         requests = logging.resolved_requests(self.config.log_requests, self.config.log_format)
-        observer = Observing(RequestMetrics(self.registry), self.audit, requests)
+        observer = RequestObserver(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
-        services = views(self.core, self.authorizer, self.facts, self._other_shards(trust))
+        services = virtual_workspaces(self.core, self.authorizer, self.facts, self._other_shards(trust))
         elsewhere = self._virtual_resources(services, trust)
         self.resources.elsewhere, documents.elsewhere = elsewhere, VirtualDiscovery(self.store, elsewhere)
-        return Pipeline(
+        return RequestPipeline(
             self.store,
             self.paths,
             self.identity.authenticator,
             self.authorizer,
             observer,
-            Doors(_routes(self.resources, documents), services, self._mounts()),
+            Handlers(_routes(self.resources, documents), services, self._mounts()),
         )
 
     def _specials(self) -> dict[tuple[str, str, str], Special]:
         """Creates that are more or less than one object."""
-        orders = NewClusters(self.loopback, self.facts, self._shard())
-        return {**specials(self.identity, self._reviews()), (CORE_GROUP, "logicalclusters", ""): orders.create}
+        orders = LogicalClusterCreates(self.loopback, self.facts, self._shard())
+        return {**virtual_creates(self.identity, self._reviews()), (CORE_GROUP, "logicalclusters", ""): orders.create}
 
     def _named(self) -> dict[tuple[str, str, str], Special]:
         """Names that stand for what depends on who asks."""
@@ -237,13 +239,15 @@ class ShardApp:
         forwarder = Forwarder(self.egress, _trust(config.mount_proxy_ca_file, pair))
         return Mounts(self.paths, forwarder, authenticates=pair is not None)
 
-    def _other_shards(self, trust: ssl.SSLContext | None) -> OtherShards:
-        """How views of other shards are asked. Their addresses come from Shard objects, not from tenants."""
+    def _other_shards(self, trust: ssl.SSLContext | None) -> RemoteShards:
+        """Return the client of remote virtual workspaces. Addresses come from Shard objects, not from tenants."""
         forwarder = Forwarder(self._between_shards, trust) if trust is not None else None
-        return OtherShards(self.identities.shard_objects, forwarder, self.resources.watches)
+        return RemoteShards(self.identities.shard_objects, forwarder, self.resources.watches)
 
-    def _virtual_resources(self, services: Mapping[str, Service], trust: ssl.SSLContext | None) -> VirtualResources:
-        """What stands behind kinds that others serve; without a certificate only our own views do."""
+    def _virtual_resources(
+        self, services: Mapping[str, VirtualWorkspaceHandler], trust: ssl.SSLContext | None
+    ) -> VirtualResources:
+        """What stands behind kinds that others serve; without a certificate only our own virtual_workspaces do."""
         forwarder = Forwarder(self.egress, trust) if trust is not None else None
         shard = ShardObject(self.identities.shard_objects, self.config.shard_name)
         return VirtualResources(self.core.catalogs, shard, services, self.resources, forwarder)
@@ -293,7 +297,7 @@ class ShardApp:
             peers=self.peers,
         )
         if follower is not None:
-            found = [*found, Claims(follower.projection, self.identities.workspaces)]
+            found = [*found, RemoteRoutes(follower.projection, self.identities.workspaces)]
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
         if follower is not None:
             follower.tell(manager)

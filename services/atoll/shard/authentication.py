@@ -1,7 +1,7 @@
 """Who may come in: keys, tokens and authorities of a shard, assembled into its authenticator.
 
-The composition root calls `assemble` once; what is generated stays in the root directory, readable by its owner
-alone, and a later start goes on with it.
+The composition root calls `build_authentication` once; what is generated stays in the root directory, readable by its
+owner alone, and a later start goes on with it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _known_users(file: str) -> dict[bytes, User]:
         raise InvalidCredentials(f"{file}: {error}") from error
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ShardAuthentication(msgspec.Struct, frozen=True):
     """The assembled parts."""
 
     authenticator: Authenticator
@@ -106,7 +106,7 @@ class Identity(msgspec.Struct, frozen=True):
     keys: KeySet
 
 
-class Foreign(msgspec.Struct, frozen=True):
+class ForeignIssuers(msgspec.Struct, frozen=True):
     """Tokens that others issue: to the whole installation, and to workspaces by their type."""
 
     configured: TokenSource | None = None
@@ -115,7 +115,9 @@ class Foreign(msgspec.Struct, frozen=True):
     accounts: RemoteServiceAccounts | None = None
 
 
-def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: Foreign) -> Identity:
+def build_authentication(
+    config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: ForeignIssuers
+) -> ShardAuthentication:
     """The authenticator of a shard."""
     issuers = service_account_keys.issuers(config)
     sources: list[TokenSource] = []
@@ -133,4 +135,4 @@ def assemble(config: ShardConfig, credentials: Credentials, authorizer: Authoriz
     headers = RequestHeaders(config.header_names)
     authenticator = Authenticator(bearers, certificates, Impersonator(authorizer), headers)
     tokens = TokenIssuer(credentials.keys, issuers, config.max_token_life_s)
-    return Identity(authenticator, certificates, bearers, tokens, issuers, credentials.keys)
+    return ShardAuthentication(authenticator, certificates, bearers, tokens, issuers, credentials.keys)

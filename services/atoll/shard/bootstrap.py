@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp.apis import root_exports
 from atoll.machinery.kcp.apis.apiexports import NoIdentity, SecretReference, identity_of
-from atoll.machinery.kcp.apis.root_exports import Identity
+from atoll.machinery.kcp.apis.root_exports import ExportIdentity
 from atoll.machinery.kcp.bootstrap.reconcile import reconciled
 from atoll.machinery.kcp.manifest import Manifest
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
@@ -26,7 +26,7 @@ from atoll.tenancy.bound_definitions import target_of
 BATCH = 200
 
 
-def identities(store: Store) -> dict[str, Identity]:
+def identities(store: Store) -> dict[str, ExportIdentity]:
     """The identities of root's exports: what an export says it has, or what its Secret holds; new ones otherwise.
 
     Under them the objects of every workspace are stored, so that nothing done to a Secret may change them.
@@ -35,14 +35,14 @@ def identities(store: Store) -> dict[str, Identity]:
         return {name: _identity(snapshot, name) for name in root_exports.root_exports()}
 
 
-def _identity(snapshot: Snapshot, name: str) -> Identity:
+def _identity(snapshot: Snapshot, name: str) -> ExportIdentity:
     export = snapshot.get(ObjectKey(API_EXPORTS, ROOT, "", name))
     if export is not None and (known := (decode(export.value).get("status") or {}).get("identityHash")):
-        return Identity(known)
+        return ExportIdentity(known)
     reference = SecretReference(KCP_SYSTEM, name)
     secret = snapshot.get(ObjectKey(SECRETS, ROOT, *reference))
     try:
-        return Identity(identity_of(decode(secret.value) if secret is not None else None, reference))
+        return ExportIdentity(identity_of(decode(secret.value) if secret is not None else None, reference))
     except NoIdentity:
         return root_exports.new_identity()
 

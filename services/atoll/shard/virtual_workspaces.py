@@ -6,11 +6,11 @@ The composition root gives them to the pipeline. A view that is not named here i
 from __future__ import annotations
 
 from atoll.machinery.apiserver.authorization.chain import Authorizer
-from atoll.machinery.apiserver.serving.pipeline import Service
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.serving.pipeline import VirtualWorkspaceHandler
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.kcp.workspaces.lifecycle import INITIALIZATION, TERMINATION, Lifecycle
 from atoll.machinery.meta.types import API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 from atoll.virtualworkspaces import apiexport, bound_schemas, replication
 from atoll.virtualworkspaces.apiexport import ExportView
 from atoll.virtualworkspaces.bound_schemas import BoundSchemas
@@ -19,12 +19,14 @@ from atoll.virtualworkspaces.lifecycle import LifecycleView
 from atoll.virtualworkspaces.replication import Replication, Shards
 
 
-def views(core: Core, authorizer: Authorizer, facts: Facts, shards: Shards | None = None) -> dict[str, Service]:
+def virtual_workspaces(
+    core: WriteService, authorizer: Authorizer, facts: Lookups, shards: Shards | None = None
+) -> dict[str, VirtualWorkspaceHandler]:
     """Every view, by name. `shards`: those of other shards."""
     kind = core.catalogs.builtin
     cached = Replication(core.catalogs, authorizer, facts.cluster_of, core.store, shards)
 
-    def lifecycle(which: Lifecycle) -> VirtualWorkspace:
+    def lifecycle(which: Lifecycle) -> VirtualWorkspaceHandler:
         return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
 
     schemas = BoundSchemas(kind(API_RESOURCE_SCHEMAS), authorizer, core.store)

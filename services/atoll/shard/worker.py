@@ -1,9 +1,9 @@
 """An API worker: TLS, authentication, authorization, admission and all reads, beside the shard's writer.
 
-`standalone.worker_pool` starts it with one line of JSON on standard input (`Brief`), keeps that pipe open for as long
-as it lives, and reads one line back when the worker serves. The worker calls itself ready only after a second line,
-which says that all of them serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. A worker
-holds nothing that another does not: any of them may answer any request, and any may die.
+`standalone.worker_pool` starts it with one line of JSON on standard input (`WorkerSettings`), keeps that pipe open for
+as long as it lives, and reads one line back when the worker serves. The worker calls itself ready only after a second
+line, which says that all of them serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. A
+worker holds nothing that another does not: any of them may answer any request, and any may die.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DRAIN_S = 10.0
 READY, ALL_SERVE = "ready", b"all serve\n"
 
 
-class Brief(msgspec.Struct, frozen=True):
+class WorkerSettings(msgspec.Struct, frozen=True):
     """What a worker is told. Tokens travel on the pipe alone, never in arguments or the environment."""
 
     config: ShardConfig
@@ -47,7 +47,7 @@ class Brief(msgspec.Struct, frozen=True):
     tokens: AdminTokens | None
 
 
-async def serve(brief: Brief) -> None:
+async def serve(brief: WorkerSettings) -> None:
     """Serve until SIGTERM, until the writer is gone, or until the pipe to the parent closes."""
     stop, all_serve = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ def main() -> None:
     """Entry point of the process."""
     import uvloop
 
-    brief = msgspec.json.decode(sys.stdin.buffer.readline(), type=Brief)
+    brief = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerSettings)
     logging.configure(brief.config.log_level, brief.config.log_format)
     uvloop.run(serve(brief))
 

@@ -10,7 +10,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from atoll.machinery.apiserver.serving.pipeline import Pipeline
+from atoll.machinery.apiserver.serving.pipeline import RequestPipeline
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Details, ServiceUnavailable
 from atoll.machinery.storage.lmdb_store import LmdbStore
@@ -22,7 +22,7 @@ from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials
 from atoll.shard.client_ca_reload import renew
 from atoll.shard.config import ShardConfig
-from atoll.shard.worker import Brief
+from atoll.shard.worker import WorkerSettings
 from atoll.standalone.worker_pool import WorkerPool, reserve_with_retry
 
 DRAIN_S = 10.0
@@ -32,7 +32,7 @@ class StartupHandler:
     """The handler of the listener: 503 until `pipeline` is set, then the pipeline."""
 
     def __init__(self) -> None:
-        self.pipeline: Pipeline | None = None
+        self.pipeline: RequestPipeline | None = None
         self.reason = "the shard is starting"
 
     def __call__(self, exchange: Exchange) -> None:
@@ -78,7 +78,9 @@ class Listener:
             return
         self._workers = WorkerPool(self._store, self._config.workers, Path(self._config.root_directory))
         port = int(self._reserved.getsockname()[1])
-        brief = Brief(self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens)
+        brief = WorkerSettings(
+            self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens
+        )
         await self._workers.start(brief)
 
     async def close(self) -> None:

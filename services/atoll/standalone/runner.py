@@ -29,7 +29,7 @@ from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
-from atoll.shard.membership.root_shard import Origin, wait_for_origin
+from atoll.shard.membership.root_shard import RootShard, wait_for_root_shard
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream
 from atoll.standalone.listener import Listener
 
@@ -132,12 +132,12 @@ class ShardRunner:
         await app.bootstrap()
         return app
 
-    async def _origin(self, listener: Listener) -> Origin | None:
+    async def _origin(self, listener: Listener) -> RootShard | None:
         """Return the identities of the root shard, awaited at the first start; None if stopped before."""
-        origins: list[Origin] = []
+        origins: list[RootShard] = []
 
         async def wait() -> None:
-            origins.append(await wait_for_origin(self._config, self._store, listener.wait_for_root))
+            origins.append(await wait_for_root_shard(self._config, self._store, listener.wait_for_root))
 
         return origins[0] if await self._life.unless_over(wait()) else None
 

@@ -23,7 +23,7 @@ import structlog
 
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.workers.submit_server import SubmitServer
-from atoll.shard.worker import ALL_SERVE, READY, Brief
+from atoll.shard.worker import ALL_SERVE, READY, WorkerSettings
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ class WorkerPool:
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
 
-    async def start(self, brief: Brief) -> None:
+    async def start(self, brief: WorkerSettings) -> None:
         """Accept submits and start every worker. Raises WorkerStartFailure if one does not start."""
         await self._submit_server.start()
         data = msgspec.json.encode(brief) + b"\n"

@@ -11,11 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
-from atoll.machinery.apiserver.federation.federated_view import WideView, wide
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
+from atoll.machinery.apiserver.federation.federated_view import FederatedView, federated
 from atoll.machinery.apiserver.writing.loopback import Batch, Target
 from atoll.machinery.kcp.apis import bound_crds
-from atoll.machinery.kcp.apis.bound_crds import Needed
+from atoll.machinery.kcp.apis.bound_crds import RequiredCrd
 from atoll.machinery.kcp.apis.naming_conflicts import Names, names_of
 from atoll.machinery.kinds.apiextensions.customresourcedefinitions import CUSTOMRESOURCEDEFINITIONS
 from atoll.machinery.meta import times
@@ -31,10 +31,10 @@ MAX_KNOWN = 8192
 BOUND_CRDS = replace(CUSTOMRESOURCEDEFINITIONS, judge=None, begin_deletion=lambda obj: None, held=lambda obj: False)
 
 
-class SchemaLost(Exception):
+class SchemaMissing(Exception):
     """A binding needs a bound CRD that is not there, and neither is the schema it was made from."""
 
-    def __init__(self, needed: Needed) -> None:
+    def __init__(self, needed: RequiredCrd) -> None:
         super().__init__(f"schema {needed.schema} ({needed.uid}) of cluster {needed.cluster}")
 
 
@@ -62,7 +62,7 @@ class BoundCrds:
 
     def __init__(self) -> None:
         self._known: LruCache[str, tuple[int, BoundCrd]] = LruCache(MAX_KNOWN)
-        self._policies = Remembered(_is_policed, MAX_KNOWN)
+        self._policies = RevisionCache(_is_policed, MAX_KNOWN)
 
     def get(self, view: View, uid: str) -> BoundCrd | None:
         """The bound CRD of a schema's uid, or None."""
@@ -95,10 +95,10 @@ class BoundCrds:
         found = ((needed, self.get(view, needed.uid)) for needed in bound_crds.needed(binding))
         return any(crd is not None and _differs(crd, needed, self._polices(view, needed)) for needed, crd in found)
 
-    def _polices(self, view: View, needed: Needed) -> bool | None:
+    def _polices(self, view: View, needed: RequiredCrd) -> bool | None:
         """Whether a binding's export lies elsewhere and carries a maximal permission policy; None where unknown."""
-        reaching = wide(view)
-        if not isinstance(reaching, WideView):
+        reaching = federated(view)
+        if not isinstance(reaching, FederatedView):
             return None
         if reaching.is_local(needed.cluster):
             return False
@@ -109,7 +109,7 @@ class BoundCrds:
     def add(self, batch: Batch, binding: Object, before: Object | None = None) -> None:
         """Add to a batch what a binding refers to, where it is not there yet.
 
-        `before` is the binding as it stands: what it lost together with the schema stays lost. Raises SchemaLost for
+        `before` is the binding as it stands: what it lost together with the schema stays lost. Raises SchemaMissing for
         what it did not refer to. Of an export elsewhere is noted whether it carries a maximal permission policy.
         """
         known = {needed.uid for needed in bound_crds.needed(before)} if before is not None else set()
@@ -123,7 +123,7 @@ class BoundCrds:
                     crd = bound_crds.with_policed(crd, needed.export, policed=bool(policed))
                     batch.create(target_of(needed.uid), crd)
                 elif needed.uid not in known:
-                    raise SchemaLost(needed)
+                    raise SchemaMissing(needed)
             elif revision and (found.collected or _differs(found, needed, policed)):
                 record = batch.get(needed.key)
                 assert record is not None, "just read"
@@ -139,7 +139,7 @@ def _is_policed(export: Object) -> bool:
     return ((export.get("spec") or {}).get("maximalPermissionPolicy") or {}).get("local") is not None
 
 
-def _differs(found: BoundCrd, needed: Needed, policed: bool | None) -> bool:
+def _differs(found: BoundCrd, needed: RequiredCrd, policed: bool | None) -> bool:
     """Whether a bound CRD does not say yet what it is bound through, or says otherwise of that."""
     return needed.export not in found.exports or (policed is not None and policed != (needed.export in found.policed))
 
@@ -160,8 +160,8 @@ def _read(crd: Object) -> BoundCrd:
     )
 
 
-def _schema(view: View, needed: Needed) -> Object | None:
+def _schema(view: View, needed: RequiredCrd) -> Object | None:
     """The schema that a bound CRD is made from, unless it is another one of that name."""
-    record = wide(view).get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
+    record = federated(view).get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
     schema: Object | None = decode(record.value) if record is not None else None
     return schema if schema is not None and schema["metadata"]["uid"] == needed.uid else None

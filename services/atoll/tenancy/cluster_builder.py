@@ -20,13 +20,13 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTE
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import RevisionUnchanged
 from atoll.tenancy.bound_definitions import BoundCrds
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 
-class Building:
+class ClusterBuilder:
     """Builds logical clusters, for one shard."""
 
-    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._facts, self._bound = loopback, facts, BoundCrds()
 
     def parent(self, batch: Batch, cluster: str) -> Object:
@@ -46,11 +46,11 @@ class Building:
 
         return resolve(requested, parent, lookup)
 
-    def plan(self, batch: Batch, parent: Object, obj: Object, shard: workspace.Shard) -> workspace.Plan:
+    def plan(self, batch: Batch, parent: Object, obj: Object, shard: workspace.Shard) -> workspace.WorkspacePlan:
         """How the cluster of a Workspace is built on a shard. Raises TypeRefused."""
         metadata, above = obj["metadata"], parent["metadata"]["annotations"][wellknown.CLUSTER]
         below = path_below(parent, metadata["name"])
-        return workspace.Plan(
+        return workspace.WorkspacePlan(
             workspace=obj,
             parent_cluster=above,
             path=below,
@@ -80,7 +80,7 @@ def path_below(parent: Object, name: str) -> str:
     return f"{annotations.get(wellknown.PATH) or annotations.get(wellknown.CLUSTER, '')}:{name}"
 
 
-def export_for(batch: Batch, facts: Facts, path: str, name: str, seen_from: str) -> Export | None:
+def export_for(batch: Batch, facts: Lookups, path: str, name: str, seen_from: str) -> Export | None:
     """An export that a new cluster of path `seen_from` binds; the batch guards that it still offers that when it lands.
 
     Nobody looks at a binding that comes bound, and a change of the export is only told to the bindings there are. One

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.kcp.apis.apibindings import Export, read_export
 from atoll.machinery.kcp.sharding import replication_level
 from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType, read_type
@@ -36,7 +36,7 @@ class Resolver(Protocol):
     def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None: ...
 
 
-class Identities(msgspec.Struct, frozen=True):
+class SystemIdentities(msgspec.Struct, frozen=True):
     """Identity hashes of root's exports: under them tenancy objects are stored and published."""
 
     tenancy: str
@@ -64,19 +64,19 @@ class Identities(msgspec.Struct, frozen=True):
         return ResourceType("core.kcp.io", "shards", self.shards)
 
 
-class _Pathed(msgspec.Struct, frozen=True):
+class _PathAnnotation(msgspec.Struct, frozen=True):
     path: str = msgspec.field(default="", name=PATH)
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    annotations: _Pathed = _Pathed()
+    annotations: _PathAnnotation = _PathAnnotation()
 
 
 class _Cluster(msgspec.Struct, frozen=True):
     metadata: _Metadata
 
 
-_pathed, _NO_PATH = msgspec.json.Decoder(_Cluster), _Pathed()
+_pathed, _NO_PATH = msgspec.json.Decoder(_Cluster), _PathAnnotation()
 
 
 class _Reading(NamedTuple, Generic[T]):
@@ -87,10 +87,10 @@ class _Reading(NamedTuple, Generic[T]):
     of: ResourceType | None = None
 
 
-class Facts:
+class Lookups:
     """Cached look-ups over one shard's rows, and those of others that it holds copies of."""
 
-    def __init__(self, resolver: Resolver, identities: Identities) -> None:
+    def __init__(self, resolver: Resolver, identities: SystemIdentities) -> None:
         self._resolver, self.identities = resolver, identities
         self._types: _Cache[WorkspaceType] = LruCache(MAX_FACTS)
         self._exports: _Cache[Export] = LruCache(MAX_FACTS)
@@ -122,7 +122,7 @@ class Facts:
 
     def path_of(self, view: View, cluster: str) -> str:
         """The canonical path of a cluster; its name where that is all that is known of it."""
-        record = wide(view).get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
+        record = federated(view).get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
         annotations = _pathed.decode(record.value).metadata.annotations if record is not None else _NO_PATH
         return annotations.path or cluster
 
@@ -134,7 +134,7 @@ class Facts:
 
     def _found(self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]) -> T | None:
         """What was read of an object; read again when it changed, or what it is made of in its cluster."""
-        type, of, view = reading.type, reading.of, wide(view)
+        type, of, view = reading.type, reading.of, federated(view)
         cluster = self.cluster_of(view, path)
         if cluster is None:
             return None

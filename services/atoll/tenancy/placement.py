@@ -12,22 +12,29 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
-from atoll.machinery.kcp.sharding.scheduling import Candidate, Wish, check_reserved, choose, read_candidate, selector_of
+from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.kcp.sharding.scheduling import (
+    Candidate,
+    PlacementRequest,
+    check_reserved,
+    choose,
+    read_candidate,
+    selector_of,
+)
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.wellknown import REGION
 from atoll.machinery.storage.contract import Scope, Store
 from atoll.machinery.storage.pages import each_record
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 
-class Placement:
+class ShardPlacement:
     """Chooses shards. `own` is the name of the shard that asks; `reaches` says whether it can call others."""
 
     def __init__(
         self,
-        facts: Facts,
+        facts: Lookups,
         own: str,
         *,
         reaches: bool,
@@ -40,7 +47,7 @@ class Placement:
 
     def shards(self, view: View) -> Sequence[Candidate]:
         """The Shards that workspaces of this shard may go to, as far as they can be reached."""
-        view = wide(view) if self._reaches else view
+        view = federated(view) if self._reaches else view
         last = view.last(self._type, ROOT)
         if self._known[0] != last:
             records = each_record(view, Scope(self._type, ROOT))
@@ -65,7 +72,7 @@ class Placement:
         """The shard for a Workspace of this shard; `path` is its canonical one. Raises Unschedulable."""
         shards = self.shards(view)
         region = next((each.labels.get(REGION, "") for each in shards if each.is_own), "")
-        wish = Wish(path, selector_of(workspace), region)
+        wish = PlacementRequest(path, selector_of(workspace), region)
         return choose(shards, wish, self._clock(), self._chance, without)
 
     def refusal(self, view: View, workspace: Object, path: str) -> str:

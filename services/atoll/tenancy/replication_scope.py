@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey, ResourceType, is_system_cluster
@@ -29,7 +29,7 @@ from atoll.machinery.meta.types import (
 from atoll.machinery.meta.wellknown import APIS_GROUP, CORE_GROUP
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record, each_revision
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 MAX_EXPORTS = 4096
 #: What the system notes something on.
@@ -40,19 +40,19 @@ _POLICY = replicate_annotation.POLICY_PREFIX.encode()
 _NARROWING = {APIS_GROUP}
 
 
-class Offer(msgspec.Struct, frozen=True):
+class ReplicatedExport(msgspec.Struct, frozen=True):
     """What an export means for what belongs to it: its level, and the schemas it names."""
 
     level: str
     schemas: frozenset[str]
 
 
-class Reach:
+class ReplicationScope:
     """Answers for one shard; caches are bounded and keyed by revision."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Lookups) -> None:
         self._facts = facts
-        self._offers = Remembered(_read_offer, MAX_EXPORTS)
+        self._offers = RevisionCache(_read_offer, MAX_EXPORTS)
 
     def cluster_words(self, view: View, cluster: str) -> frozenset[str]:
         """Words of a cluster's LogicalCluster, by what the cluster offers now."""
@@ -61,7 +61,7 @@ class Reach:
             exports=_has(view, API_EXPORTS, cluster), types=_has(view, types, cluster)
         )
 
-    def offers(self, view: View, cluster: str) -> dict[str, Offer]:
+    def offers(self, view: View, cluster: str) -> dict[str, ReplicatedExport]:
         """The exports of a cluster, by name."""
         if not view.last(API_EXPORTS, cluster):
             return {}
@@ -84,7 +84,7 @@ class Reach:
 
     # --- RBAC ---
 
-    def _role(self, view: View, key: ObjectKey, role: Object, offers: Mapping[str, Offer]) -> Object:
+    def _role(self, view: View, key: ObjectKey, role: Object, offers: Mapping[str, ReplicatedExport]) -> Object:
         rules = role.get("rules") or []
         words = replicate_annotation.of_rules(rules, self.cluster_words(view, key.cluster))
         is_for_policies = key.name in _policy_roles(view, key.cluster)
@@ -92,7 +92,7 @@ class Reach:
             words |= _NARROWING
         return _with(role, words, _level(rules, words, offers, every=is_for_policies))
 
-    def _binding(self, view: View, key: ObjectKey, binding: Object, offers: Mapping[str, Offer]) -> Object:
+    def _binding(self, view: View, key: ObjectKey, binding: Object, offers: Mapping[str, ReplicatedExport]) -> Object:
         rules, role_words = self._rules(view, key.cluster, binding)
         words = replicate_annotation.of_binding(binding, role_words)
         return _with(binding, words, _level(rules, words, offers, every=replicate_annotation.is_for_policies(binding)))
@@ -115,7 +115,7 @@ class Reach:
     # --- slices ---
 
     def _slice_level(self, view: View, cluster: str, obj: Object) -> str:
-        reference, view = endpointslices.reference_of(obj, cluster), wide(view)
+        reference, view = endpointslices.reference_of(obj, cluster), federated(view)
         home = self._facts.cluster_of(view, reference.path)
         offer = self.offers(view, home).get(reference.name) if home is not None else None
         return offer.level if offer is not None else ""
@@ -125,7 +125,9 @@ def _with(obj: Object, words: Iterable[str], level: str) -> Object:
     return replication_level.noted(replicate_annotation.with_words(obj, frozenset(words)), level)
 
 
-def _level(rules: Iterable[Object], words: Iterable[str], offers: Mapping[str, Offer], *, every: bool) -> str:
+def _level(
+    rules: Iterable[Object], words: Iterable[str], offers: Mapping[str, ReplicatedExport], *, every: bool
+) -> str:
     """The level of what only gives rights on exports, if all that it may be about agree. `every`: any export."""
     if set(words) != _NARROWING:
         return ""
@@ -155,6 +157,8 @@ def _has(view: View, type: ResourceType, cluster: str) -> bool:
     return bool(view.last(type, cluster)) and bool(view.revisions(Scope(type, cluster), None, 1))
 
 
-def _read_offer(export: Object) -> Offer:
+def _read_offer(export: Object) -> ReplicatedExport:
     resources = (export.get("spec") or {}).get("resources") or ()
-    return Offer(replication_level.level_of(export), frozenset(str(each.get("schema") or "") for each in resources))
+    return ReplicatedExport(
+        replication_level.level_of(export), frozenset(str(each.get("schema") or "") for each in resources)
+    )

@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View as Reading
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.request import Judge, Request
-from atoll.machinery.apiserver.serving.open_watches import OpenWatches, Still
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import Details, ServiceUnavailable
 from atoll.machinery.meta.user import AUTHENTICATED, User
@@ -40,7 +40,7 @@ async def judge_watches(watches: OpenWatches, store: Store) -> None:
                 watch.end()
 
 
-async def _holds(still: Still, store: Store) -> bool:
+async def _holds(still: StillAllowed, store: Store) -> bool:
     try:
         with store.snapshot() as snapshot:
             return still.holds(snapshot)

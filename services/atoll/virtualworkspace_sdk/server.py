@@ -22,13 +22,13 @@ from atoll.machinery.apiserver.call.call import View as Reading
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
-from atoll.machinery.apiserver.serving.documents import Documents, Fixed
+from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
 from atoll.machinery.apiserver.serving.health import Check, ping, store_check
-from atoll.machinery.apiserver.serving.observe import Observing, RequestMetrics
+from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches
-from atoll.machinery.apiserver.serving.pipeline import Doors, Pipeline, Route, Way
+from atoll.machinery.apiserver.serving.pipeline import Destination, Handlers, RequestPipeline, Route
 from atoll.machinery.apiserver.serving.resources import Resources
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import server_context
@@ -40,12 +40,12 @@ from atoll.virtualworkspaces.framework import VirtualWorkspace
 class _NoPaths:
     """There are no workspaces here but those behind the view's URL."""
 
-    def find(self, snapshot: Snapshot, workspace: str) -> Way | None:
+    def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
         """Nowhere."""
         return None
 
 
-class _Doorkeeper:
+class _Authorization:
     """What is not behind the view's URL: health, for everybody."""
 
     def authorize(self, snapshot: Reading, attributes: Attributes) -> Decision:
@@ -57,25 +57,27 @@ class _Doorkeeper:
 Proxies = tuple[bytes, tuple[str, ...]]
 
 
-def handler(store: Store, name: str, content: Content, proxies: Proxies, ready: Check) -> tuple[Pipeline, OpenWatches]:
+def handler(
+    store: Store, name: str, content: Content, proxies: Proxies, ready: Check
+) -> tuple[RequestPipeline, OpenWatches]:
     """The handler of the listener, and what it knows of open watches."""
     registry = CollectorRegistry()
     catalogs = Catalogs([])
     egress = Egress(policy(), registry)
-    core = Core(store, catalogs, Admission([]), Conversions(egress, registry))
+    core = WriteService(store, catalogs, Admission([]), Conversions(egress, registry))
     resources = Resources(core, {}, {})
     live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
     checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": ready}}
-    documents = Documents(catalogs, Fixed({}, {}, {}), checks, registry)
+    documents = Documents(catalogs, StaticDocuments({}, {}, {}), checks, registry)
     certificates = Certificates(b"", *proxies)
     authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
-    pipeline = Pipeline(
+    pipeline = RequestPipeline(
         store,
         _NoPaths(),
         authenticator,
-        _Doorkeeper(),
-        Observing(RequestMetrics(registry)),
-        Doors(_routes(resources, documents), {name: VirtualWorkspace(content)}),
+        _Authorization(),
+        RequestObserver(RequestMetrics(registry)),
+        Handlers(_routes(resources, documents), {name: VirtualWorkspace(content)}),
     )
     return pipeline, resources.watches
 

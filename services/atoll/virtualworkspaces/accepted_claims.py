@@ -21,13 +21,13 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.storage.contract import Guard, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
-from atoll.virtualworkspaces.export_catalog import BINDINGS, ExportKey, Name, Offer
+from atoll.virtualworkspaces.export_catalog import BINDINGS, ExportCatalog, ExportKey, Name
 
 MAX_CONSENTS = 4096
 _READS = frozenset({"get", "list", "watch"})
 
 
-class Consent(msgspec.Struct, frozen=True):
+class AcceptedClaims(msgspec.Struct, frozen=True):
     """What one cluster consents to: `bound` kinds by group and resource, `claims` by the kind as it is stored.
 
     `guards` hold while the bindings that say so stand as they are.
@@ -51,21 +51,21 @@ class Consent(msgspec.Struct, frozen=True):
         return self.claims.get(key.covered) if key is not None else None
 
 
-class _Kept(msgspec.Struct, eq=False):
+class _CachedClaims(msgspec.Struct, eq=False):
     """A consent with the revisions it was read at, and those at which it was last seen to be the present one."""
 
     stamp: tuple[int, ...]
     seen_at: tuple[int, ...]
-    consent: Consent | None
+    consent: AcceptedClaims | None
 
 
-class Consents:
+class AcceptedClaimsReader:
     """Finds what clusters consent to. One an event loop."""
 
     def __init__(self) -> None:
-        self._kept: LruCache[tuple[str, ExportKey], _Kept] = LruCache(MAX_CONSENTS)
+        self._kept: LruCache[tuple[str, ExportKey], _CachedClaims] = LruCache(MAX_CONSENTS)
 
-    def of(self, view: View, cluster: str, export: ExportKey, offer: Offer) -> Consent | None:
+    def of(self, view: View, cluster: str, export: ExportKey, offer: ExportCatalog) -> AcceptedClaims | None:
         """What a cluster consents to towards an export; None where it does not bind it. `view` is a snapshot."""
         key, now = (cluster, export), (view.revision, *offer.stamp)
         kept = self._kept.get(key)
@@ -73,13 +73,13 @@ class Consents:
             return kept.consent
         stamp = view.last(API_BINDINGS, cluster), *offer.stamp
         if kept is None or kept.stamp != stamp:
-            kept = _Kept(stamp, now, _consent(view, cluster, export, offer))
+            kept = _CachedClaims(stamp, now, _consent(view, cluster, export, offer))
             self._kept.put(key, kept)
         kept.seen_at = now
         return kept.consent
 
 
-def _consent(view: View, cluster: str, export: ExportKey, offer: Offer) -> Consent | None:
+def _consent(view: View, cluster: str, export: ExportKey, offer: ExportCatalog) -> AcceptedClaims | None:
     bound: set[Name] = set()
     accepted: dict[ClaimKey, Claim] = {}
     guards: list[Guard] = []
@@ -90,7 +90,7 @@ def _consent(view: View, cluster: str, export: ExportKey, offer: Offer) -> Conse
         guards.append(RevisionUnchanged(key, revision))
     if not guards:
         return None
-    return Consent(frozenset(bound) & offer.own, accepted, tuple(guards))
+    return AcceptedClaims(frozenset(bound) & offer.own, accepted, tuple(guards))
 
 
 def _bindings(view: View, cluster: str, export: ExportKey) -> Iterator[tuple[ObjectKey, int, Object]]:

@@ -31,9 +31,9 @@ from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
-from atoll.virtualworkspaces.accepted_claims import Consents
-from atoll.virtualworkspaces.export_catalog import ExportKey, Offers
-from atoll.virtualworkspaces.export_request import Passage, Sources
+from atoll.virtualworkspaces.accepted_claims import AcceptedClaimsReader
+from atoll.virtualworkspaces.export_catalog import ExportCatalogs, ExportKey
+from atoll.virtualworkspaces.export_request import ExportRequest, Sources
 from atoll.virtualworkspaces.framework import Own, is_listed, shown
 
 SERVICE = "apiexport"
@@ -55,7 +55,7 @@ class ExportView:
 
     def __init__(self, catalogs: Catalogs, authorizer: Authorizer) -> None:
         self._catalogs = catalogs
-        self._sources = Sources(Offers(catalogs), Consents(), authorizer)
+        self._sources = Sources(ExportCatalogs(catalogs), AcceptedClaimsReader(), authorizer)
         self._kinds: LruCache[tuple[int, int], tuple[Kind, Kind, Catalog]] = LruCache(MAX_KINDS)
 
     def opens(self, view: View, user: User, own: Own) -> bool:
@@ -74,7 +74,7 @@ class ExportView:
         if offer is None or not is_listed(info):
             raise errors.not_served()
         offered = offer.catalog.find(info.group, info.version, info.resource)
-        passage = Passage(self._sources, request, export, offered)
+        passage = ExportRequest(self._sources, request, export, offered)
         request.judge, request.lasting, request.relies_on = passage.judge, False, passage.relies_on(offer)
         request.catalog, request.shown = offer.catalog, passage.labels(snapshot, offer)
         if info.is_resource and request.cluster:

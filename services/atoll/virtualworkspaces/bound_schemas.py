@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.filtered_rows import Choice, Rows
+from atoll.machinery.apiserver.filtered_rows import RowFilter, Rows
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, is_cluster_name
@@ -27,7 +27,7 @@ from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Scope, Snapshot
-from atoll.virtualworkspaces.cross_shard_rows import Reaching
+from atoll.virtualworkspaces.cross_shard_rows import CrossShardRows
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
 
 SERVICE = "apiresourceschema"
@@ -68,7 +68,7 @@ class BoundSchemas:
         request.judge = lambda view, verb: Decision(verb in READ_VERBS and self.opens(view, caller, own))
         request.lasting, request.relies_on = False, (consumer,)
         request.catalog = self._catalog
-        request.rows = Reaching(self._store, [Scope(API_BINDINGS, consumer)], bound_by)
+        request.rows = CrossShardRows(self._store, [Scope(API_BINDINGS, consumer)], bound_by)
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -76,13 +76,13 @@ class _Schema(msgspec.Struct, frozen=True):
     uid: str = msgspec.field(default="", name="UID")
 
 
-class _Bound(msgspec.Struct, frozen=True):
+class _BoundResource(msgspec.Struct, frozen=True):
     schema: _Schema = _Schema()
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     api_export_cluster_name: str = ""
-    bound_resources: tuple[_Bound, ...] = ()
+    bound_resources: tuple[_BoundResource, ...] = ()
 
 
 class _Binding(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ _binding = msgspec.json.Decoder(_Binding)
 _named = msgspec.json.Decoder(_Named)
 
 
-def bound_by(bindings: Sequence[bytes]) -> Choice:
+def bound_by(bindings: Sequence[bytes]) -> RowFilter:
     """The schemas that stored APIBindings say they bind."""
     found: dict[str, set[tuple[str, str]]] = {}
     for value in bindings:
@@ -116,4 +116,4 @@ def bound_by(bindings: Sequence[bytes]) -> Choice:
         return (metadata.name, metadata.uid) in found[cluster]
 
     mark = frozenset((cluster, *each) for cluster, schemas in found.items() for each in schemas)
-    return Choice(tuple(sorted(found)), mark, matches)
+    return RowFilter(tuple(sorted(found)), mark, matches)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from atoll.machinery.apiserver.federation.federated_view import wide
-from atoll.machinery.apiserver.filtered_rows import Choose, Lens, Rows
+from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.apiserver.filtered_rows import Choose, FilteredRows, Rows
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import PAGE, position_after
 
 
-class Reaching(Lens):
+class CrossShardRows(FilteredRows):
     """A lens over clusters of all shards."""
 
     def __init__(self, store: Rows, sources: Sequence[Scope], choose: Choose) -> None:
@@ -28,7 +28,7 @@ class Reaching(Lens):
     def get(self, view: Reader, key: ObjectKey) -> Record | None:
         """The shown row of a name, that of the first cluster where several have it."""
         with self._here.snapshot() as snapshot:
-            return super().get(wide(snapshot), key)
+            return super().get(federated(snapshot), key)
 
 
 class _Everywhere:

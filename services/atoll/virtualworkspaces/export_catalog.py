@@ -18,7 +18,7 @@ import msgspec
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.kcp.apis import permission_claims
 from atoll.machinery.kcp.apis.permission_claims import ClaimKey
 from atoll.machinery.kinds.kind import Kind, Virtual
@@ -59,7 +59,7 @@ class ExportKey(NamedTuple):
         return hashes.export_hash(self.cluster, self.name)
 
 
-class Claimed(NamedTuple):
+class ClaimedResource(NamedTuple):
     """A kind that an export claims. `shown` are the labels of its objects, `wide` of those that all workspaces together
     show, None where nothing is stored of it; `owners` the exports that offer it, none for what nobody exports."""
 
@@ -69,13 +69,13 @@ class Claimed(NamedTuple):
     owners: tuple[ExportKey, ...]
 
 
-class Offer(msgspec.Struct, frozen=True, eq=False):
+class ExportCatalog(msgspec.Struct, frozen=True, eq=False):
     """The view of one export at one moment. `stamp` are the revisions it was made at."""
 
     export: Object
     catalog: Catalog
     own: frozenset[Name]
-    claimed: Mapping[Name, Claimed]
+    claimed: Mapping[Name, ClaimedResource]
     #: The APIBindings to the export, which are shown whether or not it claims any.
     bindings: LabelSelector
     stamp: tuple[int, ...]
@@ -83,10 +83,10 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
     foreign: bool
 
 
-class _Kept(msgspec.Struct, eq=False):
+class _CachedExport(msgspec.Struct, eq=False):
     """An offer, and the state of the store at which it was last seen to be the present one."""
 
-    offer: Offer
+    offer: ExportCatalog
     seen_at: tuple[int, int]
 
 
@@ -101,17 +101,17 @@ class _Identified(msgspec.Struct):
 _identified = msgspec.json.Decoder(_Identified)
 
 
-class Offers:
+class ExportCatalogs:
     """Finds offers. One an event loop."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
-        self._kept: LruCache[ExportKey, _Kept] = LruCache(MAX_OFFERS)
+        self._kept: LruCache[ExportKey, _CachedExport] = LruCache(MAX_OFFERS)
 
-    def of(self, view: View, key: ExportKey) -> Offer | None:
+    def of(self, view: View, key: ExportKey) -> ExportCatalog | None:
         """The offer of an export on any shard, None where there is no such export. `view` is a snapshot, never an
         overlay."""
-        view = wide(view)
+        view = federated(view)
         kept, now = self._kept.get(key), (view.revision, 0 if view.replicas.empty else view.replicas.count)
         if kept is not None and kept.seen_at == now:
             return kept.offer
@@ -125,16 +125,16 @@ class Offers:
         if kept is not None and kept.offer.catalog.mark == offer.catalog.mark:
             # Documents and open watches find it by its kinds.
             offer = msgspec.structs.replace(offer, catalog=kept.offer.catalog)
-        self._kept.put(key, _Kept(offer, now))
+        self._kept.put(key, _CachedExport(offer, now))
         return offer
 
-    def _made(self, view: View, key: ExportKey, revision: int) -> Offer:
+    def _made(self, view: View, key: ExportKey, revision: int) -> ExportCatalog:
         record = view.get(key.object)
         assert record is not None, "its revision was just read"
         export = decode(record.value)
         kinds = list(self._kinds_of(view, key, export))
         own = frozenset((kind.group, kind.plural) for kind in kinds)
-        claimed: dict[Name, Claimed] = {}
+        claimed: dict[Name, ClaimedResource] = {}
         for claim, found in self._claims(view, key, export):
             for kind in found:
                 name = kind.group, kind.plural
@@ -144,7 +144,7 @@ class Offers:
             kinds.extend(shown(kind) for kind in self._builtin(ClaimKey(*BINDINGS)))
         foreign = any(claim.identity for claim in permission_claims.exported(export))
         stamp = _stamp(view, key, revision, foreign=foreign)
-        return Offer(
+        return ExportCatalog(
             export, Catalog(kinds), own, claimed, _carrying(permission_claims.reflexive_label(key.hash)), stamp, foreign
         )
 
@@ -160,7 +160,7 @@ class Offers:
 
     # --- claims ---
 
-    def _claims(self, view: View, key: ExportKey, export: Object) -> Iterator[tuple[Claimed, list[Kind]]]:
+    def _claims(self, view: View, key: ExportKey, export: Object) -> Iterator[tuple[ClaimedResource, list[Kind]]]:
         """What is claimed, each with the kinds that are served for it, none where nobody has such a kind."""
         claimed = tuple(islice(permission_claims.exported(export), MAX_CLAIMS))
         owners_of = _owners(view, frozenset(asked.identity for asked in claimed if asked.identity))
@@ -169,10 +169,10 @@ class Offers:
             wide = _without(shown, permission_claims.withheld_label(key.hash)[0])
             if asked.identity:
                 owners = tuple(owners_of.get(asked, ()))
-                yield Claimed(asked, shown, wide, owners), self._foreign(view, asked, owners)
+                yield ClaimedResource(asked, shown, wide, owners), self._foreign(view, asked, owners)
             elif not permission_claims.needs_identity(asked.group, asked.resource):
                 stored = (asked.group, asked.resource) not in permission_claims.REVIEWS
-                found = Claimed(asked.covered, shown if stored else None, wide if stored else None, ())
+                found = ClaimedResource(asked.covered, shown if stored else None, wide if stored else None, ())
                 yield found, self._builtin(asked)
 
     def _labels(self, key: ExportKey, claim: ClaimKey) -> Iterator[tuple[str, str]]:

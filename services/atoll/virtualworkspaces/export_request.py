@@ -1,6 +1,6 @@
 """One request on its way through the view of an APIExport: how it is judged, and what its writes must keep.
 
-`apiexport` makes a Passage of every request; the pipeline asks it when the request comes, when a write is planned
+`apiexport` makes a ExportRequest of every request; the pipeline asks it when the request comes, when a write is planned
 (anew) and, through the open watches, whenever something changed that an answer was derived from. It remembers nothing:
 every answer is read from the view it is asked with.
 """
@@ -34,8 +34,8 @@ from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import APIS_GROUP
 from atoll.machinery.storage.contract import Guard
-from atoll.virtualworkspaces.accepted_claims import Consent, Consents
-from atoll.virtualworkspaces.export_catalog import BINDINGS, ExportKey, Name, Offer, Offers
+from atoll.virtualworkspaces.accepted_claims import AcceptedClaims, AcceptedClaimsReader
+from atoll.virtualworkspaces.export_catalog import BINDINGS, ExportCatalog, ExportCatalogs, ExportKey, Name
 
 _BOUND, _CONTENT, _POLICY = "boundapi", "content", "maxpermissionpolicy"
 
@@ -43,8 +43,8 @@ _BOUND, _CONTENT, _POLICY = "boundapi", "content", "maxpermissionpolicy"
 class Sources(msgspec.Struct, frozen=True):
     """What passages ask."""
 
-    offers: Offers
-    consents: Consents
+    offers: ExportCatalogs
+    consents: AcceptedClaimsReader
     authorizer: Authorizer
 
     def may_reach_content(self, view: View, user: User, export: ExportKey, verb: str) -> bool:
@@ -62,7 +62,7 @@ class Sources(msgspec.Struct, frozen=True):
         return self.authorizer.authorize(view, asked, deep=True).allowed
 
 
-class Passage:
+class ExportRequest:
     """One request, by who sent it. `kind` is what a request over all clusters was answered with, if there is such."""
 
     def __init__(self, sources: Sources, request: Request, export: ExportKey, kind: Kind | None) -> None:
@@ -73,13 +73,13 @@ class Passage:
     def _name(self) -> Name:
         return self._request.info.group, self._request.info.resource
 
-    def relies_on(self, offer: Offer) -> tuple[str, ...]:
+    def relies_on(self, offer: ExportCatalog) -> tuple[str, ...]:
         """Clusters whose exports and RBAC an answer is derived from, beside the request's own."""
         claimed = offer.claimed.get(self._name)
         owners = claimed.owners if claimed is not None else ()
         return tuple({SYSTEM_ADMIN, self._export.cluster, *(owner.cluster for owner in owners)})
 
-    def labels(self, view: View, offer: Offer) -> LabelSelector | None:
+    def labels(self, view: View, offer: ExportCatalog) -> LabelSelector | None:
         """Labels of the objects that are there for it; None for all of a kind.
 
         Bindings to the export are shown in any case, all of a workspace only where that is granted. In a workspace a
@@ -119,7 +119,7 @@ class Passage:
         decision = self._sources.authorizer.authorize(view, asked)
         return Decision(decision.allowed, decision.denied, decision.reason, (*_PASSED, *decision.steps))
 
-    def _consent(self, view: View, offer: Offer, verb: str) -> Consent | None:
+    def _consent(self, view: View, offer: ExportCatalog, verb: str) -> AcceptedClaims | None:
         """What the workspace consents to, if this is within it."""
         consent = self._sources.consents.of(view, self._request.cluster, self._export, offer)
         claimed = offer.claimed.get(self._name)
@@ -128,7 +128,7 @@ class Passage:
             return None
         return consent
 
-    def _is_permitted(self, view: View, offer: Offer, verb: str) -> bool:
+    def _is_permitted(self, view: View, offer: ExportCatalog, verb: str) -> bool:
         claimed = offer.claimed.get(self._name)
         if claimed is None or not claimed.key.identity:
             return True
@@ -139,7 +139,7 @@ class Passage:
             return False
         return all(permits(view, asked, owner.cluster, owner.name) for owner in claimed.owners)
 
-    def _is_as_before(self, offer: Offer) -> bool:
+    def _is_as_before(self, offer: ExportCatalog) -> bool:
         """Whether a kind that all clusters' objects are shown as is still the same."""
         info, then = self._request.info, self._kind
         now = offer.catalog.find(info.group, info.version, info.resource)

@@ -24,8 +24,8 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.federation.federated_view import wide
-from atoll.machinery.apiserver.filtered_rows import Choice, Lens, Rows
+from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Rows
 from atoll.machinery.apiserver.request import Judge, Onward, Request
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
@@ -51,7 +51,7 @@ SERVICE = "replication"
 ClusterOf = Callable[[View, str], str | None]
 
 
-class _Offer(msgspec.Struct, frozen=True):
+class _CachedResourceExport(msgspec.Struct, frozen=True):
     """What a slice leads to: cluster and name of the export, and the ClusterCachedResource beside it."""
 
     cluster: str
@@ -97,7 +97,7 @@ class Replication:
             return self._authorizer.authorize(view, nowhere).allowed
         return any(self._may(view, user, offer, verb).allowed for verb in READ_VERBS)
 
-    def _may(self, view: View, user: User, offer: _Offer, verb: str) -> Decision:
+    def _may(self, view: View, user: User, offer: _CachedResourceExport, verb: str) -> Decision:
         asked = Attributes(
             user=user,
             verb=verb,
@@ -120,7 +120,7 @@ class Replication:
         if (shard := _shard_of(snapshot, offer.cluster)) and self._shards is not None:
             request.onward = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
         choose = _Chooser(offer.cluster, offer.cached["metadata"]["name"])
-        request.rows = Lens(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
+        request.rows = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
         request.judge, request.lasting, request.relies_on = self._judge(request, own), False, (offer.cluster,)
 
     def _judge(self, request: Request, own: Own) -> Judge:
@@ -142,7 +142,7 @@ class Replication:
 
         return judge
 
-    def _is_open(self, view: View, request: Request, offer: _Offer) -> bool:
+    def _is_open(self, view: View, request: Request, offer: _CachedResourceExport) -> bool:
         try:
             check_gate(request.info, request.user, offer.cluster, view.gate(offer.cluster))
         except ApiError:
@@ -151,7 +151,7 @@ class Replication:
 
     # --- what a slice leads to ---
 
-    def _offer(self, view: View, own: Own) -> _Offer | None:
+    def _offer(self, view: View, own: Own) -> _CachedResourceExport | None:
         slice = self._read(view, ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, own[0], "", own[1]))
         if slice is None or not is_cluster_name(own[0]):
             return None
@@ -163,13 +163,13 @@ class Replication:
         found = self._read(view, ObjectKey(CACHED_RESOURCES, cluster, "", cached.name))
         if export is None or found is None or not cachedresources.offered_by(export, found):
             return None
-        return _Offer(cluster, reference.name, found, _schema_of(export, found))
+        return _CachedResourceExport(cluster, reference.name, found, _schema_of(export, found))
 
     def _read(self, view: View, key: ObjectKey) -> Object | None:
-        record = wide(view).get(key)
+        record = federated(view).get(key)
         return decode(record.value) if record is not None else None
 
-    def _kinds(self, view: View, offer: _Offer) -> list[Kind]:
+    def _kinds(self, view: View, offer: _CachedResourceExport) -> list[Kind]:
         """The resource as the provider's workspace serves it, in all its versions; of a workspace elsewhere as the
         export has it, which is what consumers know of it."""
         group, _, plural = cachedresources.resource_of(offer.cached)
@@ -183,7 +183,7 @@ class Replication:
             if (kind.group, kind.plural) == (group, plural) and not kind.namespaced and kind.virtual is None
         ]
 
-    def _is_bound(self, view: View, cluster: str, offer: _Offer) -> bool:
+    def _is_bound(self, view: View, cluster: str, offer: _CachedResourceExport) -> bool:
         """Whether a binding of the export holds the resource in a cluster.
 
         Of a cluster elsewhere its own shard says so before it asks here. Whoever comes past it may read all of it in
@@ -221,10 +221,10 @@ class _Chooser(msgspec.Struct, frozen=True):
     cluster: str
     name: str
 
-    def __call__(self, offers: Sequence[bytes]) -> Choice:
+    def __call__(self, offers: Sequence[bytes]) -> RowFilter:
         mine = (offer for offer in map(decode, offers) if offer["metadata"]["name"] == self.name)
         offer = next(mine, None)
         if offer is None:
-            return Choice((), None, lambda cluster, value: False)
+            return RowFilter((), None, lambda cluster, value: False)
         selector = cachedresources.selector_of(offer)
-        return Choice((self.cluster,), selector, lambda _, value: selector.matches(cachedresources.labels_of(value)))
+        return RowFilter((self.cluster,), selector, lambda _, value: selector.matches(cachedresources.labels_of(value)))

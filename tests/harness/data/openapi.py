@@ -11,7 +11,7 @@ from typing import Any
 
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, publisher
-from atoll.machinery.apiserver.openapi.publisher import Publisher
+from atoll.machinery.apiserver.openapi.publisher import OpenApiPublisher
 from atoll.machinery.apiserver.openapi.routes import ROOTS, key_of
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.registry import NATIVE
@@ -52,7 +52,7 @@ def keys_of(catalog: Catalog) -> list[str]:
 
 async def written(catalog: Catalog, place: Path) -> None:
     """Write every document of a catalogue: v2.json, v2.pb, and v3-<key>.json and .pb with `/` as `+`."""
-    made = Publisher()
+    made = OpenApiPublisher()
     everything = publisher.of_everything(catalog)
     for form, ending in ((forms.V2, "json"), (forms.V2_BINARY, "pb")):
         (place / f"v2.{ending}").write_bytes((await made.document(everything, form)).body())

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of
-from atoll.machinery.kcp.sharding.ownership_resolver import Reckoning
+from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Owner, claim_of
+from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
 
@@ -156,9 +156,9 @@ class Follower:
     def __init__(self, shards: Sequence[str], own: str = "") -> None:
         self.own, self._shards = own, [shard for shard in shards if shard != own]
         self.rows: dict[tuple[str, Place], Said] = {}
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, Owner] = {}
 
-    def hear(self, origin: str, message: Said, steps: int) -> Iterator[tuple[str, Seat | None]]:
+    def hear(self, origin: str, message: Said, steps: int) -> Iterator[tuple[str, Owner | None]]:
         """Take a message as the store does; gives what is decided, when it is."""
         known = self.rows.get((origin, message.place))
         if known is not None and message.revision <= known.revision:
@@ -168,7 +168,7 @@ class Follower:
             self.rows.pop((origin, message.place), None)
         else:
             self.rows[origin, message.place] = message
-        reckoning = Reckoning(self)
+        reckoning = OwnershipResolver(self)
         kind, cluster, name = message.place
         if kind == WORKSPACE:
             reckoning.workspace(origin, cluster, name, claim_of(cluster, before))
@@ -183,7 +183,7 @@ class Follower:
                     self.seats[where] = seat
             yield from decided
 
-    def seat(self, cluster: str) -> Seat | None:
+    def seat(self, cluster: str) -> Owner | None:
         return self.seats.get(cluster)
 
     def origins(self) -> Sequence[str]:

@@ -31,13 +31,13 @@ from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
 from atoll.machinery.apiserver.federation.pathindex import PathIndex
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.kcp.kinds.system_kinds import system_kinds
-from atoll.machinery.kcp.manifest import Stamp
-from atoll.machinery.kcp.workspaces.logicalcluster import Facts as ClusterFacts
+from atoll.machinery.kcp.manifest import ObjectStamp
+from atoll.machinery.kcp.workspaces.logicalcluster import ClusterFacts as ClusterFacts
 from atoll.machinery.kcp.workspaces.logicalcluster import logical_cluster
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import hashes, wellknown
@@ -49,7 +49,7 @@ from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.wellknown import BINDING_FINALIZER
 from atoll.machinery.storage.contract import Delete, LogEntry, StoreError
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.tenancy.lookups import Facts, Identities
+from atoll.tenancy.lookups import Lookups, SystemIdentities
 from harness.clients.exports import binding, export, schema_of
 from harness.data.stores import store_options
 
@@ -64,9 +64,9 @@ class Cell:
 
     def __init__(self, store: LmdbStore, chance: random.Random | None = None) -> None:
         self.store, self._chance = store, chance
-        identities = Identities("t" * 64, "p" * 64, "s" * 64)
-        self.facts = Facts(PathIndex(identities.workspaces), identities)
-        self.core = Core(store, Catalogs(_KINDS), Admission([]), Conversions(Egress(policy())))
+        identities = SystemIdentities("t" * 64, "p" * 64, "s" * 64)
+        self.facts = Lookups(PathIndex(identities.workspaces), identities)
+        self.core = WriteService(store, Catalogs(_KINDS), Admission([]), Conversions(Egress(policy())))
         self.loopback = Loopback(self.core, "test")
         bindings, clusters = self.kind(API_BINDINGS), self.kind(LOGICAL_CLUSTERS)
         self.controllers: list[Controller] = [
@@ -125,7 +125,7 @@ class Cell:
 
     async def cluster(self, name: str) -> None:
         """A logical cluster, Ready."""
-        stamp = Stamp(name, name, NOW, lambda _: new_uid())
+        stamp = ObjectStamp(name, name, NOW, lambda _: new_uid())
         await self.put(LOGICAL_CLUSTERS, name, logical_cluster(stamp, ClusterFacts("here", "https://here")).object)
 
     async def export(self, cluster: str, name: str, *definitions: Object, prefix: str = "today") -> Object:

@@ -23,7 +23,7 @@ from atoll.machinery.meta.types import (
     LOGICAL_CLUSTERS,
 )
 from atoll.machinery.storage.contract import Operation, Scope
-from atoll.tenancy.replication_scope import NOTED, Reach
+from atoll.tenancy.replication_scope import NOTED, ReplicationScope
 from harness.clients import exports
 from harness.models.rbac_snapshot import RBAC, rule, urls
 from harness.servers.inprocess_shard import InsideShard, shard_inside
@@ -117,7 +117,7 @@ async def test_a_workspace_that_offers_nothing_carries_no_word_and_is_written_on
 
 async def test_what_bootstrap_writes_into_root_is_noted_as_it_should_be(shard: InsideShard) -> None:
     await shard.settled()
-    reach, differing = Reach(shard.app.facts), []
+    reach, differing = ReplicationScope(shard.app.facts), []
     with shard.app.store.snapshot() as snapshot:
         for type in sorted(NOTED):
             for record in snapshot.scan(Scope(type, ROOT)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from atoll.cacheserver.shard_filter import MAX_ROUNDS, SHARD, Part
+from atoll.cacheserver.shard_filter import MAX_ROUNDS, SHARD, ShardFilter
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.storage.contract import Change, Put, Scope
@@ -27,7 +27,7 @@ async def test_a_read_ends_though_all_that_came_is_of_other_shards_and_the_next_
         begin = snapshot.revision
     await store.submit([row(f"other-{number:03}", "west") for number in range(3 * MAX_ROUNDS)])
     await store.submit([row("mine", "east")])
-    cursor = Part(store, "east").cursor(Scope(TYPE), begin)
+    cursor = ShardFilter(store, "east").cursor(Scope(TYPE), begin)
     found: list[Change] = []
     reads = 0
     async with asyncio.timeout(20):

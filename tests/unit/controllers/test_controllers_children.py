@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atoll.controllers.shard_calls import Calls, ShardUnavailable
+from atoll.controllers.shard_calls import ShardCaller, ShardUnavailable
 from atoll.controllers.workspaces import remote_workspaces
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.client.client import Client
@@ -306,7 +306,7 @@ async def test_a_shard_without_credentials_leaves_what_others_made_alone(tmp_pat
 
 async def test_a_shard_that_failed_is_left_alone_and_then_asked_by_one_first(far: FarShard) -> None:
     now = [0.0]
-    calls = Calls(far.peers, lambda: now[0])
+    calls = ShardCaller(far.peers, lambda: now[0])
 
     async def ask(client: Client) -> Object:
         return await client.cluster("c").request("GET", "/x")
@@ -345,5 +345,5 @@ async def test_nobody_is_asked_where_a_shard_is_not_known(far: FarShard) -> None
         return await client.cluster("c").request("GET", "/x")
 
     with pytest.raises(ShardUnavailable) as failed:
-        await Calls(far.peers).call("nowhere", ask)
+        await ShardCaller(far.peers).call("nowhere", ask)
     assert failed.value.unsent

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.controllers.workspaces.remote_routes import Claims
+from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode, encode_json
@@ -177,7 +177,7 @@ async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(st
     clusters = await many(store, parent, 3)
     written, told = projection(store, own="root"), Told()
     written.tell(told)
-    claims, key = Claims(written, TYPES.workspaces), workspace_key("here", "shop")
+    claims, key = RemoteRoutes(written, TYPES.workspaces), workspace_key("here", "shop")
     await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
     revision = await put(store, key, obj)
     for asked in claims.keys(entry(key, encode_json(obj))):
@@ -197,7 +197,7 @@ async def test_a_route_that_its_scheduler_wrote_has_what_came_before_it_looked_a
     clusters = await many(store, parent, 3)
     written, told = projection(store, own="root"), Told()
     written.tell(told)
-    claims = Claims(written, TYPES.workspaces)
+    claims = RemoteRoutes(written, TYPES.workspaces)
     await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
     await put(store, workspace_key("here", "shop"), obj)
     await store.submit([ClusterRoute(parent, "east")])
@@ -210,7 +210,7 @@ async def test_a_route_that_its_scheduler_wrote_has_what_came_before_it_looked_a
 
 
 async def test_own_workspaces_that_stay_here_are_nobodys_affair(store: LmdbStore) -> None:
-    claims = Claims(projection(store, own="root"), TYPES.workspaces)
+    claims = RemoteRoutes(projection(store, own="root"), TYPES.workspaces)
     obj, _ = workspace("here", "shop", "root")
     await put(store, workspace_key("here", "shop"), obj)
     assert list(claims.all_keys()) == []

@@ -18,7 +18,13 @@ from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
 from atoll.shard.config import ShardConfig
-from atoll.shard.membership.root_shard import NotYet, Origin, OtherRoot, origin_of, wait_for_origin
+from atoll.shard.membership.root_shard import (
+    RootShard,
+    RootShardChanged,
+    RootShardNotReady,
+    root_shard_of,
+    wait_for_root_shard,
+)
 from atoll.standalone.runner import prepare
 from harness.servers.canned_api import CannedApi, serving
 
@@ -59,11 +65,11 @@ class Joining:
         self.store = prepare(self.config)
         self.said: list[str] = []
 
-    async def wait(self) -> Origin:
+    async def wait(self) -> RootShard:
         async with asyncio.timeout(60):
-            return await wait_for_origin(self.config, self.store, self.said.append)
+            return await wait_for_root_shard(self.config, self.store, self.said.append)
 
-    async def bootstrap(self, origin: Origin) -> None:
+    async def bootstrap(self, origin: RootShard) -> None:
         """What a start writes."""
         credentials = load(self.config, ["localhost"])
         app = ShardApp(self.config, self.store, credentials, "https://127.0.0.1:6443", origin)
@@ -94,8 +100,8 @@ async def test_what_root_says_is_asked_for_once_and_kept(joining: Joining, root:
 
 
 async def test_a_shard_that_has_not_joined_has_nothing_to_start_with(joining: Joining) -> None:
-    with pytest.raises(NotYet):
-        origin_of(joining.config, joining.store)
+    with pytest.raises(RootShardNotReady):
+        root_shard_of(joining.config, joining.store)
 
 
 async def test_an_answer_that_lacks_something_is_waited_for(joining: Joining, root: CannedApi) -> None:
@@ -130,7 +136,7 @@ async def test_another_root_shard_is_refused(joining: Joining, root: CannedApi) 
     await lacking_one(joining)
     for other in (cache(identities(tenancy="f" * 64)), cache(identities(), INSTALLED.replace("0e", "0f"))):
         root.on(f"GET {IDENTITIES}", other)
-        with pytest.raises(OtherRoot):
+        with pytest.raises(RootShardChanged):
             await joining.wait()
 
 

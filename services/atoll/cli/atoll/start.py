@@ -18,7 +18,7 @@ from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.server.embedded import ServerFailed
 from atoll.shard.config import ShardConfig
-from atoll.shard.membership.root_shard import OtherRoot
+from atoll.shard.membership.root_shard import RootShardChanged
 from atoll.standalone import runner as alone
 from atoll.standalone.site import runner as site
 from atoll.standalone.site.layout import SiteError
@@ -30,7 +30,7 @@ _REFUSALS = (
     KeyFileInvalid,
     WorkerStartFailure,
     KubeconfigError,
-    OtherRoot,
+    RootShardChanged,
     SiteError,
     ProcessStartFailure,
     ServerFailed,

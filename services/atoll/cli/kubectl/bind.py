@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.claims import ACCEPTED, REJECTED, answer_claims, named, parsed, unclaimed
 from atoll.cli.kubectl.plugin import Failure, common_flags, duration_s, loaded, run, say
-from atoll.cli.kubectl.wait import TooLate, until
+from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, warn_of_claims
 from atoll.machinery.client.client import Client
 from atoll.machinery.meta.objects import Object
@@ -155,11 +155,11 @@ async def _bound(client: Client, binding: Object, timeout_s: float) -> Object:
     """The binding once it is Bound, with what its export claims, which another controller may tell a little later."""
     try:
         bound = await until(client, BINDINGS, binding, _is_bound, timeout_s)
-    except TooLate as late:
+    except WaitTimeout as late:
         raise Failure(_unbound(late.latest, timeout_s)) from None
     try:
         return await until(client, BINDINGS, bound, _knows_claims, timeout_s)
-    except TooLate as late:
+    except WaitTimeout as late:
         return late.latest
 
 

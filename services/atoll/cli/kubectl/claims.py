@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.plugin import Failure, columns, common_flags, loaded, refused, run, say, warn
-from atoll.cli.kubectl.wait import TooLate, until
+from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, claim_key, claim_name
 from atoll.machinery.client.client import Client
 from atoll.machinery.meta.objects import Object
@@ -136,7 +136,7 @@ async def _in_force(client: Client, binding: Object) -> None:
     """Wait until the server acts on the answers, or says why it does not."""
     try:
         binding = await until(client, BINDINGS, binding, lambda each: _applied(each) or bool(_invalid(each)), TIMEOUT_S)
-    except TooLate as late:
+    except WaitTimeout as late:
         binding = late.latest
     if not _applied(binding):
         why = _invalid(binding) or "objects are still being labelled; see kubectl kcp claims get apibinding"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.plugin import Failure, common_flags, loaded, run, say
-from atoll.cli.kubectl.wait import TooLate, until
+from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import phase_of, type_of
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
@@ -121,7 +121,7 @@ async def _ready(client: Client, workspace: Object) -> Object:
     """The workspace once it is Ready. Raises Failure after a minute, or when it is deleted."""
     try:
         return await until(client, WORKSPACES, workspace, _is_ready, READY_TIMEOUT_S)
-    except TooLate as late:
+    except WaitTimeout as late:
         raise Failure(_unready(late.latest)) from None
 
 

@@ -21,7 +21,7 @@ ASK_AGAIN_S = 0.5
 Holds = Callable[[Object], bool]
 
 
-class TooLate(Exception):
+class WaitTimeout(Exception):
     """The time is over. `latest` is what the object was when it was last seen."""
 
     def __init__(self, latest: Object) -> None:
@@ -30,14 +30,14 @@ class TooLate(Exception):
 
 
 async def until(client: Client, resource: Resource, obj: Object, holds: Holds, timeout_s: float) -> Object:
-    """The object, known as `obj`, once `holds` is true of it. Raises TooLate, and Failure if it is deleted."""
+    """The object, known as `obj`, once `holds` is true of it. Raises WaitTimeout, and Failure if it is deleted."""
     latest = [obj]
     try:
         async with asyncio.timeout(timeout_s):
             while not holds(latest[-1]):
                 await _follow(client, resource, latest, holds)
     except TimeoutError:
-        raise TooLate(latest[-1]) from None
+        raise WaitTimeout(latest[-1]) from None
     return latest[-1]
 
 

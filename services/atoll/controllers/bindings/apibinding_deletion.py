@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
-from atoll.controllers.content_deleter import Remaining, clear
+from atoll.controllers.content_deleter import RemainingContent, clear
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
@@ -27,7 +27,7 @@ from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
 from atoll.machinery.storage.pages import each_record
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 AGAIN_S, SOON_S = 5.0, 0.05
 #: Clusters of which it is remembered which bindings are going.
@@ -45,7 +45,7 @@ class BindingDeletion:
     #: People wait for a name to be free: what failed is tried again within seconds.
     max_delay_s = 10.0
 
-    def __init__(self, loopback: Loopback, facts: Facts, kind: Kind, clusters: Kind) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, kind: Kind, clusters: Kind) -> None:
         self._loopback, self._facts = loopback, facts
         self._kind, self._clusters = kind, clusters
         self._going: LruCache[str, tuple[int, tuple[str, ...]]] = LruCache(MAX_CLUSTERS)
@@ -84,7 +84,7 @@ class BindingDeletion:
                 # Where the whole cluster goes, its own controller sees to the order.
                 return None
             going = _orphaned(binding, set(self._adopted(snapshot, cluster, name)))
-        remaining = Remaining()
+        remaining = RemainingContent()
         try:
             for type in going:
                 await clear(self._loopback, Scope(type, cluster), remaining)
@@ -176,6 +176,6 @@ def _orphaned(binding: Object, adopted: set[ResourceType]) -> list[ResourceType]
     return [type for type, is_stored in types if is_stored and type not in adopted]
 
 
-def _remains(remaining: Remaining) -> Condition:
+def _remains(remaining: RemainingContent) -> Condition:
     reason = "SomeFinalizersRemain" if remaining.finalizers else "SomeResourcesRemain"
     return Condition(DELETED, FALSE, reason, remaining.told(), ERROR)

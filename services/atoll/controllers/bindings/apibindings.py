@@ -16,10 +16,10 @@ import msgspec
 
 from atoll.controllers.bindings.naming import HeldNames
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp.apis import apibindings, bound_crds
-from atoll.machinery.kcp.apis.apibindings import Around, Export
+from atoll.machinery.kcp.apis.apibindings import BindingContext, Export
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
@@ -42,7 +42,7 @@ from atoll.machinery.storage.contract import (
 )
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.bound_definitions import BoundCrds
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 #: How often a binding is planned at once, when another came first, before it waits for its next turn.
 ATTEMPTS = 4
@@ -102,7 +102,7 @@ class ApiBindings:
     #: People wait for APIs: what failed is tried again within seconds, however often it failed.
     max_delay_s = 10.0
 
-    def __init__(self, loopback: Loopback, facts: Facts, kind: Kind, clusters: Kind) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, kind: Kind, clusters: Kind) -> None:
         self._loopback, self._facts = loopback, facts
         self._kind, self._clusters, self._workspaces = kind, clusters, facts.identities.workspaces
         self._bound = BoundCrds()
@@ -247,7 +247,7 @@ class ApiBindings:
     def _offering(self, key: SchemaKey) -> list[ExportKey]:
         name = key.name.encode()
         with self._loopback.store.snapshot() as snapshot:
-            found = each_record(wide(snapshot), Scope(API_EXPORTS, key.cluster))
+            found = each_record(federated(snapshot), Scope(API_EXPORTS, key.cluster))
             return [ExportKey(key.cluster, each.key.name) for each in found if name in each.value]
 
     async def _settle_all(self, export: ExportKey) -> None:
@@ -308,7 +308,7 @@ class ApiBindings:
             # The lock controller writes them, and the entry of that brings waiting bindings back.
             return binding
         name = binding["metadata"]["name"]
-        around = Around(
+        around = BindingContext(
             locks=locks,
             holders=lambda groups: self._held.beside(batch, cluster, name, groups),
             stands=lambda uid: self._bound.get(batch, uid) is not None,

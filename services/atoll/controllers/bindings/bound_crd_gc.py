@@ -16,7 +16,7 @@ import msgspec
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta import hashes, times
@@ -147,6 +147,6 @@ class BoundCrdCollector:
 def _is_offered(view: View, crd: BoundCrd) -> bool:
     """Whether one of its exports is there and names its schema."""
     name = crd.schema.encode()
-    view = wide(view)
+    view = federated(view)
     found = (view.get(ObjectKey(API_EXPORTS, crd.cluster, "", export)) for export in crd.exports)
     return any(record is not None and name in record.value for record in found)

@@ -41,7 +41,7 @@ def labels_of(value: bytes) -> dict[str, str] | None:
     return _decoder.decode(value).metadata.labels
 
 
-class Relabelling:
+class ClaimBackfill:
     """Writes objects whose labels are not what they should be."""
 
     def __init__(self, loopback: Loopback, labels: ClaimLabels) -> None:

@@ -15,10 +15,10 @@ from contextlib import suppress
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kcp.workspaces import default_bindings
-from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, Required
+from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, RequiredBindings
 from atoll.machinery.kcp.workspaces.lifecycle import advance
 from atoll.machinery.kcp.workspaces.workspacetypes import (
     BINDINGS_INITIALIZER,
@@ -45,7 +45,7 @@ from atoll.machinery.storage.contract import (
     Scope,
 )
 from atoll.machinery.storage.pages import PAGE, position_after
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 #: Clusters of one type that are found at a time.
 #: How often a LogicalCluster that others write too is told at once, before it waits for its next turn.
@@ -68,30 +68,30 @@ class Type(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
-class Offer(msgspec.Struct, frozen=True, tag=True):
+class OfferedExport(msgspec.Struct, frozen=True, tag=True):
     """A new APIExport: types that maintain a binding to it are to be looked at."""
 
     cluster: str
     name: str
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestedBindings(msgspec.Struct, frozen=True):
     """What types ask of a cluster, and the condition that tells of it; `problem` says why nobody knows what."""
 
     type: str
-    bindings: tuple[Required, ...]
+    bindings: tuple[RequiredBindings, ...]
     problem: str = ""
 
 
 class DefaultBindings:
-    """Keys: Cluster, Type, Offer."""
+    """Keys: Cluster, Type, OfferedExport."""
 
     name = "defaultapibindings"
     workers = 8
     #: People wait for workspaces.
     max_delay_s = 10.0
 
-    def __init__(self, loopback: Loopback, facts: Facts, kinds: tuple[Kind, Kind]) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, kinds: tuple[Kind, Kind]) -> None:
         """`kinds` are those of LogicalClusters and APIBindings."""
         self._loopback, self._facts = loopback, facts
         self._cluster_kind, self._binding_kind = kinds
@@ -109,7 +109,7 @@ class DefaultBindings:
     def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.operation is not Operation.DELETED:
             key = entry.key
-            yield Offer(key.cluster, key.name) if key.type == API_EXPORTS else Type(key.cluster, key.name)
+            yield OfferedExport(key.cluster, key.name) if key.type == API_EXPORTS else Type(key.cluster, key.name)
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, gone = entry.key, entry.operation is Operation.DELETED
@@ -124,7 +124,7 @@ class DefaultBindings:
         elif key.type == API_EXPORTS:
             # What changes of one that is there, its bindings say.
             if entry.operation is Operation.ADDED:
-                yield Offer(key.cluster, key.name)
+                yield OfferedExport(key.cluster, key.name)
         else:
             yield Type(key.cluster, key.name)
 
@@ -143,7 +143,7 @@ class DefaultBindings:
         after: Position | None = None
         while True:
             with self._loopback.store.snapshot() as snapshot:
-                page = wide(snapshot).revisions(Scope(self._types), after, PAGE)
+                page = federated(snapshot).revisions(Scope(self._types), after, PAGE)
             yield from (key for key, _ in page)
             if len(page) < PAGE:
                 return
@@ -165,7 +165,7 @@ class DefaultBindings:
 
     # --- what to do ---
 
-    async def reconcile(self, key: Cluster | Type | Offer) -> float | None:
+    async def reconcile(self, key: Cluster | Type | OfferedExport) -> float | None:
         if isinstance(key, Cluster):
             return await self._cluster(key.cluster)
         clusters = self._using(key) if isinstance(key, Type) else self._offered(key)
@@ -184,7 +184,7 @@ class DefaultBindings:
                 yield from self._of_type(resolution)
         yield from self._waiting()
 
-    def _offered(self, key: Offer) -> Iterator[Cluster]:
+    def _offered(self, key: OfferedExport) -> Iterator[Cluster]:
         for resolution in self._maintaining().get(key.name, ()):
             if any(self._names(each.path, each.export, key) for each in resolution.maintained_bindings):
                 yield from self._of_type(resolution)
@@ -193,7 +193,7 @@ class DefaultBindings:
     def _maintaining(self) -> dict[str, list[Resolution]]:
         """The types that maintain bindings, by names of the exports; read again when any type changed."""
         with self._loopback.store.snapshot() as snapshot:
-            stamp = wide(snapshot).last(self._types, "")
+            stamp = federated(snapshot).last(self._types, "")
         if self._maintained is None or self._maintained[0] != stamp:
             found: dict[str, list[Resolution]] = {}
             for resolution in self._resolutions():
@@ -202,7 +202,7 @@ class DefaultBindings:
             self._maintained = stamp, found
         return self._maintained[1]
 
-    def _names(self, path: str, export: str, key: Offer) -> bool:
+    def _names(self, path: str, export: str, key: OfferedExport) -> bool:
         if export != key.name:
             return False
         with self._loopback.store.snapshot() as snapshot:
@@ -251,21 +251,21 @@ class DefaultBindings:
                 return None
         return AGAIN_S
 
-    def _asked(self, view: View, obj: Object) -> Asked | None:
+    def _asked(self, view: View, obj: Object) -> RequestedBindings | None:
         """What types ask of a cluster, if anything."""
         waits = BINDINGS_INITIALIZER in ((obj.get("status") or {}).get("initializers") or ())
         type = INITIALIZED if waits else RECONCILED
         try:
             resolution = resolve_present(obj, self._lookup(view))
         except TypeRefused as error:
-            return Asked(type, (), str(error)) if waits else None
+            return RequestedBindings(type, (), str(error)) if waits else None
         if resolution is None:
             return None
         asked = resolution.default_bindings if waits else resolution.maintained_bindings
         cluster = obj["metadata"]["annotations"][wellknown.CLUSTER]
-        return Asked(type, default_bindings.required(cluster, asked)) if asked or waits else None
+        return RequestedBindings(type, default_bindings.required(cluster, asked)) if asked or waits else None
 
-    async def _bound(self, cluster: str, asked: Asked) -> Condition:
+    async def _bound(self, cluster: str, asked: RequestedBindings) -> Condition:
         """Make what is missing; gives what is to be told."""
         if asked.problem:
             return default_bindings.types_invalid(asked.type, asked.problem)
@@ -281,7 +281,7 @@ class DefaultBindings:
                 problems.append(error.message)
         return default_bindings.verdict(asked.type, waiting, problems)
 
-    async def _one(self, cluster: str, wanted: Required, binding: Object | None, *, keeps: bool) -> bool:
+    async def _one(self, cluster: str, wanted: RequiredBindings, binding: Object | None, *, keeps: bool) -> bool:
         """Make a binding, or bring it up to date; whether it is done. Raises what the API refuses, and NotFound."""
         if binding is not None and default_bindings.is_done(binding) and not keeps:
             return True

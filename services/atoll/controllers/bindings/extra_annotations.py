@@ -14,8 +14,8 @@ from collections.abc import Hashable, Iterable
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kcp.apis import apiexports
 from atoll.machinery.meta import hashes
@@ -25,7 +25,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS
 from atoll.machinery.storage.contract import LogEntry, Operation, Record, Scope
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 MAX_EXPORTS = 1024
 #: Bindings of an export looked at before others have their turn.
@@ -53,11 +53,11 @@ class ExtraAnnotations:
     name = "apibinding-extra-annotation-sync"
     workers = 2
 
-    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         kind = loopback.core.catalogs.builtin(API_BINDINGS)
         self._loopback, self._facts, self._kind = loopback, facts, kind
         #: What an export was read to have at a revision, and what all its bindings were last given.
-        self._known = Remembered(_read, MAX_EXPORTS)
+        self._known = RevisionCache(_read, MAX_EXPORTS)
         self._given: LruCache[ObjectKey, Extra] = LruCache(MAX_EXPORTS)
 
     def watches(self, type: ResourceType) -> bool:
@@ -133,7 +133,7 @@ class ExtraAnnotations:
 
     def _extra(self, view: View, export: ObjectKey | None) -> Extra | None:
         """An export's annotations for its bindings, None where there is no such export."""
-        view = wide(view)
+        view = federated(view)
         revision = view.revision_of(export) if export is not None else 0
         if export is None or not revision:
             return None

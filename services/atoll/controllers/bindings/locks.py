@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from atoll.controllers.bindings.naming import MAX_KNOWN, accepted
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kcp.apis.locks import expiries, in_step, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
@@ -39,7 +39,7 @@ class Locks:
     def __init__(self, loopback: Loopback, kind: Kind) -> None:
         self._loopback, self._kind = loopback, kind
         #: A definition that comes is one of many, each of which is large.
-        self._accepted = Remembered(accepted, MAX_KNOWN)
+        self._accepted = RevisionCache(accepted, MAX_KNOWN)
 
     def watches(self, type: ResourceType) -> bool:
         return type in {LOGICAL_CLUSTERS, API_BINDINGS, CRDS}

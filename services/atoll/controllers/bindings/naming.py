@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.loopback import Batch
 from atoll.machinery.kcp.apis import apibindings
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, names_of
@@ -26,7 +26,7 @@ from atoll.tenancy.bound_definitions import BoundCrds
 MAX_KNOWN = 8192
 
 
-class _Defined(msgspec.Struct, frozen=True):
+class _DefinedNames(msgspec.Struct, frozen=True):
     """Group of a definition, and the names it was accepted with, if any."""
 
     group: str
@@ -38,7 +38,7 @@ class HeldNames:
 
     def __init__(self, bound: BoundCrds) -> None:
         self._bound = bound
-        self._known = Remembered(accepted, MAX_KNOWN)
+        self._known = RevisionCache(accepted, MAX_KNOWN)
 
     def beside(self, batch: Batch, cluster: str, binding: str, groups: Collection[str]) -> list[Holder]:
         """Who holds names of some groups in a cluster beside a binding; the batch guards that it is still so."""
@@ -67,7 +67,7 @@ class HeldNames:
                 yield Holder(f'CustomResourceDefinition "{key.name}"', found.group, found.names)
 
 
-def accepted(crd: Object) -> _Defined:
+def accepted(crd: Object) -> _DefinedNames:
     """Group and accepted names of a definition; no names where it was accepted with none."""
     names = (crd.get("status") or {}).get("acceptedNames") or {}
-    return _Defined(crd["spec"]["group"], names_of(names) if names.get("plural") else Names())
+    return _DefinedNames(crd["spec"]["group"], names_of(names) if names.get("plural") else Names())

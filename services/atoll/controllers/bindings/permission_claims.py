@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from atoll.controllers.bindings.claim_backfill import Relabelling, labels_of
+from atoll.controllers.bindings.claim_backfill import ClaimBackfill, labels_of
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kcp.apis import claim_status
 from atoll.machinery.kcp.apis.apibindings import INITIAL
@@ -28,7 +28,7 @@ from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 from atoll.tenancy.claim_labels import ClaimLabels
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 AGAIN_S = 10.0
 #: Longer than any write takes from its plan to the log; revisions count microseconds.
@@ -49,7 +49,7 @@ class Binding(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
-class Withdrawn(msgspec.Struct, frozen=True, tag=True):
+class WithdrawnClaims(msgspec.Struct, frozen=True, tag=True):
     """Types of a cluster of which a binding that is gone had labelled objects; None for any."""
 
     cluster: str
@@ -57,15 +57,15 @@ class Withdrawn(msgspec.Struct, frozen=True, tag=True):
 
 
 class PermissionClaimsController:
-    """Keys: Binding, Withdrawn, or the ObjectKey of an object with other labels than it should carry."""
+    """Keys: Binding, WithdrawnClaims, or the ObjectKey of an object with other labels than it should carry."""
 
     name = "permissionclaims"
     workers = 4
 
-    def __init__(self, loopback: Loopback, facts: Facts, kind: Kind) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, kind: Kind) -> None:
         self._loopback, self._facts, self._kind = loopback, facts, kind
         self._labels = ClaimLabels()
-        self._relabelling = Relabelling(loopback, self._labels)
+        self._relabelling = ClaimBackfill(loopback, self._labels)
         #: As of a moment not before the log's last entry on the cluster's bindings.
         self._known: LruCache[str, Labelling] = LruCache(MAX_CLUSTERS)
         #: Types that are left of a pass that was finished, and could not write all objects.
@@ -115,15 +115,15 @@ class PermissionClaimsController:
 
     # --- what to do ---
 
-    async def reconcile(self, key: Binding | Withdrawn | ObjectKey) -> float | None:
+    async def reconcile(self, key: Binding | WithdrawnClaims | ObjectKey) -> float | None:
         if isinstance(key, Binding):
             return await self._binding(key)
-        if isinstance(key, Withdrawn):
+        if isinstance(key, WithdrawnClaims):
             return await self._withdrawn(key)
         await self._relabelling.one(key)
         return None
 
-    async def _withdrawn(self, key: Withdrawn) -> float | None:
+    async def _withdrawn(self, key: WithdrawnClaims) -> float | None:
         with self._loopback.store.snapshot() as snapshot:
             going = snapshot.gate(key.cluster).state is GateState.DELETING
         failures = {} if going else await self._relabelling.types(key.cluster, key.types)
@@ -196,4 +196,4 @@ def _of_binding(entry: LogEntry) -> Iterator[Hashable]:
         return
     types = claim_status.labelled(decode(entry.value))
     if types is None or types:
-        yield Withdrawn(key.cluster, tuple(sorted(types)) if types is not None else None)
+        yield WithdrawnClaims(key.cluster, tuple(sorted(types)) if types is not None else None)

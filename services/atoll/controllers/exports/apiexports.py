@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.shard_predicate import ShardNews
+from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
 from atoll.machinery.kcp.apis import apiexports
 from atoll.machinery.kcp.apis.apiexports import SecretReference
@@ -45,7 +45,7 @@ class ExportController:
 
     def __init__(self, loopback: Loopback, shards: ResourceType | None = None) -> None:
         """`shards` is the type of Shards where exports still list the URLs of their virtual workspaces in status."""
-        self._loopback, self._shards, self._news = loopback, shards, ShardNews()
+        self._loopback, self._shards, self._news = loopback, shards, ShardChangePredicate()
         types = (API_EXPORTS, API_EXPORT_ENDPOINT_SLICES, SECRETS, NAMESPACES)
         self._kinds = {type: loopback.core.catalogs.builtin(type) for type in types}
         #: Where the exports of a cluster have their identities, by export: listed once, then kept by the log.
@@ -162,7 +162,7 @@ class ExportController:
         if self._shards is None:
             return apiexports.unpublished(status)
         with self._loopback.store.snapshot() as snapshot:
-            shards = [decode(each.value) for each in each_record(wide(snapshot), Scope(self._shards, ROOT))]
+            shards = [decode(each.value) for each in each_record(federated(snapshot), Scope(self._shards, ROOT))]
         bases = [virtual_workspace_url(each) for each in shards]
         urls = sorted({endpoint_url(base, cluster, name) for base in bases if base})
         return apiexports.published(status, urls, times.now())

@@ -13,14 +13,14 @@ from collections.abc import Hashable, Iterable
 
 from atoll.controllers.exports.endpointslice_status import Shards, SliceStatus, every_slice
 from atoll.controllers.exports.endpointslices import exporting_cluster
-from atoll.controllers.shard_calls import Calls
-from atoll.controllers.shard_predicate import ShardNews
+from atoll.controllers.shard_calls import ShardCaller
+from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import BoundExport, bound_export
-from atoll.machinery.kcp.apis.cachedresources import There
+from atoll.machinery.kcp.apis.cachedresources import SliceReferences
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -29,7 +29,7 @@ from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES
 from atoll.machinery.meta.wellknown import PATH
 from atoll.machinery.storage.contract import LogEntry, Operation
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 
 class CachedEndpoints:
@@ -38,12 +38,12 @@ class CachedEndpoints:
     name = "clustercachedresourceendpointslice"
     workers = 2
 
-    def __init__(self, loopback: Loopback, facts: Facts, shard: str, calls: Calls | None = None) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, shard: str, calls: ShardCaller | None = None) -> None:
         kind = loopback.core.catalogs.builtin(CACHED_RESOURCE_ENDPOINT_SLICES)
         self._loopback, self._facts, self._kind, self._shard = loopback, facts, kind, shard
         self._status = SliceStatus(loopback, facts, CACHED_RESOURCE_ENDPOINT_SLICES, calls)
         self._partitions, self._shards = facts.identities.partitions, facts.identities.shard_objects
-        self._known, self._news = Shards(facts, shard), ShardNews()
+        self._known, self._news = Shards(facts, shard), ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -60,7 +60,7 @@ class CachedEndpoints:
                 yield key.cluster, key.name
             return
         with self._loopback.store.snapshot() as snapshot:
-            if not wide(snapshot).last(CACHED_RESOURCE_ENDPOINT_SLICES, ""):
+            if not federated(snapshot).last(CACHED_RESOURCE_ENDPOINT_SLICES, ""):
                 return
         if key.type == API_BINDINGS:
             yield from self._of_export(bound_export(entry.value, key.cluster))
@@ -75,7 +75,7 @@ class CachedEndpoints:
     def _of_export(self, bound: BoundExport) -> Iterable[Hashable]:
         """Slices of the export that a binding binds, by whatever words they name its workspace."""
         with self._loopback.store.snapshot() as snapshot:
-            home, view = self._facts.cluster_of(snapshot, bound.path), wide(snapshot)
+            home, view = self._facts.cluster_of(snapshot, bound.path), federated(snapshot)
             record = view.get(ObjectKey(API_EXPORTS, home, "", bound.name)) if home else None
             if home is None or record is None:
                 return
@@ -99,7 +99,7 @@ class CachedEndpoints:
     def _each(self) -> Iterable[tuple[str, Object]]:
         for cluster, name in every_slice(self._loopback, CACHED_RESOURCE_ENDPOINT_SLICES):
             with self._loopback.store.snapshot() as snapshot:
-                record = wide(snapshot).get(ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, cluster, "", name))
+                record = federated(snapshot).get(ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, cluster, "", name))
             if record is not None:
                 yield cluster, decode(record.value)
 
@@ -111,7 +111,7 @@ class CachedEndpoints:
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
         with self._loopback.store.snapshot() as snapshot:
-            record = wide(snapshot).get(ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, cluster, "", name))
+            record = federated(snapshot).get(ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, cluster, "", name))
             if record is None:
                 return None
             obj = decode(record.value)
@@ -142,14 +142,14 @@ class CachedEndpoints:
         gone = self._known.gone(view, obj, path) if is_here else []
         return [*found, *((shard, []) for shard in gone)]
 
-    def _there(self, view: View, cluster: str, obj: Object) -> There:
+    def _there(self, view: View, cluster: str, obj: Object) -> SliceReferences:
         reference = cachedresources.cached_of(obj)
         home = self._facts.cluster_of(view, reference.path)
         key = ObjectKey(CACHED_RESOURCES, home or "", "", reference.name)
-        is_cached = home is not None and wide(view).revision_of(key) > 0
+        is_cached = home is not None and federated(view).revision_of(key) > 0
         found = view.get(ObjectKey(self._partitions, cluster, "", endpointslices.partition_of(obj)))
         partition = decode(found.value) if found is not None else None
-        return There(home, exporting_cluster(view, self._facts, obj), partition, is_cached)
+        return SliceReferences(home, exporting_cluster(view, self._facts, obj), partition, is_cached)
 
     def _urls(self, view: View, cluster: str, obj: Object) -> list[str]:
         """The endpoints that this shard should have in a slice: one or none."""

@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.call.gate import NOTHING_NEW
 from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
 from atoll.machinery.kcp.apis import apiexports, cachedresources
 from atoll.machinery.kcp.apis.apiexports import SecretReference
-from atoll.machinery.kcp.apis.cachedresources import Found
+from atoll.machinery.kcp.apis.cachedresources import ResourceCount
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
@@ -153,17 +153,19 @@ class CachedResources:
 
     # --- what is offered ---
 
-    def _found(self, snapshot: Snapshot, cluster: str, obj: Object) -> Found | None:
+    def _found(self, snapshot: Snapshot, cluster: str, obj: Object) -> ResourceCount | None:
         kind = self._kind(snapshot, cluster, obj)
         if kind is None or kind.virtual is not None:
             return None
         if kind.namespaced:
-            return Found(True, 0)
+            return ResourceCount(True, 0)
         selector = cachedresources.selector_of(obj)
         if selector.matches_everything:
-            return Found(False, next((row.count for row in snapshot.usage(cluster) if row.type == kind.type), 0))
+            return ResourceCount(
+                False, next((row.count for row in snapshot.usage(cluster) if row.type == kind.type), 0)
+            )
         labels = map(cachedresources.labels_of, _values(snapshot, kind, cluster))
-        return Found(False, sum(map(selector.matches, labels)))
+        return ResourceCount(False, sum(map(selector.matches, labels)))
 
     def _kind(self, view: View, cluster: str, obj: Object) -> Kind | None:
         group, version, plural = cachedresources.resource_of(obj)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atoll.controllers.shard_calls import Calls
+from atoll.controllers.shard_calls import ShardCaller
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
@@ -20,13 +20,13 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_revision
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 
 class SliceStatus:
     """Writes the status of one kind of slices. `calls` None: there are no other shards."""
 
-    def __init__(self, loopback: Loopback, facts: Facts, type: ResourceType, calls: Calls | None) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, type: ResourceType, calls: ShardCaller | None) -> None:
         self._loopback, self._facts, self._calls = loopback, facts, calls
         self._kind = loopback.core.catalogs.builtin(type)
         self._resource = Resource(self._kind.group, self._kind.version, self._kind.plural, namespaced=False)
@@ -59,12 +59,12 @@ def every_slice(loopback: Loopback, type: ResourceType) -> Iterable[tuple[str, s
 class Shards:
     """What is known of the site's shards."""
 
-    def __init__(self, facts: Facts, own: str) -> None:
+    def __init__(self, facts: Lookups, own: str) -> None:
         self._facts, self._type, self.own = facts, facts.identities.shard_objects, own
 
     def own_object(self, view: View) -> Object | None:
         """This shard's own Shard; None while root has not told of it, or where there is none."""
-        record = wide(view).get(ObjectKey(self._type, ROOT, "", self.own))
+        record = federated(view).get(ObjectKey(self._type, ROOT, "", self.own))
         return decode(record.value) if record is not None else None
 
     def are_known(self, view: View) -> bool:
@@ -75,5 +75,5 @@ class Shards:
         """Who has endpoints at `path` in a slice and is no shard any more."""
         if not (obj.get("status") or {}).get("endpoints") or not self.are_known(view):
             return []
-        names = {key.name for key, _ in each_revision(wide(view), Scope(self._type, ROOT))}
+        names = {key.name for key, _ in each_revision(federated(view), Scope(self._type, ROOT))}
         return endpointslices.abandoned(obj, path, names)

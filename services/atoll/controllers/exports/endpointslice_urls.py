@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable
 
 from atoll.controllers.exports.endpointslice_status import Shards, SliceStatus, every_slice
 from atoll.controllers.exports.endpointslices import exporting_cluster, path_of, slices_of
-from atoll.controllers.shard_calls import Calls
-from atoll.controllers.shard_predicate import ShardNews
+from atoll.controllers.shard_calls import ShardCaller
+from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.apis.apiexports import bound_export
@@ -27,7 +27,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
 from atoll.machinery.storage.contract import LogEntry, Operation
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 MAX_EXPORTS = 1024
 
@@ -38,12 +38,16 @@ class EndpointUrlController:
     name = "apiexportendpointsliceurls"
     workers = 2
 
-    def __init__(self, loopback: Loopback, facts: Facts, shard: str, calls: Calls | None = None) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, shard: str, calls: ShardCaller | None = None) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
         self._status = SliceStatus(loopback, facts, API_EXPORT_ENDPOINT_SLICES, calls)
-        self._shards, self._known, self._news = facts.identities.shard_objects, Shards(facts, shard), ShardNews()
+        self._shards, self._known, self._news = (
+            facts.identities.shard_objects,
+            Shards(facts, shard),
+            ShardChangePredicate(),
+        )
         #: Paths of exports with the revisions they were read at: many bind what few export.
-        self._paths = Remembered(path_of, MAX_EXPORTS)
+        self._paths = RevisionCache(path_of, MAX_EXPORTS)
 
     # --- what to look at ---
 
@@ -64,7 +68,7 @@ class EndpointUrlController:
             # A binding whose export was not there when its entry was read led nowhere.
             if entry.operation is Operation.ADDED:
                 with self._loopback.store.snapshot() as snapshot:
-                    yield from slices_of(wide(snapshot), key, path_of(decode(entry.value)))
+                    yield from slices_of(federated(snapshot), key, path_of(decode(entry.value)))
         elif (key.cluster, key.name) == (ROOT, self._shard) and self._news.said(entry):
             yield from self.all_keys()
 
@@ -75,7 +79,7 @@ class EndpointUrlController:
         with self._loopback.store.snapshot() as snapshot:
             cluster = self._facts.cluster_of(snapshot, bound.path)
             export = ObjectKey(API_EXPORTS, cluster or "", "", bound.name)
-            view = wide(snapshot)
+            view = federated(snapshot)
             revision = view.revision_of(export)
             if entry.operation is Operation.DELETED and _is_bound(snapshot, export.cluster, export.name):
                 # Others still bind it, so that nothing changes.
@@ -91,7 +95,7 @@ class EndpointUrlController:
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
         with self._loopback.store.snapshot() as snapshot:
-            record = wide(snapshot).get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name))
+            record = federated(snapshot).get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name))
             # A shard that root has not told of yet does not know what it is, and takes nothing away.
             if record is None or not self._known.are_known(snapshot):
                 return None

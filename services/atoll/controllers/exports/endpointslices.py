@@ -20,7 +20,7 @@ from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
 from atoll.machinery.meta.wellknown import CLUSTER, PATH
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 
 class EndpointSliceController:
@@ -29,7 +29,7 @@ class EndpointSliceController:
     name = "apiexportendpointslice"
     workers = 2
 
-    def __init__(self, loopback: Loopback, facts: Facts, shard: str) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, shard: str) -> None:
         kind = loopback.core.catalogs.builtin(API_EXPORT_ENDPOINT_SLICES)
         self._loopback, self._facts, self._kind = loopback, facts, kind
         self._status = SliceStatus(loopback, facts, API_EXPORT_ENDPOINT_SLICES, None)
@@ -92,7 +92,7 @@ class EndpointSliceController:
         return None
 
 
-def exporting_cluster(view: View, facts: Facts, obj: Object) -> str | None:
+def exporting_cluster(view: View, facts: Lookups, obj: Object) -> str | None:
     """The cluster of a slice's export, on whichever shard; None where the slice's cluster sees no such export."""
     reference = endpointslices.reference_of(obj)
     export = facts.export(view, reference.path, reference.name, seen_from=obj["metadata"]["annotations"][CLUSTER])

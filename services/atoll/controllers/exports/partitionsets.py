@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.shard_predicate import ShardNews
+from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
 from atoll.machinery.kcp.sharding import partitions
 from atoll.machinery.meta import times
@@ -23,7 +23,7 @@ from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 #: Partitions made and removed in one submit.
 AT_ONCE = 200
@@ -37,10 +37,10 @@ class PartitionSetController:
     name = "partitionset"
     workers = 1
 
-    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._facts = loopback, facts
         self._sets, self._partitions = facts.identities.partition_sets, facts.identities.partitions
-        self._shards, self._news = facts.identities.shard_objects, ShardNews()
+        self._shards, self._news = facts.identities.shard_objects, ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -127,7 +127,7 @@ class PartitionSetController:
     def _labels(self) -> list[dict[str, str]] | None:
         """The labels of every shard of the site; None while root has not told of any."""
         with self._loopback.store.snapshot() as snapshot:
-            shards = [decode(each.value) for each in each_record(wide(snapshot), Scope(self._shards, ROOT))]
+            shards = [decode(each.value) for each in each_record(federated(snapshot), Scope(self._shards, ROOT))]
             is_root_here = self._facts.is_here(snapshot, ROOT)
         return [each["metadata"].get("labels") or {} for each in shards] if shards or is_root_here else None
 

@@ -30,8 +30,8 @@ from atoll.machinery.meta.types import (
 )
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record
-from atoll.tenancy.lookups import Facts
-from atoll.tenancy.replication_scope import NOTED, Offer, Reach
+from atoll.tenancy.lookups import Lookups
+from atoll.tenancy.replication_scope import NOTED, ReplicatedExport, ReplicationScope
 
 #: Clusters of which it is remembered what they offered when all of them was last looked at.
 MAX_CLUSTERS = 4096
@@ -58,10 +58,10 @@ class ReplicationLabels:
     name = "replicationlabels"
     workers = 2
 
-    def __init__(self, loopback: Loopback, facts: Facts) -> None:
-        self._loopback, self._reach = loopback, Reach(facts)
+    def __init__(self, loopback: Loopback, facts: Lookups) -> None:
+        self._loopback, self._reach = loopback, ReplicationScope(facts)
         self._types = facts.identities.workspace_types
-        self._offered: LruCache[str, tuple[frozenset[str], dict[str, Offer]]] = LruCache(MAX_CLUSTERS)
+        self._offered: LruCache[str, tuple[frozenset[str], dict[str, ReplicatedExport]]] = LruCache(MAX_CLUSTERS)
 
     # --- what to look at ---
 

@@ -13,9 +13,9 @@ from collections.abc import Hashable, Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from atoll.controllers.content_deleter import Remaining, clear
+from atoll.controllers.content_deleter import RemainingContent, clear
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp.apis.locks import Lock, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
@@ -38,7 +38,7 @@ AGAIN_S = 5.0
 MAX_KNOWN = 8192
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _DefinitionNames(msgspec.Struct, frozen=True):
     """What is remembered of a definition: its group, the names it was accepted with, and whether it wants more."""
 
     group: str
@@ -54,7 +54,7 @@ class CustomResourceDefinitionController:
 
     def __init__(self, loopback: Loopback, kind: Kind, clusters: Kind) -> None:
         self._loopback, self._kind, self._clusters = loopback, kind, clusters
-        self._known = Remembered(_known, MAX_KNOWN)
+        self._known = RevisionCache(_known, MAX_KNOWN)
 
     def watches(self, type: ResourceType) -> bool:
         return type in {CRDS, API_BINDINGS, LOGICAL_CLUSTERS} or type.identity == LOCAL
@@ -203,7 +203,7 @@ class CustomResourceDefinitionController:
                 kinds |= {names.get("kind", ""), names.get("listKind", "")}
         return resources - {""}, kinds - {""}
 
-    def _others(self, view: View, cluster: str, own: str) -> Iterator[tuple[ObjectKey, _Known]]:
+    def _others(self, view: View, cluster: str, own: str) -> Iterator[tuple[ObjectKey, _DefinitionNames]]:
         """All definitions but one. What was not written since is not read again: it may be hundreds of large ones."""
         for key, revision in each_revision(view, Scope(CRDS, cluster)):
             if key.name != own:
@@ -216,7 +216,7 @@ class CustomResourceDefinitionController:
         if FINALIZER not in finalizers:
             return None
         names = crd["spec"]
-        remaining = Remaining()
+        remaining = RemainingContent()
         type = ResourceType(names["group"], names["names"]["plural"], LOCAL)
         if is_true((crd.get("status") or {}).get("conditions") or [], "Established"):
             await clear(self._loopback, Scope(type, cluster), remaining)
@@ -271,10 +271,10 @@ _APPROVAL_REASONS = {
 }
 
 
-def _known(crd: Object) -> _Known:
+def _known(crd: Object) -> _DefinitionNames:
     status = crd.get("status") or {}
     waits = not is_true(status.get("conditions") or [], "NamesAccepted")
-    return _Known(crd["spec"]["group"], status.get("acceptedNames") or {}, waits)
+    return _DefinitionNames(crd["spec"]["group"], status.get("acceptedNames") or {}, waits)
 
 
 def _name_conditions(conflict: tuple[str, str] | None, established: bool) -> list[Condition]:

@@ -40,13 +40,13 @@ class _Metadata(msgspec.Struct, frozen=True):
     uid: str
 
 
-class _Gone(msgspec.Struct, frozen=True):
+class _DeletedObject(msgspec.Struct, frozen=True):
     """What is asked of every object that was deleted."""
 
     metadata: _Metadata
 
 
-_gone = msgspec.json.Decoder(_Gone)
+_gone = msgspec.json.Decoder(_DeletedObject)
 
 
 class GarbageCollector:

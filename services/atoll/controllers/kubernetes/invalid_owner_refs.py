@@ -7,7 +7,7 @@ dependent and an owner, however often it is judged.
 
 from __future__ import annotations
 
-from atoll.controllers.event_recorder import Warned, warn
+from atoll.controllers.event_recorder import Warning, warn
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -37,4 +37,4 @@ async def report(loopback: Loopback, kind: Kind, obj: Object, reference: Object)
         f"name: {reference.get('name', '')}, uid: {reference['uid']}]"
     )
     message = f'ownerRef {owner} does not exist in namespace "{space}"'
-    await warn(loopback, kind, obj, Warned(REASON, message, COMPONENT, reference["uid"]))
+    await warn(loopback, kind, obj, Warning(REASON, message, COMPONENT, reference["uid"]))

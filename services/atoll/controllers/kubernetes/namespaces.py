@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content_deleter import Remaining, clear
+from atoll.controllers.content_deleter import RemainingContent, clear
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
@@ -58,7 +58,7 @@ class NamespaceController:
         namespace = self._loopback.get(NAMESPACES, cluster, "", name)
         if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
             return None
-        remaining = Remaining()
+        remaining = RemainingContent()
         with self._loopback.store.snapshot() as snapshot:
             types = [usage.type for usage in snapshot.usage(cluster)]
         for type in types:
@@ -69,7 +69,7 @@ class NamespaceController:
         await self._release(cluster, name)
         return None
 
-    async def _tell(self, cluster: str, namespace: Object, remaining: Remaining) -> None:
+    async def _tell(self, cluster: str, namespace: Object, remaining: RemainingContent) -> None:
         """Say in conditions what is still there. Nothing is written when a namespace goes at once."""
         status = namespace.get("status") or {}
         if remaining.is_empty and not status.get("conditions"):
@@ -102,7 +102,7 @@ def _counted(found: dict[str, int], what: str) -> str:
     return ", ".join(f"{name} {what.format(count)}" for name, count in sorted(found.items()))
 
 
-def _conditions(remaining: Remaining) -> list[Condition]:
+def _conditions(remaining: RemainingContent) -> list[Condition]:
     """The five conditions of a terminating namespace, in Kubernetes' words."""
     left = "Some resources are remaining: " + _counted(remaining.objects, "has {} resource instances")
     held = "Some content in the namespace has finalizers remaining: " + _counted(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content_deleter import Remaining, ask_held, delete, finalizers_of
+from atoll.controllers.content_deleter import RemainingContent, ask_held, delete, finalizers_of
 from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
-from atoll.controllers.workspaces.owner_notifications import Owners, OwnerUnknown, owner_elsewhere
+from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, owner_elsewhere
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
@@ -64,7 +64,9 @@ class LogicalClusterDeletion:
     #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
     max_delay_s = 10.0
 
-    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: Owners | None = None) -> None:
+    def __init__(
+        self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: OwnerShards | None = None
+    ) -> None:
         self._loopback, self._kind, self._workspaces, self._owners = loopback, kind, workspaces, owners
 
     def watches(self, type: ResourceType) -> bool:
@@ -150,7 +152,7 @@ class LogicalClusterDeletion:
             return SOON_S
         return None
 
-    async def _release_elsewhere(self, cluster: str, obj: Object, owners: Owners) -> None:
+    async def _release_elsewhere(self, cluster: str, obj: Object, owners: OwnerShards) -> None:
         """Have the Workspace let go on its own shard, before nobody is left here who would ask for it.
 
         Raises ShardUnavailable and OwnerUnknown, and says so in a condition: it is tried again.
@@ -161,7 +163,7 @@ class LogicalClusterDeletion:
             await self._tell(cluster, obj, Condition(CONTENT_DELETED, "False", "OwnerUnavailable", str(error), "Info"))
             raise
 
-    async def _let_go(self, obj: Object, owners: Owners) -> None:
+    async def _let_go(self, obj: Object, owners: OwnerShards) -> None:
         try:
             with self._loopback.store.snapshot() as snapshot:
                 owner = owner_elsewhere(snapshot, obj)
@@ -173,7 +175,7 @@ class LogicalClusterDeletion:
         if owner is not None:
             await owners.release(owner)
 
-    async def _clear(self, cluster: str, types: list[ResourceType]) -> Remaining:
+    async def _clear(self, cluster: str, types: list[ResourceType]) -> RemainingContent:
         """Delete what types hold in a cluster, as far as finalizers let it."""
         scopes = [Scope(type, cluster) for type in types]
         while scopes:
@@ -184,7 +186,7 @@ class LogicalClusterDeletion:
             scopes = [scope for scope in scopes if scope not in done]
         if API_BINDINGS in types:
             await self._unbind(cluster)
-        remaining = Remaining()
+        remaining = RemainingContent()
         with self._loopback.store.snapshot() as snapshot:
             left = [usage.type for usage in snapshot.usage(cluster) if usage.type in types]
         for type in left:

@@ -19,7 +19,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.wellknown import CLUSTER
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 MAX_MOUNTED = 8192
 _MARK = f'"{mounts.IS_MOUNT}"'.encode()
@@ -31,7 +31,7 @@ class MountController:
     name = "workspacemount"
     workers = 2
 
-    def __init__(self, loopback: Loopback, facts: Facts) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._type = loopback, facts.identities.workspaces
         #: Objects that are mounted: one that loses its mark is told by nothing else.
         self._mounted: LruCache[ObjectKey, bool] = LruCache(MAX_MOUNTED)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from atoll.controllers.shard_calls import Calls, ShardUnavailable
+from atoll.controllers.shard_calls import ShardCaller, ShardUnavailable
 from atoll.controllers.workspaces.remote_logicalclusters import CLUSTERS
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
@@ -64,10 +64,10 @@ def owner_elsewhere(view: View, obj: Object) -> Owner | None:
     return Owner(shard, owner["cluster"], owner["name"], owner["uid"])
 
 
-class Owners:
+class OwnerShards:
     """Calls to the shards of owners. They raise ShardUnavailable and ApiError. `others` gives all that can be asked."""
 
-    def __init__(self, calls: Calls, others: Callable[[], Collection[str]]) -> None:
+    def __init__(self, calls: ShardCaller, others: Callable[[], Collection[str]]) -> None:
         self._calls, self._others = calls, others
 
     async def tell(self, owner: Owner, revision: str) -> bool:
@@ -159,7 +159,7 @@ class Owners:
         await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
 
 
-class OwnerNotices:
+class OwnerNotifications:
     """Tells owners elsewhere of news, and takes clusters back that nobody waits for. Key: cluster."""
 
     name = "logicalclusterowner"
@@ -167,7 +167,7 @@ class OwnerNotices:
     #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
     max_delay_s = 10.0
 
-    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: Owners) -> None:
+    def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: OwnerShards) -> None:
         self._loopback, self._kind, self._type, self._owners = loopback, kind, workspaces, owners
         #: Clusters that are new, and whose Workspaces have not been seen: they are looked for once.
         self._new: set[str] = set()

@@ -22,7 +22,7 @@ _PAGE = 500
 _REMEMBERED = 4096
 
 
-class Claims:
+class RemoteRoutes:
     """A `control.manager.Controller`. Its keys are Workspaces with what they claim."""
 
     name = "ownership"

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
-from atoll.controllers.workspaces.remote_logicalclusters import Choice, Elsewhere, NotMade
-from atoll.controllers.workspaces.workspace_writer import Writes, waiting
+from atoll.controllers.workspaces.remote_logicalclusters import ClusterNotCreated, RemoteLogicalClusters, TargetShard
+from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter, waiting
 from atoll.machinery.apiserver.writing.loopback import LOST
 from atoll.machinery.kcp.sharding.scheduling import Candidate
 from atoll.machinery.kcp.workspaces import remote_logicalcluster, remote_workspace_status, workspace
@@ -28,8 +28,8 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import RevisionUnchanged
-from atoll.tenancy.cluster_builder import Building
-from atoll.tenancy.placement import Placement
+from atoll.tenancy.cluster_builder import ClusterBuilder
+from atoll.tenancy.placement import ShardPlacement
 
 #: How long a logical cluster that its shard does not have may be away before its Workspace says so, as in kcp.
 DISAPPEARED_S = 60.0
@@ -42,21 +42,21 @@ def facts_of(shard: Candidate) -> workspace.Shard:
     return workspace.Shard(shard.name, shard.external_url, "", shard.labels)
 
 
-class Children:
+class RemoteWorkspaces:
     """Looks after Workspaces whose clusters lie elsewhere. `clock` gives steady seconds."""
 
     def __init__(
         self,
-        writes: Writes,
-        building: Building,
-        placement: Placement,
-        elsewhere: Elsewhere,
+        writes: WorkspaceWriter,
+        building: ClusterBuilder,
+        placement: ShardPlacement,
+        elsewhere: RemoteLogicalClusters,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writes, self._building, self._placement, self._elsewhere = writes, building, placement, elsewhere
         self._clock, self._missed = clock, LruCache[str, float](MAX_MISSED)
 
-    async def reconcile(self, parent: str, obj: Object, choice: Choice, *, gone: bool) -> float | None:
+    async def reconcile(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
         """A Workspace that has chosen. `gone`: its cluster's shard published that it is not there any more."""
         if obj["metadata"].get("deletionTimestamp"):
             await self._delete(parent, obj, choice)
@@ -68,13 +68,14 @@ class Children:
 
     # --- scheduling ---
 
-    async def begin(self, parent: str, obj: Object, plan: workspace.Plan) -> None:
+    async def begin(self, parent: str, obj: Object, plan: workspace.WorkspacePlan) -> None:
         """Choose the shard of a plan and have the cluster made there.
 
-        Raises ShardUnavailable, and NotMade with the Workspace as it stands, where another shard may be chosen.
+        Raises ShardUnavailable, and ClusterNotCreated with the Workspace as it stands, where another shard may be
+        chosen.
         """
         self._elsewhere.check(plan)
-        choice = Choice(plan.cluster, plan.shard.name)
+        choice = TargetShard(plan.cluster, plan.shard.name)
         chosen = await self._writes.update(parent, obj, remote_workspace_status.chosen(obj, *choice, times.now()))
         if chosen is None:
             return
@@ -89,7 +90,7 @@ class Children:
         """Take a choice back that made nothing, and say why."""
         await self._writes.update(parent, obj, waiting(remote_workspace_status.unchosen(obj), reason, message))
 
-    async def _complete(self, parent: str, obj: Object, choice: Choice) -> None:
+    async def _complete(self, parent: str, obj: Object, choice: TargetShard) -> None:
         """Go on after phase one, whose cluster may exist."""
         batch = self._writes.loopback.batch()
         shard = self._placement.shard(batch, choice.shard)
@@ -103,7 +104,7 @@ class Children:
             return
         try:
             made = await self._elsewhere.make(replace(plan, cluster=choice.cluster), first=False)
-        except NotMade as error:
+        except ClusterNotCreated as error:
             await self.give_up(parent, obj, "Unknown", str(error))
             return
         except ShardUnavailable as error:
@@ -111,7 +112,9 @@ class Children:
             raise
         await self._settle(parent, obj, made, plan.shard, choice)
 
-    async def _settle(self, parent: str, obj: Object, made: Object, shard: workspace.Shard, choice: Choice) -> None:
+    async def _settle(
+        self, parent: str, obj: Object, made: Object, shard: workspace.Shard, choice: TargetShard
+    ) -> None:
         """Phase two: the Workspace as its cluster's shard answered, and the way there."""
         batch = self._writes.loopback.batch()
         settled = workspace.settle(obj, made, shard, times.now())
@@ -129,7 +132,7 @@ class Children:
 
     # --- afterwards ---
 
-    async def _mirror(self, parent: str, obj: Object, choice: Choice, *, gone: bool) -> float | None:
+    async def _mirror(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
         found, told = self._replica(choice), remote_workspace_status.told_revision(obj)
         if found is None or int(found["metadata"]["resourceVersion"]) < told:
             if not told and not gone:
@@ -144,7 +147,7 @@ class Children:
             await self._writes.update(parent, obj, remote_workspace_status.mirrored(obj, found, told, times.now()))
         return None
 
-    def _replica(self, choice: Choice) -> Object | None:
+    def _replica(self, choice: TargetShard) -> Object | None:
         with self._writes.loopback.store.snapshot() as snapshot:
             record = snapshot.replicas.get(ObjectKey(LOGICAL_CLUSTERS, choice.cluster, "", wellknown.SINGLETON))
         return decode(record.value) if record is not None else None
@@ -163,7 +166,7 @@ class Children:
 
     # --- the end ---
 
-    async def _delete(self, parent: str, obj: Object, choice: Choice) -> None:
+    async def _delete(self, parent: str, obj: Object, choice: TargetShard) -> None:
         """The cluster first; the Workspace shows how that goes, and waits for it."""
         uid, found = obj["metadata"]["uid"], self._replica(choice)
         begun = found is not None and found["metadata"].get("deletionTimestamp")

@@ -6,7 +6,7 @@ log, which brings the key back.
 
 from __future__ import annotations
 
-from atoll.controllers.event_recorder import Warned, warn
+from atoll.controllers.event_recorder import Warning, warn
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.writing.loopback import LOST, Loopback, Target
@@ -20,7 +20,7 @@ from atoll.machinery.meta.status import Conflict, NotFound
 COMPONENT = "kcp-workspace"
 
 
-class Writes:
+class WorkspaceWriter:
     """Writes of one controller. `type` is that of Workspaces."""
 
     def __init__(self, loopback: Loopback, type: ResourceType) -> None:
@@ -54,7 +54,7 @@ class Writes:
             return
         await self.update(parent, obj, changed)
         kind = self.target_now(parent, obj).kind
-        await warn(self.loopback, kind, obj, Warned(reason, message, COMPONENT, f"{reason}/{message}"))
+        await warn(self.loopback, kind, obj, Warning(reason, message, COMPONENT, f"{reason}/{message}"))
 
     async def release(self, parent: str, obj: Object, route: str = "") -> None:
         """Let a Workspace go that is being deleted, and forget where the cluster `route` lies, if that is given."""

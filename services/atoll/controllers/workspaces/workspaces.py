@@ -1,9 +1,9 @@
 """Workspaces: a logical cluster for each, its state mirrored, and both gone together.
 
-Watches: Workspaces, LogicalClusters and Shards, here and as other shards publish them. Writes: on scheduling one batch
-with the whole new cluster and the Workspace's own state, so that a reader sees either nothing or a workspace in the
-furthest state its type allows; later the mirror of phase and conditions; on deletion the LogicalCluster first, the
-finalizer last. What has chosen another shard is `children`'s. Invariant: a Workspace has one logical cluster.
+Watches: Workspaces, LogicalClusters and Shards, here and as other shards publish them. WorkspaceWriter: on scheduling
+one batch with the whole new cluster and the Workspace's own state, so that a reader sees either nothing or a workspace
+in the furthest state its type allows; later the mirror of phase and conditions; on deletion the LogicalCluster first,
+the finalizer last. What has chosen another shard is `children`'s. Invariant: a Workspace has one logical cluster.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Hashable, Iterable
 import structlog
 from msgspec.structs import replace
 
-from atoll.controllers.shard_calls import Calls
-from atoll.controllers.shard_predicate import ShardNews
+from atoll.controllers.shard_calls import ShardCaller
+from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.controllers.workspaces import workspace_deletion
-from atoll.controllers.workspaces.remote_logicalclusters import Elsewhere, NotMade, choice_of
-from atoll.controllers.workspaces.remote_workspaces import Children, facts_of
-from atoll.controllers.workspaces.workspace_writer import Writes
+from atoll.controllers.workspaces.remote_logicalclusters import ClusterNotCreated, RemoteLogicalClusters, choice_of
+from atoll.controllers.workspaces.remote_workspaces import RemoteWorkspaces, facts_of
+from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, Candidate, Unschedulable
@@ -31,9 +31,9 @@ from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
-from atoll.tenancy.cluster_builder import Building, path_below
-from atoll.tenancy.lookups import Facts
-from atoll.tenancy.placement import Placement
+from atoll.tenancy.cluster_builder import ClusterBuilder, path_below
+from atoll.tenancy.lookups import Lookups
+from atoll.tenancy.placement import ShardPlacement
 
 log = structlog.get_logger()
 
@@ -56,16 +56,21 @@ class WorkspaceController:
     max_delay_s = 10.0
 
     def __init__(
-        self, loopback: Loopback, facts: Facts, shard: workspace.Shard, placement: Placement, calls: Calls | None
+        self,
+        loopback: Loopback,
+        facts: Lookups,
+        shard: workspace.Shard,
+        placement: ShardPlacement,
+        calls: ShardCaller | None,
     ) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
         self._type, self._shards = facts.identities.workspaces, facts.identities.shard_objects
-        self._placement, self._building = placement, Building(loopback, facts)
-        self._writes = Writes(loopback, self._type)
-        self._children: Children | None = None
+        self._placement, self._building = placement, ClusterBuilder(loopback, facts)
+        self._writes = WorkspaceWriter(loopback, self._type)
+        self._children: RemoteWorkspaces | None = None
         if calls is not None:
-            self._children = Children(self._writes, self._building, placement, Elsewhere(calls))
-        self._news = ShardNews()
+            self._children = RemoteWorkspaces(self._writes, self._building, placement, RemoteLogicalClusters(calls))
+        self._news = ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -155,7 +160,7 @@ class WorkspaceController:
                 assert self._children is not None
                 try:
                     await self._children.begin(parent, obj, plan)
-                except NotMade as error:
+                except ClusterNotCreated as error:
                     obj, tried[host.name] = error.workspace, str(error)
                     continue
                 return
@@ -175,7 +180,7 @@ class WorkspaceController:
 
     def _planned(
         self, batch: Batch, parent: str, obj: Object, tried: dict[str, str]
-    ) -> tuple[workspace.Plan, Candidate]:
+    ) -> tuple[workspace.WorkspacePlan, Candidate]:
         above = self._building.parent(batch, parent)
         host = self._placement.choose(batch, obj, path_below(above, obj["metadata"]["name"]), tried)
         shard = replace(self._shard, labels=host.labels) if host.is_own else facts_of(host)
@@ -197,7 +202,7 @@ class WorkspaceController:
             revision = snapshot.revision_of(ObjectKey(self._type, parent, "", obj["metadata"]["name"]))
         return revision != int(obj["metadata"]["resourceVersion"])
 
-    def _fill(self, batch: Batch, parent: str, obj: Object, plan: workspace.Plan) -> None:
+    def _fill(self, batch: Batch, parent: str, obj: Object, plan: workspace.WorkspacePlan) -> None:
         """Add the new cluster's objects, then the Workspace as it stands with them."""
         manifests = workspace.build(plan)
         self._building.add(batch, manifests)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.shard_predicate import ShardNews
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.controllers.shard_predicate import ShardChangePredicate
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kcp.bootstrap.objects import lifecycle_urls
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
@@ -20,7 +20,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 
 class WorkspaceTypeStatus:
@@ -29,10 +29,10 @@ class WorkspaceTypeStatus:
     name = "workspacetype"
     workers = 1
 
-    def __init__(self, loopback: Loopback, facts: Facts, url: str) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, url: str) -> None:
         """`url` is this shard's own, for as long as root has told of none."""
         self._loopback, self._type, self._url = loopback, facts.identities.workspace_types, url
-        self._shards, self._news = facts.identities.shard_objects, ShardNews()
+        self._shards, self._news = facts.identities.shard_objects, ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -60,7 +60,7 @@ class WorkspaceTypeStatus:
     def _urls(self, cluster: str, name: str) -> list[Object]:
         """Of each shard, by name: where its initializers and its terminators look."""
         with self._loopback.store.snapshot() as snapshot:
-            shards = [decode(each.value) for each in each_record(wide(snapshot), Scope(self._shards, ROOT))]
+            shards = [decode(each.value) for each in each_record(federated(snapshot), Scope(self._shards, ROOT))]
         bases = [virtual_workspace_url(each) for each in shards] or [self._url.rstrip("/")]
         urls = dict.fromkeys(base for base in bases if base)
         return [entry for url in urls for entry in lifecycle_urls(url, cluster, name)]

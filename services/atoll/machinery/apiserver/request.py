@@ -20,7 +20,7 @@ from atoll.machinery.apiserver.call.call import Check, Door, Reply, View, front_
 from atoll.machinery.apiserver.call.negotiation import JSON
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.filtered_rows.row_filter import Shown
+from atoll.machinery.apiserver.filtered_rows.row_filter import RowSource
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.status import ApiError, InternalError
@@ -85,7 +85,7 @@ class Request(msgspec.Struct):
     #: Labels without which an object is not there for whoever asks; None: all are.
     shown: LabelSelector | None = None
     #: The rows that a virtual workspace shows in place of the store's.
-    rows: Shown | None = None
+    rows: RowSource | None = None
     #: Who answers for a view whose rows another shard has.
     onward: Onward | None = None
     #: A watch goes on, as in Kubernetes, though a later one would be refused; False: it ends with what allowed it.

@@ -29,7 +29,7 @@ class Manifest(NamedTuple):
         return ObjectKey(self.type, self.cluster, metadata.get("namespace", ""), metadata["name"])
 
 
-class Stamp(NamedTuple):
+class ObjectStamp(NamedTuple):
     """Cluster, time and source of uids for new objects.
 
     `uid` is called with cluster, resource, namespace and name joined by slashes; bootstrap derives the uid

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 
 DEFAULT, KUBE_SYSTEM, KCP_SYSTEM = "default", "kube-system", "kcp-system"
@@ -21,7 +21,7 @@ _ROOT_CA_TEXT = (
 )
 
 
-def namespaces(stamp: Stamp, names: Sequence[str], ca_bundle: str) -> Iterator[Manifest]:
+def namespaces(stamp: ObjectStamp, names: Sequence[str], ca_bundle: str) -> Iterator[Manifest]:
     """Each namespace, then its ServiceAccount `default` and its ConfigMap `kube-root-ca.crt` (PEM)."""
     for name in names:
         namespace = {

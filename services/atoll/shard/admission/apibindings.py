@@ -19,7 +19,7 @@ from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid, required
 from atoll.shard.admission.workspaces import May, may_bind
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 _OWN = ("apis.kcp.io", "apibindings")
 
@@ -27,7 +27,7 @@ _OWN = ("apis.kcp.io", "apibindings")
 class ApiBindings:
     """Guards APIBindings."""
 
-    def __init__(self, facts: Facts, may: May) -> None:
+    def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:

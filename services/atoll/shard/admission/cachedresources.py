@@ -21,7 +21,7 @@ from atoll.machinery.meta.types import CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_R
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.shard.admission.workspaces import May, may_bind
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 
 class CachedResourceReferences(Validator):
@@ -66,7 +66,7 @@ class CachedResourceReferences(Validator):
 class CachedEndpointSlices:
     """Guards ClusterCachedResourceEndpointSlices, and labels them so that they are found from their export."""
 
-    def __init__(self, facts: Facts, may: May) -> None:
+    def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:

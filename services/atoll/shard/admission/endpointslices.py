@@ -11,7 +11,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.apis.endpointslices import Reference
 from atoll.shard.admission.workspaces import May, may_bind
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 _OWN = ("apis.kcp.io", "apiexportendpointslices")
 
@@ -19,7 +19,7 @@ _OWN = ("apis.kcp.io", "apiexportendpointslices")
 class EndpointSlices:
     """Guards APIExportEndpointSlices."""
 
-    def __init__(self, facts: Facts, may: May) -> None:
+    def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:

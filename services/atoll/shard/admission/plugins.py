@@ -24,12 +24,12 @@ from atoll.shard.admission.reserved_names import PathAnnotation, ReservedDefinit
 from atoll.shard.admission.shards import Shards
 from atoll.shard.admission.topology import Partitions
 from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
-from atoll.tenancy.lookups import Facts
-from atoll.tenancy.placement import Placement
+from atoll.tenancy.lookups import Lookups
+from atoll.tenancy.placement import ShardPlacement
 
 
 def plugins(
-    facts: Facts, may: May, may_here: May, escalation: EscalationCheck, catalogs: Catalogs, placement: Placement
+    facts: Lookups, may: May, may_here: May, escalation: EscalationCheck, catalogs: Catalogs, placement: ShardPlacement
 ) -> Admission:
     """Namespaces first, as nothing else matters where nothing may be; then kcp's own."""
     return Admission(

@@ -13,8 +13,8 @@ from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.schema.fielderrors import not_supported
-from atoll.tenancy.lookups import Facts
-from atoll.tenancy.replication_scope import NOTED, Reach
+from atoll.tenancy.lookups import Lookups
+from atoll.tenancy.replication_scope import NOTED, ReplicationScope
 
 _NOTED = {(type.group, type.resource): type for type in NOTED}
 _LEVELLED = frozenset({*_NOTED, (API_EXPORTS.group, API_EXPORTS.resource)})
@@ -23,8 +23,8 @@ _LEVELLED = frozenset({*_NOTED, (API_EXPORTS.group, API_EXPORTS.resource)})
 class Replication:
     """Notes and checks."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._reach = Reach(facts)
+    def __init__(self, facts: Lookups) -> None:
+        self._reach = ReplicationScope(facts)
 
     def mutate(self, review: Review) -> None:
         type, obj = _NOTED.get(review.group_resource), review.obj

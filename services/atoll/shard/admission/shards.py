@@ -6,7 +6,7 @@ Stands for kcp's plug-in core.kcp.io/Shard.
 from __future__ import annotations
 
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.lookups import Lookups
 
 _URLS = ("externalURL", "virtualWorkspaceURL")
 
@@ -14,7 +14,7 @@ _URLS = ("externalURL", "virtualWorkspaceURL")
 class Shards:
     """Fills in the URLs that a Shard leaves out."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Lookups) -> None:
         self._type = facts.identities.shard_objects
 
     def mutate(self, review: Review) -> None:

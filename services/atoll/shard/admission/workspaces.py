@@ -25,8 +25,8 @@ from atoll.machinery.meta.status import invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
 from atoll.tenancy.cluster_builder import path_below
-from atoll.tenancy.lookups import Facts
-from atoll.tenancy.placement import Placement
+from atoll.tenancy.lookups import Lookups
+from atoll.tenancy.placement import ShardPlacement
 
 GROUP = "tenancy.kcp.io"
 #: Where a workspace goes is the scheduler's to say: nobody comes with a choice of his own.
@@ -51,7 +51,7 @@ def owner_annotation(user: User) -> str:
 class Workspaces:
     """Guards Workspaces."""
 
-    def __init__(self, facts: Facts, may: May, placement: Placement) -> None:
+    def __init__(self, facts: Lookups, may: May, placement: ShardPlacement) -> None:
         self._facts, self._may, self._placement = facts, may, placement
 
     def mutate(self, review: Review) -> None:
@@ -198,7 +198,7 @@ def _refuse_system_fields(review: Review, before: Object) -> None:
 class WorkspaceTypes:
     """Guards WorkspaceTypes: complete references, and no default binding its author could not bind."""
 
-    def __init__(self, facts: Facts, may: May) -> None:
+    def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:
@@ -229,7 +229,7 @@ class WorkspaceTypes:
                 raise errors.forbidden(review.call.kind, review.obj["metadata"]["name"], text)
 
 
-def may_bind(facts: Facts, may: May, review: Review, path: str, export: str) -> bool:
+def may_bind(facts: Lookups, may: May, review: Review, path: str, export: str) -> bool:
     """Whether an export exists and the caller has verb `bind` on it in its own cluster."""
     found = facts.export(review.view, path, export, seen_from=review.call.cluster)
     if found is None:

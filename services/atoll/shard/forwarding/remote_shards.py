@@ -15,10 +15,10 @@ import structlog
 
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.forwarded_identity import CREDENTIALS, IDENTITY, passed_on, spoken_for
 from atoll.machinery.apiserver.request import Request, fail
-from atoll.machinery.apiserver.serving.open_watches import OpenWatches, Still
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.egress import EgressError
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
@@ -31,26 +31,26 @@ from atoll.shard.forwarding.virtual_resources import HOPS, MAX_HOPS
 log = structlog.get_logger()
 
 
-class OtherShards:
+class RemoteShards:
     """`replication.Shards`. `forwarder` None: there is no certificate to ask them with."""
 
     def __init__(self, shards: ResourceType, forwarder: Forwarder | None, watches: OpenWatches) -> None:
         self.type, self.forwarder, self.watches = shards, forwarder, watches
 
-    def of(self, shard: str, path: str) -> OtherShard:
+    def of(self, shard: str, path: str) -> RemoteShard:
         """A shard's view at a path of its virtual workspaces."""
-        return OtherShard(self, shard, path)
+        return RemoteShard(self, shard, path)
 
 
-class OtherShard:
+class RemoteShard:
     """`request.Onward`."""
 
-    def __init__(self, shards: OtherShards, shard: str, path: str) -> None:
+    def __init__(self, shards: RemoteShards, shard: str, path: str) -> None:
         self._shards, self._shard, self._path = shards, shard, path
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Pass it on. Raises ServiceUnavailable where that shard is not known here, Unauthorized."""
-        record = wide(snapshot).get(ObjectKey(self._shards.type, ROOT, "", self._shard))
+        record = federated(snapshot).get(ObjectKey(self._shards.type, ROOT, "", self._shard))
         base = virtual_workspace_url(decode(record.value)) if record is not None else ""
         if self._shards.forwarder is None or not base:
             raise _unavailable()
@@ -66,11 +66,13 @@ class OtherShard:
 
     async def _forward(self, forwarder: Forwarder, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
         work = asyncio.ensure_future(forwarder.forward(request.exchange, url, request.target, headers))
-        watch = _Passed(work)
+        watch = _ForwardedRequest(work)
         catalog, info = request.catalog, request.info
         kind = catalog.find(info.group, info.version, info.resource) if catalog is not None else None
         if kind is not None and info.verb == "watch":
-            self._shards.watches.add(request.cluster, kind, watch, Still(_still(request), request.relies_on, True))
+            self._shards.watches.add(
+                request.cluster, kind, watch, StillAllowed(_still(request), request.relies_on, True)
+            )
         try:
             await asyncio.wait({work})
             self._tell(request, work)
@@ -93,7 +95,7 @@ class OtherShard:
         request.done()
 
 
-class _Passed:
+class _ForwardedRequest:
     """A watch that another shard serves. Cutting it is the only end that its client can be told."""
 
     def __init__(self, work: asyncio.Future[int]) -> None:

@@ -20,14 +20,14 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.requestinfo import inside, parse
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.forwarded_identity import CREDENTIALS, IDENTITY, bare, passed_on, spoken_for
 from atoll.machinery.apiserver.request import Request, fail
-from atoll.machinery.apiserver.serving.pipeline import Route, Service
+from atoll.machinery.apiserver.serving.pipeline import Route, VirtualWorkspaceHandler
 from atoll.machinery.egress import EgressError
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.kcp.apis import virtual_storage
-from atoll.machinery.kcp.apis.virtual_storage import Here
+from atoll.machinery.kcp.apis.virtual_storage import ShardEndpoint
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -48,10 +48,10 @@ class ShardObject:
     def __init__(self, type: ResourceType, name: str) -> None:
         self._key = ObjectKey(type, ROOT, "", name)
 
-    def read(self, snapshot: Snapshot) -> Here:
+    def read(self, snapshot: Snapshot) -> ShardEndpoint:
         """As it stands; without labels and URL where there is no such object."""
-        record = wide(snapshot).get(self._key)
-        return virtual_storage.here(decode(record.value)) if record is not None else Here({}, "")
+        record = federated(snapshot).get(self._key)
+        return virtual_storage.here(decode(record.value)) if record is not None else ShardEndpoint({}, "")
 
 
 class VirtualResources:
@@ -61,7 +61,7 @@ class VirtualResources:
         self,
         catalogs: Catalogs,
         shard: ShardObject,
-        services: Mapping[str, Service],
+        services: Mapping[str, VirtualWorkspaceHandler],
         route: Route,
         forwarder: Forwarder | None,
     ) -> None:
@@ -143,7 +143,7 @@ class VirtualResources:
         request.info = inner
         self._route.serve(request, snapshot)
 
-    def _service(self, request: Request) -> Service:
+    def _service(self, request: Request) -> VirtualWorkspaceHandler:
         service = self._services.get(request.info.service)
         if service is None or request.info.workspace:
             # As in the pipeline: views are asked for below `/services/` alone, or they would read the path otherwise.
@@ -180,5 +180,5 @@ def _hops(request: Request, kind: Kind) -> int:
 
 
 def _read(snapshot: Snapshot, key: ObjectKey) -> Object | None:
-    record = wide(snapshot).get(key)
+    record = federated(snapshot).get(key)
     return decode(record.value) if record is not None else None

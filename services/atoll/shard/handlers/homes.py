@@ -27,8 +27,8 @@ from atoll.machinery.meta.user import User
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import Snapshot
 from atoll.shard.admission.workspaces import owner_annotation
-from atoll.tenancy.cluster_builder import Building, export_for
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.cluster_builder import ClusterBuilder, export_for
+from atoll.tenancy.lookups import Lookups
 
 HOME, PARENT = "~", "user"
 TYPE = TypeReference("home", ROOT)
@@ -39,9 +39,9 @@ ATTEMPTS = 4
 class Homes:
     """Answers for `~`. `shard` hosts the homes that are made."""
 
-    def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, shard: workspace.Shard) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
-        self._building = Building(loopback, facts)
+        self._building = ClusterBuilder(loopback, facts)
 
     def serve(self, call: Call, snapshot: Snapshot) -> Reply | Awaitable[Reply]:
         """The caller's home, as a Workspace.
@@ -88,8 +88,8 @@ class Homes:
         self._building.add(batch, manifests)
         return batch
 
-    def _plan(self, batch: Batch, user: User) -> workspace.Plan:
-        return workspace.Plan(
+    def _plan(self, batch: Batch, user: User) -> workspace.WorkspacePlan:
+        return workspace.WorkspacePlan(
             workspace={"metadata": {"name": HOME, "annotations": {wellknown.OWNER: owner_annotation(user)}}},
             parent_cluster="",
             path=_path(user.name),

@@ -26,19 +26,19 @@ from atoll.machinery.meta.status import AlreadyExists, Details, ServerTimeout, i
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import Record, Snapshot
-from atoll.tenancy.cluster_builder import Building, export_for
-from atoll.tenancy.lookups import Facts
+from atoll.tenancy.cluster_builder import ClusterBuilder, export_for
+from atoll.tenancy.lookups import Lookups
 
 #: How often a cluster is planned where others write first.
 ATTEMPTS = 4
 
 
-class NewClusters:
+class LogicalClusterCreates:
     """Answers orders. `shard` is this one."""
 
-    def __init__(self, loopback: Loopback, facts: Facts, shard: workspace.Shard) -> None:
+    def __init__(self, loopback: Loopback, facts: Lookups, shard: workspace.Shard) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
-        self._building = Building(loopback, facts)
+        self._building = ClusterBuilder(loopback, facts)
 
     def create(self, call: Call, snapshot: Snapshot) -> Awaitable[Reply] | None:
         """Make what is ordered; None for any other create of a LogicalCluster. Raises Invalid, AlreadyExists."""
@@ -77,7 +77,7 @@ class NewClusters:
         """A batch with all of a new cluster."""
         batch, facts = self._loopback.batch(), self._facts
         own = obj["metadata"]["annotations"][wellknown.PATH]
-        ground = remote_logicalcluster.Ground(
+        ground = remote_logicalcluster.RequestedCluster(
             self._shard,
             lambda path, name: facts.workspace_type(batch, path, name),
             lambda path, name: export_for(batch, facts, path, name, own),

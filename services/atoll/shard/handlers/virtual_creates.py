@@ -14,10 +14,10 @@ from atoll.machinery.apiserver.serving.reviews import Reviews
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.kinds.reviews import TOKENREQUEST
 from atoll.machinery.storage.contract import Snapshot
-from atoll.shard.authentication import Identity
+from atoll.shard.authentication import ShardAuthentication
 
 
-def specials(identity: Identity, reviews: Reviews) -> dict[tuple[str, str, str], Special]:
+def virtual_creates(identity: ShardAuthentication, reviews: Reviews) -> dict[tuple[str, str, str], Special]:
     """What the resource route answers without the store, by group, plural and subresource."""
     found: dict[tuple[str, str, str], Special] = {}
     for kind in NATIVE:
@@ -32,7 +32,7 @@ def _review(reviews: Reviews, call: Call, snapshot: Snapshot) -> Reply:
     return document(call.form, reviews.review(call, obj, snapshot, deep=call.deep), 201)
 
 
-def _token(identity: Identity, call: Call, snapshot: Snapshot) -> Reply:
+def _token(identity: ShardAuthentication, call: Call, snapshot: Snapshot) -> Reply:
     record = snapshot.get(call.key(call.info.name))
     if record is None:
         raise errors.not_found(call.kind, call.info.name)

@@ -1,6 +1,6 @@
 """What a shard has of the root shard: the identities of root's exports, and what uids of root's objects derive from.
 
-Asked for once, at the very first start of a shard that joins (`wait_for_origin`), and kept in its own system:shard
+Asked for once, at the very first start of a shard that joins (`wait_for_root_shard`), and kept in its own system:shard
 cluster from then on (bootstrap writes it), so that it starts again while the root shard is gone. Invariant: what is
 kept is never replaced; only what root began to export since is asked for.
 """
@@ -19,7 +19,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.client.target import KubeconfigError, Target
-from atoll.machinery.kcp.apis.root_exports import Identity, root_exports
+from atoll.machinery.kcp.apis.root_exports import ExportIdentity, root_exports
 from atoll.machinery.kcp.bootstrap.objects import IDENTITY_CACHE, INSTALLATION
 from atoll.machinery.kcp.namespaces import DEFAULT
 from atoll.machinery.kcp.sharding.shards import OtherStore, check_store
@@ -43,18 +43,18 @@ SHARDS = Resource("core.kcp.io", "v1alpha1", "shards", namespaced=False)
 _CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 
-class NotYet(Exception):
+class RootShardNotReady(Exception):
     """The root shard answered, but does not say what a shard needs of it."""
 
 
-class OtherRoot(Exception):
+class RootShardChanged(Exception):
     """The root shard is not the one that this shard joined."""
 
 
-class Origin(msgspec.Struct, frozen=True):
+class RootShard(msgspec.Struct, frozen=True):
     """`identities` of all of root's exports by name; `installation` is the UUID that uids in root derive from."""
 
-    identities: Mapping[str, Identity]
+    identities: Mapping[str, ExportIdentity]
     installation: str
 
     @property
@@ -63,24 +63,24 @@ class Origin(msgspec.Struct, frozen=True):
         return [name for name in root_exports() if name not in self.identities]
 
 
-def origin_of(config: ShardConfig, store: Store) -> Origin:
-    """What the store of a shard says. Raises NotYet for one that joins and does not keep all of it yet."""
+def root_shard_of(config: ShardConfig, store: Store) -> RootShard:
+    """What the store of a shard says. Raises RootShardNotReady for one that joins and does not keep all of it yet."""
     if not config.joins:
-        return Origin(bootstrap.identities(store), store.identity.shard_uid)
+        return RootShard(bootstrap.identities(store), store.identity.shard_uid)
     found = _kept(store)
     if found.missing or not found.installation:
-        raise NotYet("this shard has not joined its root shard yet")
+        raise RootShardNotReady("this shard has not joined its root shard yet")
     return found
 
 
-async def wait_for_origin(config: ShardConfig, store: Store, tell: Callable[[str], None]) -> Origin:
+async def wait_for_root_shard(config: ShardConfig, store: Store, tell: Callable[[str], None]) -> RootShard:
     """What the store says, else the root shard; asked again, later each time, while it does not answer.
 
-    `tell` is given what is wrong each time. Raises KubeconfigError, OtherRoot.
+    `tell` is given what is wrong each time. Raises KubeconfigError, RootShardChanged.
     """
     try:
-        return origin_of(config, store)
-    except NotYet:
+        return root_shard_of(config, store)
+    except RootShardNotReady:
         pass
     target, delay_s = root_target(config), BASE_DELAY_S
     while True:
@@ -88,7 +88,7 @@ async def wait_for_origin(config: ShardConfig, store: Store, tell: Callable[[str
             found = _same_root(_kept(store), await ask(target, config.shard_name, store.identity.shard_uid))
             log.info("joined root shard", server=target.base_url, shard=config.shard_name)
             return found
-        except (ApiError, ClientError, TimeoutError, NotYet, OtherStore) as error:
+        except (ApiError, ClientError, TimeoutError, RootShardNotReady, OtherStore) as error:
             reason = str(error) or type(error).__name__
         tell(reason)
         log.warning(
@@ -127,36 +127,38 @@ def root_client(target: Target, cluster: str, manager: str = "atoll") -> Client:
     return Client(target, cluster, manager=manager, retries=0, limits=_LIMITS)
 
 
-async def ask(target: Target, name: str, store: str) -> Origin:
+async def ask(target: Target, name: str, store: str) -> RootShard:
     """What the root shard keeps for those who join it, if the name is not that of a shard on another store: what that
-    one published would be lost. Raises ApiError, ClientError, TimeoutError, NotYet, OtherStore."""
+    one published would be lost. Raises ApiError, ClientError, TimeoutError, RootShardNotReady, OtherStore."""
     async with root_client(target, SYSTEM_SHARD) as client:
         found = _read(await client.get(_CONFIG_MAPS, IDENTITY_CACHE, DEFAULT))
         with contextlib.suppress(NotFound):
             check_store(await client.cluster(ROOT).get(SHARDS, name), store)
     if missing := found.missing:
-        raise NotYet(f"the root shard has no identity yet for {', '.join(missing)}")
+        raise RootShardNotReady(f"the root shard has no identity yet for {', '.join(missing)}")
     if not found.installation:
-        raise NotYet("the root shard is of an older release: it does not say what its uids derive from")
+        raise RootShardNotReady("the root shard is of an older release: it does not say what its uids derive from")
     return found
 
 
-def _kept(store: Store) -> Origin:
+def _kept(store: Store) -> RootShard:
     """What the store says, be it nothing."""
     with store.snapshot() as snapshot:
         record = snapshot.get(ObjectKey(CONFIG_MAPS, SYSTEM_SHARD, DEFAULT, IDENTITY_CACHE))
-    return _read(decode(record.value)) if record is not None else Origin({}, "")
+    return _read(decode(record.value)) if record is not None else RootShard({}, "")
 
 
-def _read(config_map: Object) -> Origin:
+def _read(config_map: Object) -> RootShard:
     data = config_map.get("data") or {}
     installation = (config_map["metadata"].get("annotations") or {}).get(INSTALLATION, "")
-    return Origin({name: Identity(data[name]) for name in root_exports() if data.get(name)}, installation)
+    return RootShard({name: ExportIdentity(data[name]) for name in root_exports() if data.get(name)}, installation)
 
 
-def _same_root(kept: Origin, found: Origin) -> Origin:
-    """What was found, if it goes on from what is kept. Raises OtherRoot: under the identities kept all objects lie."""
+def _same_root(kept: RootShard, found: RootShard) -> RootShard:
+    """Return `found`. Raise RootShardChanged if its identities differ from `kept`: objects are stored under them."""
     differs = kept.installation not in {"", found.installation}
     if differs or any(found.identities[name] != identity for name, identity in kept.identities.items()):
-        raise OtherRoot("root-shard-kubeconfig-file leads to another root shard than the one that this shard joined")
+        raise RootShardChanged(
+            "root-shard-kubeconfig-file leads to another root shard than the one that this shard joined"
+        )
     return found

@@ -15,7 +15,15 @@ import pytest
 from atoll.machinery.apiserver.authorization.attributes import Decision, Outcome, Step
 from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.apiserver.serving import audit
-from atoll.machinery.apiserver.serving.audit import COMPLETE, STARTED, Audited, AuditLog, event_of, is_mutating, line_of
+from atoll.machinery.apiserver.serving.audit import (
+    COMPLETE,
+    STARTED,
+    AuditedRequest,
+    AuditLog,
+    event_of,
+    is_mutating,
+    line_of,
+)
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.exchange import HttpRequest, Peer
@@ -24,11 +32,11 @@ ALICE = User("alice", ("devs",), "u1", {"k": ("v",)})
 GET = "/clusters/root:web/apis/apps/v1/namespaces/n/deployments/d/status?watch=0"
 
 
-def audited(method: str = "GET", target: str = GET, **more: object) -> Audited:
+def audited(method: str = "GET", target: str = GET, **more: object) -> AuditedRequest:
     headers = {"user-agent": ["kubectl/1"], "authorization": ["Bearer hush-hush"]}
     http = HttpRequest(method, target.encode(), headers, b'{"data": "hush-hush"}', Peer("10.0.0.9", 7))
     info = parse(method, target.encode())
-    return Audited(
+    return AuditedRequest(
         audit_id="id-1", http=http, info=info, user=ALICE, received_s=1_800_000_000.25, cluster="2web", **more
     )  # type: ignore[arg-type]
 
@@ -123,7 +131,7 @@ def test_a_message_that_quotes_what_was_sent_stays_out(code: int, reason: str) -
 def test_a_created_object_is_named_by_its_metadata(method: str, body: bytes, expected: dict[str, str]) -> None:
     target = "/api/v1/namespaces/n/secrets"
     http = HttpRequest(method, target.encode(), {}, body, Peer("10.0.0.9", 7))
-    request = Audited(audit_id="x", http=http, info=parse(method, target.encode()), user=ALICE, received_s=0.0)
+    request = AuditedRequest(audit_id="x", http=http, info=parse(method, target.encode()), user=ALICE, received_s=0.0)
     event = shown(event_of(request, COMPLETE, 201))
     assert event["objectRef"] == {"resource": "secrets", "namespace": "n", "apiVersion": "v1", **expected}
     assert "hush" not in json.dumps(event)
@@ -133,7 +141,7 @@ def test_an_updated_object_is_told_with_uid_and_revision() -> None:
     target = "/api/v1/namespaces/n/secrets/a"
     body = b'{"metadata": {"name": "b", "uid": "u", "resourceVersion": "7"}}'
     http = HttpRequest("PUT", target.encode(), {}, body, Peer("10.0.0.9", 7))
-    request = Audited(audit_id="x", http=http, info=parse("PUT", target.encode()), user=ALICE, received_s=0.0)
+    request = AuditedRequest(audit_id="x", http=http, info=parse("PUT", target.encode()), user=ALICE, received_s=0.0)
     found = shown(event_of(request, COMPLETE, 200))["objectRef"]
     assert (found["name"], found["uid"], found["resourceVersion"]) == ("a", "u", "7")
 
@@ -147,7 +155,7 @@ def test_impersonation_shows_both() -> None:
 
 def test_a_front_proxy_is_named_and_believed_about_where_a_request_came_from() -> None:
     http = HttpRequest("GET", b"/api", {"x-forwarded-for": ["192.0.2.1, 192.0.2.2"]}, b"", Peer("10.0.0.9", 7))
-    plain = Audited(audit_id="x", http=http, info=parse("GET", b"/api"), user=ALICE, received_s=0.0)
+    plain = AuditedRequest(audit_id="x", http=http, info=parse("GET", b"/api"), user=ALICE, received_s=0.0)
     assert shown(event_of(plain, COMPLETE, 200))["sourceIPs"] == ["10.0.0.9"]
     found = shown(event_of(msgspec.structs.replace(plain, through="front-proxy"), COMPLETE, 200))
     assert found["sourceIPs"] == ["192.0.2.1", "192.0.2.2", "10.0.0.9"]
@@ -166,7 +174,7 @@ def test_what_is_no_text_is_escaped_instead_of_ending_the_log() -> None:
     request = audited()
     odd = HttpRequest("GET", b"/\xff", {"user-agent": ["\udcff"]}, b"", Peer("::1", 1))
     event = event_of(
-        Audited(audit_id="x", http=odd, info=request.info, user=User("\udce9"), received_s=0.0), COMPLETE, 200
+        AuditedRequest(audit_id="x", http=odd, info=request.info, user=User("\udce9"), received_s=0.0), COMPLETE, 200
     )
     assert json.loads(line_of(event))["user"]["username"] == "\udce9"
 

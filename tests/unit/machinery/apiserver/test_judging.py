@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from atoll.machinery.apiserver.call.call import Plan, View
-from atoll.machinery.apiserver.call.deferred_validation import INLINE_S, Slow, finished, judged
+from atoll.machinery.apiserver.call.deferred_validation import INLINE_S, ValidationDeferred, finished, validated
 from atoll.machinery.kinds.kind import Verdict
 
 VIEW, LATER = cast(View, object()), cast(View, object())
@@ -34,23 +34,23 @@ def slow(pause: Any) -> Verdict:
 
 
 def test_a_verdict_that_is_there_finishes_the_plan() -> None:
-    assert told(judged(FOUND, finish, VIEW)) == (FOUND, VIEW)
+    assert told(validated(FOUND, finish, VIEW)) == (FOUND, VIEW)
 
 
 def test_a_quick_verdict_finishes_the_plan_at_once() -> None:
-    assert told(judged(lambda pause: FOUND, finish, VIEW)) == (FOUND, VIEW)
+    assert told(validated(lambda pause: FOUND, finish, VIEW)) == (FOUND, VIEW)
 
 
 def test_a_slow_verdict_stops_the_plan_which_goes_on_against_a_later_view() -> None:
-    with pytest.raises(Slow) as caught:
-        judged(slow, finish, VIEW)
+    with pytest.raises(ValidationDeferred) as caught:
+        validated(slow, finish, VIEW)
     assert told(caught.value.resume(FOUND, LATER)) == (FOUND, LATER)
     assert told(finished(caught.value, LATER)) == (FOUND, LATER)
 
 
 def test_what_is_done_to_a_plan_is_done_to_a_late_one_too() -> None:
-    with pytest.raises(Slow) as caught:
-        judged(slow, finish, VIEW)
+    with pytest.raises(ValidationDeferred) as caught:
+        validated(slow, finish, VIEW)
     changed = caught.value.then(lambda plan: Plan(blind=False, guards=plan.guards))
     plan = changed.resume(FOUND, LATER)
     assert (plan.blind, told(plan)) == (False, (FOUND, LATER))
@@ -61,4 +61,4 @@ def test_an_error_of_judging_is_not_taken_for_slowness() -> None:
         raise ValueError
 
     with pytest.raises(ValueError):
-        judged(broken, finish, VIEW)
+        validated(broken, finish, VIEW)

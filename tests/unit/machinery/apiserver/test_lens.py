@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.filtered_rows import Choice, Lens
-from atoll.machinery.apiserver.filtered_rows.cursor import LensCursor
+from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter
+from atoll.machinery.apiserver.filtered_rows.cursor import FilteredCursor
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode, encode
 from atoll.machinery.storage.contract import Delete, Operation, Position, Put, RevisionCompacted, Scope
@@ -24,11 +24,11 @@ CLUSTERS, NAMES = ("east", "north", "west"), ("a", "b", "c", "d")
 SCOPE = Scope(ROWS)
 
 
-def choose(picks: Sequence[bytes]) -> Choice:
+def choose(picks: Sequence[bytes]) -> RowFilter:
     """Each pick names a cluster and a colour; rows of that cluster with the colour are shown."""
     wanted = {(pick["of"], pick["colour"]) for pick in map(decode, picks)}
     clusters = tuple(sorted({cluster for cluster, _ in wanted}))
-    return Choice(clusters, frozenset(wanted), lambda cluster, value: (cluster, decode(value)["colour"]) in wanted)
+    return RowFilter(clusters, frozenset(wanted), lambda cluster, value: (cluster, decode(value)["colour"]) in wanted)
 
 
 class World:
@@ -36,7 +36,7 @@ class World:
 
     def __init__(self, store: LmdbStore, seed: int) -> None:
         self.store, self.random = store, random.Random(seed)
-        self.lens = Lens(store, [Scope(PICKS, HOME)], choose)
+        self.lens = FilteredRows(store, [Scope(PICKS, HOME)], choose)
 
     async def put(self, type: ResourceType, cluster: str, name: str, **content: str) -> None:
         key = ObjectKey(type, cluster, "", name)
@@ -103,7 +103,7 @@ async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
     await opened.close()
 
 
-def drain(cursor: LensCursor, shown: dict[tuple[str, str], str], limit: int = 500) -> None:
+def drain(cursor: FilteredCursor, shown: dict[tuple[str, str], str], limit: int = 500) -> None:
     """Apply everything there is to a model of what a watcher knows."""
     while True:
         changes = cursor.read(limit)
@@ -127,7 +127,7 @@ async def test_a_watch_follows_rows_and_choice(store: LmdbStore, seed: int) -> N
     revision, shown = world.listed()
     assert shown == world.expected()
     cursor = world.lens.cursor(SCOPE, revision)
-    assert isinstance(cursor, LensCursor)
+    assert isinstance(cursor, FilteredCursor)
     for _ in range(40):
         for _ in range(world.random.randint(1, 4)):
             await world.step()
@@ -147,7 +147,7 @@ async def test_a_watch_that_comes_late_is_told_all_it_missed(store: LmdbStore, s
     for _ in range(60):
         await world.step()
     cursor = world.lens.cursor(SCOPE, revision)
-    assert isinstance(cursor, LensCursor)
+    assert isinstance(cursor, FilteredCursor)
     drain(cursor, shown)
     assert shown == world.expected()
     cursor.close()
@@ -177,7 +177,7 @@ async def test_a_wait_ends_with_a_change_of_either_and_with_a_nudge(store: LmdbS
     await world.put(PICKS, HOME, "p", of="east", colour="red")
     with store.snapshot() as snapshot:
         cursor = world.lens.cursor(SCOPE, snapshot.revision)
-    assert isinstance(cursor, LensCursor)
+    assert isinstance(cursor, FilteredCursor)
     for change in (world.put(ROWS, "east", "a", colour="red"), world.put(PICKS, HOME, "p", of="east", colour="blue")):
         cursor.read()
         await change
@@ -203,7 +203,7 @@ async def test_a_watch_that_comes_late_looks_past_all_that_is_not_its_own(tmp_pa
         await world.put(PICKS, HOME, "p", of="east", colour="blue")
         await world.put(ROWS, "east", "c", colour="blue")
         cursor = world.lens.cursor(SCOPE, revision)
-        assert isinstance(cursor, LensCursor)
+        assert isinstance(cursor, FilteredCursor)
         with store.snapshot() as snapshot:
             last = snapshot.revision
         while cursor.position < last:

@@ -11,7 +11,7 @@ import pytest
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.serving.open_watches import OpenWatches, Still
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES, CONFIG_MAPS
@@ -62,7 +62,7 @@ def watch(watches: OpenWatches) -> tuple[Any, list[bool]]:
         return asked[-1]
 
     kind = system_kinds()[0]
-    watches.add("here", kind, held, Still(holds, (CLUSTER,)))
+    watches.add("here", kind, held, StillAllowed(holds, (CLUSTER,)))
     return held, asked
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.federation.pathindex import PathIndex, Way
-from atoll.machinery.kcp.manifest import Stamp
-from atoll.machinery.kcp.workspaces.logicalcluster import Facts as ClusterFacts
+from atoll.machinery.apiserver.federation.pathindex import PathIndex, ResolvedPath
+from atoll.machinery.kcp.manifest import ObjectStamp
+from atoll.machinery.kcp.workspaces.logicalcluster import ClusterFacts as ClusterFacts
 from atoll.machinery.kcp.workspaces.logicalcluster import logical_cluster
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
@@ -52,7 +52,7 @@ async def put(store: LmdbStore, key: ObjectKey, **members: object) -> None:
 
 
 async def cluster_here(store: LmdbStore, name: str) -> None:
-    stamp = Stamp(name, name, "2026-01-01T00:00:00Z", lambda _: "uid")
+    stamp = ObjectStamp(name, name, "2026-01-01T00:00:00Z", lambda _: "uid")
     made = logical_cluster(stamp, ClusterFacts("here", "https://here")).object
     value, hole = encode(made)
     await store.submit([Put(ObjectKey(LOGICAL_CLUSTERS, name, "", "cluster"), value, hole, 0)])
@@ -62,7 +62,7 @@ async def published(store: LmdbStore, cluster: str, *rows: Replica) -> None:
     await store.submit([ClusterRoute(cluster, "east"), *rows])
 
 
-def find(store: LmdbStore, index: PathIndex, path: str) -> Way | None:
+def find(store: LmdbStore, index: PathIndex, path: str) -> ResolvedPath | None:
     with store.snapshot() as snapshot:
         return index.find(snapshot, path)
 
@@ -75,17 +75,17 @@ async def test_a_path_goes_on_where_another_shard_holds_the_workspace(store: Lmd
     await published(store, TEAM, replica(workspace(TEAM, "shop"), 7, **leading(SHOP)))
     await published(store, SHOP)
     for _ in range(2):
-        assert find(store, index, "root:team") == Way(TEAM, elsewhere=True)
-        assert find(store, index, "root:team:shop") == Way(SHOP, elsewhere=True)
+        assert find(store, index, "root:team") == ResolvedPath(TEAM, elsewhere=True)
+        assert find(store, index, "root:team:shop") == ResolvedPath(SHOP, elsewhere=True)
 
 
 async def test_a_way_that_changed_elsewhere_is_not_remembered(store: LmdbStore, index: PathIndex) -> None:
     await published(store, ROOT, replica(workspace(ROOT, "team"), 7, **leading(TEAM)))
-    assert find(store, index, "root:team") == Way(TEAM)
+    assert find(store, index, "root:team") == ResolvedPath(TEAM)
     await published(store, TEAM)
-    assert find(store, index, "root:team") == Way(TEAM, elsewhere=True)
+    assert find(store, index, "root:team") == ResolvedPath(TEAM, elsewhere=True)
     await published(store, ROOT, replica(workspace(ROOT, "team"), 8, **leading(SHOP)))
-    assert find(store, index, "root:team") == Way(SHOP)
+    assert find(store, index, "root:team") == ResolvedPath(SHOP)
     await published(store, ROOT, gone(workspace(ROOT, "team"), 9))
     assert find(store, index, "root:team") is None
 
@@ -94,10 +94,10 @@ async def test_a_cluster_that_comes_to_stand_here_is_here(store: LmdbStore, inde
     await cluster_here(store, ROOT)
     await put(store, workspace(ROOT, "team"), **leading(TEAM))
     await published(store, TEAM)
-    assert find(store, index, "root:team") == Way(TEAM, elsewhere=True)
+    assert find(store, index, "root:team") == ResolvedPath(TEAM, elsewhere=True)
     await cluster_here(store, TEAM)
     for _ in range(2):
-        assert find(store, index, "root:team") == Way(TEAM)
+        assert find(store, index, "root:team") == ResolvedPath(TEAM)
     with store.snapshot() as snapshot:
         revision = snapshot.revision_of(workspace(ROOT, "team"))
     await store.submit([Delete(workspace(ROOT, "team"), revision)])
@@ -120,10 +120,10 @@ async def test_an_unavailable_workspace_is_told_of_and_what_lies_below_it_is_fou
     await put(store, workspace(ROOT, "team"), **leading(TEAM, "Unavailable"))
     await put(store, workspace(TEAM, "shop"), **leading(SHOP))
     for _ in range(2):
-        assert find(store, index, "root:team") == Way(TEAM, unavailable=True)
-        assert find(store, index, "root:team:shop") == Way(SHOP)
+        assert find(store, index, "root:team") == ResolvedPath(TEAM, unavailable=True)
+        assert find(store, index, "root:team:shop") == ResolvedPath(SHOP)
     await put(store, workspace(ROOT, "team"), **leading(TEAM))
-    assert find(store, index, "root:team") == Way(TEAM)
+    assert find(store, index, "root:team") == ResolvedPath(TEAM)
 
 
 async def test_what_a_path_hangs_on_is_its_first_missing_workspace_or_the_last(

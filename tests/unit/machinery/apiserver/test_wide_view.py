@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import Latest, WideView, wide
+from atoll.machinery.apiserver.federation.federated_view import FederatedView, Latest, federated
 from atoll.machinery.apiserver.writing.loopback import Batch, Target
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
@@ -47,7 +47,7 @@ async def publish(here: Cell, cluster: str, *names: str, origin: str = "east", r
 
 def stamp(here: Cell, cluster: str) -> int:
     with here.store.snapshot() as snapshot:
-        return wide(snapshot).last(CLUSTER_ROLES, cluster)
+        return federated(snapshot).last(CLUSTER_ROLES, cluster)
 
 
 def names(view: View, scope: Scope = EVERYWHERE, limit: int = PAGE) -> list[str]:
@@ -65,20 +65,20 @@ def names(view: View, scope: Scope = EVERYWHERE, limit: int = PAGE) -> list[str]
 
 async def test_where_nothing_lies_elsewhere_the_view_is_the_snapshot_itself(here: Cell) -> None:
     with here.store.snapshot() as snapshot:
-        assert wide(snapshot) is snapshot
+        assert federated(snapshot) is snapshot
     batch = here.loopback.batch()
-    assert wide(batch) is batch
+    assert federated(batch) is batch
     await publish(here, FAR, "a")
     with here.store.snapshot() as snapshot:
-        view = wide(snapshot)
-        assert isinstance(view, WideView)
-        assert wide(view) is view
+        view = federated(snapshot)
+        assert isinstance(view, FederatedView)
+        assert federated(view) is view
 
 
 async def test_a_cluster_elsewhere_answers_from_what_its_shard_published(here: Cell) -> None:
     await publish(here, FAR, "a")
     with here.store.snapshot() as snapshot:
-        view = wide(snapshot)
+        view = federated(snapshot)
         record = view.get(of(FAR, "a"))
         assert record is not None
         assert (record.revision, view.revision_of(of(FAR, "a"))) == (7, 7)
@@ -96,7 +96,7 @@ async def test_a_local_cluster_and_the_systems_own_never_answer_from_replicas(he
     await publish(here, HERE, "strange")
     await publish(here, "system:admin", "strange")
     with here.store.snapshot() as snapshot:
-        view = wide(snapshot)
+        view = federated(snapshot)
         assert view.get(of(HERE, "strange")) is None
         assert view.get(of("system:admin", "strange")) is None
         assert view.last(CLUSTER_ROLES, HERE) == snapshot.last(CLUSTER_ROLES, HERE)
@@ -108,7 +108,7 @@ async def test_the_gate_of_a_cluster_elsewhere_stays_closed(here: Cell) -> None:
     logical = replica(ObjectKey(LOGICAL_CLUSTERS, FAR, "", "cluster"), 7, status={"phase": "Ready"})
     await here.store.submit([ClusterRoute(FAR, "east"), logical])
     with here.store.snapshot() as snapshot:
-        view = wide(snapshot)
+        view = federated(snapshot)
         assert view.get(logical.key) is not None
         assert view.gate(FAR) == Gate(GateState.CLOSED, 0)
         assert view.gate(HERE).state is GateState.OPEN
@@ -120,7 +120,7 @@ async def test_pages_of_all_clusters_show_both_sides_in_key_order(here: Cell, li
     await publish(here, FAR, "f1", "f2" * 200, origin="west")
     await publish(here, HERE, "strange", "stranger", "z")
     with here.store.snapshot() as snapshot:
-        assert names(wide(snapshot), EVERYWHERE, limit) == ["a1", "a2", "local", "f1", "f2" * 200]
+        assert names(federated(snapshot), EVERYWHERE, limit) == ["a1", "a2", "local", "f1", "f2" * 200]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 0])
@@ -130,7 +130,7 @@ async def test_labels_are_found_on_both_sides_page_by_page(here: Cell, limit: in
     await publish(here, FAR, "a", "b")
     await publish(here, HERE, "strange")
     with here.store.snapshot() as snapshot:
-        view, found = wide(snapshot), list[ObjectKey]()
+        view, found = federated(snapshot), list[ObjectKey]()
         while page := view.labelled(PATH, "p", CLUSTER_ROLES, limit, found[-1] if found else None):
             found += page
             if not limit:
@@ -169,11 +169,11 @@ async def test_a_batch_sees_the_same_and_the_cluster_that_it_makes_itself(here: 
     await publish(here, "made", "strange")
     batch = here.loopback.batch()
     assert isinstance(batch.replicas, Latest)
-    view = wide(batch)
+    view = federated(batch)
     assert view.get(of(FAR, "a")) is not None
     assert view.get(of(HERE, "local")) is not None
     _create(here, batch, "made")
-    view = wide(batch)
+    view = federated(batch)
     assert view.get(of("made", "strange")) is None
     assert names(view) == ["local", "a"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.kcp.apis import cachedresources
-from atoll.machinery.kcp.apis.cachedresources import Found, Resource, There
+from atoll.machinery.kcp.apis.cachedresources import Resource, ResourceCount, SliceReferences
 from atoll.machinery.meta.conditions import TRUE, Condition, find, is_true, set_condition
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
@@ -29,20 +29,22 @@ def slice_of(path: str = "") -> dict[str, Any]:
 
 
 def test_it_is_ready_with_an_identity_and_a_resource() -> None:
-    status = cachedresources.settled(cached(**IDENTIFIED), Found(False, 3), NOW)
+    status = cachedresources.settled(cached(**IDENTIFIED), ResourceCount(False, 3), NOW)
     assert (status["phase"], status["resourceCounts"]) == ("Ready", {"cache": 3, "local": 3})
     assert all(is_true(status["conditions"], type) for type in ("IdentityValid", "ResourceValid", "ReplicationStarted"))
-    assert cachedresources.settled({**cached(), "status": status}, Found(False, 3), LATER) == status
+    assert cachedresources.settled({**cached(), "status": status}, ResourceCount(False, 3), LATER) == status
 
 
 def test_without_an_identity_nothing_has_started() -> None:
-    status = cachedresources.settled(cached(), Found(False, 3), NOW)
+    status = cachedresources.settled(cached(), ResourceCount(False, 3), NOW)
     assert status["phase"] == "Initializing"
     assert find(status["conditions"], "ReplicationStarted") is None
 
 
-@pytest.mark.parametrize(("found", "reason"), [(None, "NoResources"), (Found(True, 0), "ResourceNotClusterScoped")])
-def test_what_cannot_be_offered_is_told(found: Found | None, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("found", "reason"), [(None, "NoResources"), (ResourceCount(True, 0), "ResourceNotClusterScoped")]
+)
+def test_what_cannot_be_offered_is_told(found: ResourceCount | None, reason: str) -> None:
     status = cachedresources.settled(cached(**IDENTIFIED), found, NOW)
     condition = find(status["conditions"], "ResourceValid")
     assert condition is not None
@@ -59,15 +61,15 @@ def test_a_selector_that_makes_no_sense_selects_nothing() -> None:
 @pytest.mark.parametrize(
     ("there", "reason"),
     [
-        (There("home", "home", None, True), ""),
-        (There("home", "home", None, False), "ClusterCachedResourceNotFound"),
-        (There("home", None, None, True), "ClusterCachedResourceNotFound"),
-        (There("other", "home", None, True), "ClusterCachedResourceInvalidReference"),
-        (There("other", "home", None, False), "ClusterCachedResourceInvalidReference"),
-        (There(None, "home", None, False), "ClusterCachedResourceInvalidReference"),
+        (SliceReferences("home", "home", None, True), ""),
+        (SliceReferences("home", "home", None, False), "ClusterCachedResourceNotFound"),
+        (SliceReferences("home", None, None, True), "ClusterCachedResourceNotFound"),
+        (SliceReferences("other", "home", None, True), "ClusterCachedResourceInvalidReference"),
+        (SliceReferences("other", "home", None, False), "ClusterCachedResourceInvalidReference"),
+        (SliceReferences(None, "home", None, False), "ClusterCachedResourceInvalidReference"),
     ],
 )
-def test_a_slice_ties_what_one_workspace_holds(there: There, reason: str) -> None:
+def test_a_slice_ties_what_one_workspace_holds(there: SliceReferences, reason: str) -> None:
     status = cachedresources.judged(slice_of(), there, NOW)
     condition = find(status["conditions"], "ResourceValid")
     assert condition is not None

@@ -27,10 +27,10 @@ UNIVERSAL = kind("universal", initializer=True, defaultAPIBindings=[{"export": "
 MINE = kind("mine", initializer=True, terminator=True, extend={"with": [{"name": "universal", "path": "root"}]})
 
 
-def plan() -> workspace.Plan:
+def plan() -> workspace.WorkspacePlan:
     """What the parent's shard knows of its Workspace."""
     annotations = {OWNER: '{"username":"alice","groups":["dev"]}'}
-    return workspace.Plan(
+    return workspace.WorkspacePlan(
         workspace={"metadata": {"name": "w", "uid": UID, "annotations": annotations}},
         parent_cluster="parent",
         path="root:org:w",
@@ -47,7 +47,7 @@ def plan() -> workspace.Plan:
 def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
     """What the target makes of an order, by type."""
     types = {(each.path, each.name): each for each in known}
-    ground = remote_logicalcluster.Ground(
+    ground = remote_logicalcluster.RequestedCluster(
         HERE, lambda path, name: types.get((path, name)), lambda path, name: None, "2026-01-02T00:00:00Z", new_uid
     )
     assert remote_logicalcluster.problems(obj, CLUSTER, "here") == []

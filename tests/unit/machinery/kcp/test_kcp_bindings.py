@@ -8,7 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from atoll.machinery.kcp.apis import apibindings
-from atoll.machinery.kcp.apis.apibindings import Around, BoundResource, Export, Settled, read_export, settle
+from atoll.machinery.kcp.apis.apibindings import (
+    BindingContext,
+    BindingStatus,
+    BoundResource,
+    Export,
+    read_export,
+    settle,
+)
 from atoll.machinery.kcp.apis.locks import Lock
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names
 from atoll.machinery.meta.objects import Object
@@ -21,8 +28,10 @@ SQUARES = BoundResource(GROUP, "squares", "s1.squares", "u2", "v1", Names("squar
 EXPORT = Export("provider", "shapes", "i" * 64, (CIRCLES, SQUARES))
 
 
-def around(locks: dict[str, Lock] | None = None, holders: Sequence[Holder] = (), lost: Sequence[str] = ()) -> Around:
-    return Around(locks or {}, lambda groups: holders, lambda uid: uid not in lost)
+def around(
+    locks: dict[str, Lock] | None = None, holders: Sequence[Holder] = (), lost: Sequence[str] = ()
+) -> BindingContext:
+    return BindingContext(locks or {}, lambda groups: holders, lambda uid: uid not in lost)
 
 
 def bound(status: Object | None = None) -> Object:
@@ -30,7 +39,7 @@ def bound(status: Object | None = None) -> Object:
     return {**made, "status": status} if status is not None else made
 
 
-def conditions(settled: Settled) -> dict[str, Any]:
+def conditions(settled: BindingStatus) -> dict[str, Any]:
     return {each["type"]: each for each in settled.status["conditions"]}
 
 
@@ -69,7 +78,7 @@ def test_a_right_binding_asks_nobody_who_holds_names() -> None:
     def asked(groups: object) -> Sequence[Holder]:
         raise AssertionError("asked")
 
-    settle(bound(first.status), EXPORT, Around(first.locks, asked, lambda uid: True), NOW)
+    settle(bound(first.status), EXPORT, BindingContext(first.locks, asked, lambda uid: True), NOW)
 
 
 def test_claims_are_announced_and_what_their_controller_wrote_is_kept() -> None:

@@ -288,7 +288,9 @@ def test_a_fresh_identity_is_nobodys_and_its_key_is_written_once() -> None:
     first, second = root_exports.new_identity(), root_exports.new_identity()
     assert first.hash != second.hash
     assert first.hash == hashes.identity_hash(first.key.encode())
-    known = msgspec.structs.replace(options(), identities={name: root_exports.Identity("f" * 64) for name in EXPORTS})
+    known = msgspec.structs.replace(
+        options(), identities={name: root_exports.ExportIdentity("f" * 64) for name in EXPORTS}
+    )
     later = list(bootstrap(known))
     assert not [each for each in later if each.type.resource == "secrets"]
     found = find(later, "root", "apiexports", "tenancy.kcp.io")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.kcp.apis import bound_crds
-from atoll.machinery.kcp.apis.bound_crds import Needed, bound_crd, exports_of, kept_for, needed, to_collect
+from atoll.machinery.kcp.apis.bound_crds import RequiredCrd, bound_crd, exports_of, kept_for, needed, to_collect
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, names_of
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.meta.objects import Object
@@ -80,7 +80,7 @@ def test_a_binding_needs_what_its_status_names() -> None:
     item = {"group": "g", "resource": "r", "schema": {"name": "s", "UID": "u", "identityHash": "i"}}
     reference = {"reference": {"export": {"name": "shapes"}}}
     obj: Object = {"spec": reference, "status": {"apiExportClusterName": "p", "boundResources": [item]}}
-    assert list(needed(obj)) == [Needed("p", "shapes", "s", "u")]
+    assert list(needed(obj)) == [RequiredCrd("p", "shapes", "s", "u")]
     assert list(needed({"spec": reference})) == []
 
 

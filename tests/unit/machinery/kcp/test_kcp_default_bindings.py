@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.kcp.workspaces import default_bindings
-from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, Required
+from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, RequiredBindings
 from atoll.machinery.kcp.workspaces.workspacetypes import (
     DefaultBinding,
     TypeRefused,
@@ -32,7 +32,7 @@ def type_(name: str, *, annotation: str = "", **spec: Any) -> WorkspaceType:
     return read_type({"metadata": {"name": name, "annotations": annotations}, "spec": spec})
 
 
-def bound(wanted: Required, conditions: tuple[str, ...], **spec: Any) -> Object:
+def bound(wanted: RequiredBindings, conditions: tuple[str, ...], **spec: Any) -> Object:
     body = {
         **default_bindings.binding_of(wanted, ()),
         "status": {"conditions": [{"type": each, "status": "True"} for each in conditions]},

@@ -11,7 +11,7 @@ import re2
 import yaml
 
 from atoll.machinery.kcp.schema_files import definition
-from atoll.machinery.kcp.workspaces.workspace import Plan, build, settle
+from atoll.machinery.kcp.workspaces.workspace import WorkspacePlan, build, settle
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, resolve
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
@@ -30,7 +30,7 @@ KINDS = (
 
 def objects() -> Iterator[tuple[str, Object]]:
     resolution = resolve(TypeReference("universal", "root"), parent(), root_types())
-    plan = Plan(
+    plan = WorkspacePlan(
         workspace=workspace(),
         parent_cluster="root",
         path="root:shop",

@@ -25,7 +25,7 @@ def a_partition(name: str, labels: dict[str, str], *expressions: Object) -> Obje
     return {"metadata": {"name": name}, "spec": {"selector": selector}}
 
 
-def selectors(plan: partitions.Plan) -> list[Object]:
+def selectors(plan: partitions.PartitionPlan) -> list[Object]:
     return [each["spec"]["selector"] for each in plan.create]
 
 
@@ -70,11 +70,11 @@ def test_the_sets_own_selector_limits_shards_and_is_part_of_each_partition() -> 
 
 
 def test_a_shard_that_lacks_a_dimension_belongs_to_none() -> None:
-    assert partitions.plan(a_set("region", "rack"), [EU1, US], []) == partitions.Plan((), (), 0)
+    assert partitions.plan(a_set("region", "rack"), [EU1, US], []) == partitions.PartitionPlan((), (), 0)
 
 
 def test_a_set_without_dimensions_has_no_partitions() -> None:
-    assert partitions.plan(a_set(), [EU1, US], []) == partitions.Plan((), (), 0)
+    assert partitions.plan(a_set(), [EU1, US], []) == partitions.PartitionPlan((), (), 0)
     named = partitions.plan(a_set(shardSelector={"matchLabels": {"region": "eu"}}), [EU1, US], [])
     assert selectors(named) == [{"matchLabels": {"region": "eu"}}]
 

@@ -10,8 +10,8 @@ from atoll.machinery.kcp.sharding.scheduling import (
     FRESH_S,
     NO_SHARDS,
     Candidate,
+    PlacementRequest,
     Unschedulable,
-    Wish,
     check_reserved,
     choose,
     read_candidate,
@@ -32,7 +32,7 @@ def candidate(name: str, region: str = "", **fields: object) -> Candidate:
 
 def chosen(shards: list[Candidate], path: str = "root:any", selector: str = "", region: str = "") -> set[str]:
     """Every shard that some chance gives."""
-    wish = Wish(path, parse_label_selector(selector) if selector else None, region)
+    wish = PlacementRequest(path, parse_label_selector(selector) if selector else None, region)
     return {choose(shards, wish, NOW_S, random.Random(seed)).name for seed in range(40)}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.kcp.apis.apibindings import BoundResource, Export
 from atoll.machinery.kcp.manifest import Manifest
-from atoll.machinery.kcp.workspaces.workspace import Plan, build, settle
+from atoll.machinery.kcp.workspaces.workspace import WorkspacePlan, build, settle
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, WorkspaceType, read_type, resolve
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
@@ -20,7 +20,7 @@ TOPOLOGY = hashes.default_binding_name(CLUSTER, "root", "topology.kcp.io")
 EXPORT_HASH = "bmCdly9xXiUpEHe3ypvDwvXMTfoVZUE92mqAQf"
 
 
-def plan(of: Object | None = None, type_: str = "universal", *more: WorkspaceType, **changes: object) -> Plan:
+def plan(of: Object | None = None, type_: str = "universal", *more: WorkspaceType, **changes: object) -> WorkspacePlan:
     path = "root" if not more else more[0].path
     resolution = resolve(TypeReference(type_, path), parent(), root_types(*more))
     facts: dict[str, object] = {
@@ -34,7 +34,7 @@ def plan(of: Object | None = None, type_: str = "universal", *more: WorkspaceTyp
         "now": NOW,
         "new_uid": uids(),
     }
-    return Plan(**{**facts, **changes})  # type: ignore[arg-type]
+    return WorkspacePlan(**{**facts, **changes})  # type: ignore[arg-type]
 
 
 def custom(**spec: object) -> WorkspaceType:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Seat, claim_of, standing_of
+from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Owner, claim_of, standing_of
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
 from harness.models.cluster_ownership import CLUSTER, LIAR, WORKSPACE, Follower, Place, Said
@@ -125,11 +125,11 @@ def test_only_the_present_owner_sends_a_cluster_on() -> None:
     hearing.stands(LIAR, shop, **moved(LIAR, 9))
     assert hearing.of(shop) == "a"
     hearing.stands("a", shop, **moved("b", 1))
-    assert hearing.follower.seat(shop) == Seat("b", 1)
+    assert hearing.follower.seat(shop) == Owner("b", 1)
     hearing.stands("b", shop, **moved("a", 1))
     assert hearing.of(shop) == "b", "that is no later move"
     hearing.stands("b", shop, **moved("a", 2))
-    assert hearing.follower.seat(shop) == Seat("a", 2), "its marker is of an earlier move"
+    assert hearing.follower.seat(shop) == Owner("a", 2), "its marker is of an earlier move"
 
 
 def test_only_the_owner_ends_a_cluster() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from atoll.machinery.kcp.apis import virtual_storage
-from atoll.machinery.kcp.apis.virtual_storage import Here, Reference
+from atoll.machinery.kcp.apis.virtual_storage import Reference, ShardEndpoint
 
-SHARD = Here({"region": "north"}, "https://shard:6443")
+SHARD = ShardEndpoint({"region": "north"}, "https://shard:6443")
 OWN = "https://shard:6443/services/replication/c/s"
 OTHER = "https://view:9443/services/rosters"
 
@@ -59,8 +59,8 @@ def test_what_makes_no_sense_leads_nowhere(status: Any) -> None:
 
 
 def test_a_shard_without_a_url_has_no_endpoints_of_its_own() -> None:
-    assert virtual_storage.endpoint(slice_of({"url": OWN}), Here({}, "")) == ""
-    assert virtual_storage.here({"metadata": {}}) == Here({}, "")
+    assert virtual_storage.endpoint(slice_of({"url": OWN}), ShardEndpoint({}, "")) == ""
+    assert virtual_storage.here({"metadata": {}}) == ShardEndpoint({}, "")
 
 
 @pytest.mark.parametrize(

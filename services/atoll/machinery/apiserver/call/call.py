@@ -13,7 +13,7 @@ import msgspec
 
 from atoll.machinery.apiserver.call.negotiation import JSON, PLAIN, Form
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
-from atoll.machinery.apiserver.filtered_rows.row_filter import Shown
+from atoll.machinery.apiserver.filtered_rows.row_filter import RowSource
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
@@ -98,7 +98,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     #: Labels without which an object is not there for this request, be it read or written; None: all are.
     shown: LabelSelector | None = None
     #: The rows it reads where a view computes them; None: the store's.
-    rows: Shown | None = None
+    rows: RowSource | None = None
 
     @property
     def scope(self) -> Scope:

@@ -25,21 +25,21 @@ class _Late(Exception):
     """Judging took longer than INLINE_S."""
 
 
-class Slow(Exception):
+class ValidationDeferred(Exception):
     """A plan waits for a verdict. `work` gives it and may be run again; `resume` makes the plan of it."""
 
     def __init__(self, work: Work, resume: Callable[[Verdict, View], Plan]) -> None:
         super().__init__("judging takes long")
         self.work, self.resume = work, resume
 
-    def then(self, change: Callable[[Plan], Plan]) -> Slow:
+    def then(self, change: Callable[[Plan], Plan]) -> ValidationDeferred:
         """The same with something done to the plan."""
         resume = self.resume
-        return Slow(self.work, lambda verdict, view: change(resume(verdict, view)))
+        return ValidationDeferred(self.work, lambda verdict, view: change(resume(verdict, view)))
 
 
-def judged(work: Work | Verdict, finish: Callable[[Verdict, View], Plan], view: View) -> Plan:
-    """Finish a plan by a verdict. Raises Slow if that does not come at once."""
+def validated(work: Work | Verdict, finish: Callable[[Verdict, View], Plan], view: View) -> Plan:
+    """Finish a plan by a verdict. Raises ValidationDeferred if that does not come at once."""
     if isinstance(work, Verdict):
         return finish(work, view)
     end_s = time.monotonic() + INLINE_S
@@ -51,10 +51,10 @@ def judged(work: Work | Verdict, finish: Callable[[Verdict, View], Plan], view: 
     try:
         verdict = work(pause)
     except _Late:
-        raise Slow(work, finish) from None
+        raise ValidationDeferred(work, finish) from None
     return finish(verdict, view)
 
 
-def finished(slow: Slow, view: View) -> Plan:
+def finished(slow: ValidationDeferred, view: View) -> Plan:
     """Finish a plan whatever time it takes: for the system's own batches, which never leave the loop."""
     return slow.resume(slow.work(lambda: None), view)

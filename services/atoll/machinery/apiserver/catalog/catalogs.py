@@ -14,8 +14,8 @@ import msgspec
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.catalog.export_index import Bound, Offers, bound_resources
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.catalog.export_index import BoundResource, ExportIndex, bound_resources
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kinds.custom import has_versions, kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.kinds.kind import Kind
@@ -48,7 +48,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     def is_current(self, view: View) -> bool:
         """Whether its versions are still converted as they were when it was made."""
-        return self.conversion is None or wide(view).revision_of(self.conversion) == self.conversion_revision
+        return self.conversion is None or federated(view).revision_of(self.conversion) == self.conversion_revision
 
     @property
     def followed(self) -> tuple[ObjectKey, ...]:
@@ -61,7 +61,7 @@ class Definition(msgspec.Struct, frozen=True):
         return 1024 + sum(kind.schema.size_bytes for kind in self.kinds if kind.schema is not None)
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedCatalog(msgspec.Struct, frozen=True):
     """Under which revisions a cluster's catalogue has which content. `conversions` is the last revision of any
     APIConversion, None where nothing is bound in several versions and none matters."""
 
@@ -72,7 +72,7 @@ class _Kept(msgspec.Struct, frozen=True):
     def is_current(self, view: View, stamp: tuple[int, int]) -> bool:
         if self.stamp != stamp:
             return False
-        return self.conversions is None or self.conversions == wide(view).last(API_CONVERSIONS, "")
+        return self.conversions is None or self.conversions == federated(view).last(API_CONVERSIONS, "")
 
 
 class Catalogs:
@@ -85,14 +85,14 @@ class Catalogs:
     def __init__(self, system: Sequence[Kind]) -> None:
         self._system = tuple(system)
         self.base = Catalog(self._system)
-        self._by_cluster: LruCache[str, _Kept] = LruCache(MAX_CLUSTERS)
+        self._by_cluster: LruCache[str, _CachedCatalog] = LruCache(MAX_CLUSTERS)
         self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_BYTES, self._weight)
         self._definitions: LruCache[tuple[ObjectKey, str], tuple[int, Definition]] = LruCache(
             MAX_BYTES, lambda entry: entry[1].size_bytes
         )
         self._by_identity: LruCache[tuple[str, str, str, str], tuple[_Rows, Kind]] = LruCache(MAX_CATALOGS)
         self._anywhere: LruCache[tuple[str, str, str], tuple[int, Kind]] = LruCache(MAX_CATALOGS)
-        self._offers = Offers()
+        self._offers = ExportIndex()
 
     def builtin(self, type: ResourceType) -> Kind:
         """The kind that every cluster serves under a type; that there is one is the caller's to know."""
@@ -113,8 +113,8 @@ class Catalogs:
         content, catalog, follows = self._load(view, cluster)
         if not catalog.unavailable:
             # What lacks is looked for each time: nothing in the cluster says when it is there again.
-            conversions = wide(view).last(API_CONVERSIONS, "") if follows else None
-            self._by_cluster.put(cluster, _Kept(stamp, content, conversions))
+            conversions = federated(view).last(API_CONVERSIONS, "") if follows else None
+            self._by_cluster.put(cluster, _CachedCatalog(stamp, content, conversions))
         return catalog
 
     def _load(self, view: View, cluster: str) -> tuple[tuple[object, ...], Catalog, bool]:
@@ -155,7 +155,7 @@ class Catalogs:
                 self._definitions.put((key, LOCAL), found)
             yield found[1]
 
-    def _bound(self, view: View, item: Bound) -> Definition | None:
+    def _bound(self, view: View, item: BoundResource) -> Definition | None:
         """The kinds of a bound resource; None where its bound CRD is not there."""
         key, variant = bound_crds.key_of(item.uid), item.variant
         revision = view.revision_of(key)
@@ -182,7 +182,7 @@ class Catalogs:
         """
         if identity == CORE:
             return self.base.find(*wanted)
-        key, view = (*wanted, identity), wide(view)
+        key, view = (*wanted, identity), federated(view)
         found = self._by_identity.get(key)
         if found is not None and all(view.revision_of(row) == revision for row, revision in found[0]):
             return found[1]
@@ -209,7 +209,7 @@ class Catalogs:
     def offered(self, view: View, cluster: str, schema: str, identity: str) -> Sequence[Kind]:
         """The kinds of a cluster's APIResourceSchema under an identity, as whoever binds it now is served; none where
         there is no such schema."""
-        key, view = ObjectKey(API_RESOURCE_SCHEMAS, cluster, "", schema), wide(view)
+        key, view = ObjectKey(API_RESOURCE_SCHEMAS, cluster, "", schema), federated(view)
         revision = view.revision_of(key)
         found = self._definitions.get((key, identity))
         if not revision or found is None or found[0] != revision or not found[1].is_current(view):
@@ -255,7 +255,7 @@ def _conversion(view: View, definition: Object, cluster: str, schema: str) -> _C
     """The APIConversion of a schema of a cluster: it has the schema's name."""
     if not has_versions(definition) or not cluster:
         return _Conversion()
-    key, view = ObjectKey(API_CONVERSIONS, cluster, "", schema), wide(view)
+    key, view = ObjectKey(API_CONVERSIONS, cluster, "", schema), federated(view)
     record = view.get(key)
     if record is None:
         return _Conversion(key)

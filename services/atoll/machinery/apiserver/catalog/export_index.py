@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.catalog.revision_cache import Remembered
+from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kinds.kind import Kind, Virtual
 from atoll.machinery.meta import hashes
@@ -27,7 +27,7 @@ MAX_KNOWN = 8192
 MAX_LOOKED = 500
 
 
-class Bound(msgspec.Struct, frozen=True):
+class BoundResource(msgspec.Struct, frozen=True):
     """One resource that a binding binds, as its status says. `uid` is that of the schema it was bound to."""
 
     group: str
@@ -55,17 +55,17 @@ class Bound(msgspec.Struct, frozen=True):
         return kind
 
 
-def bound_resources(view: View, cluster: str) -> Iterator[Bound]:
+def bound_resources(view: View, cluster: str) -> Iterator[BoundResource]:
     """What the cluster's bindings have bound, in name order."""
     for record in each_record(view, Scope(API_BINDINGS, cluster)):
         yield from _bound(decode(record.value))
 
 
-def _bound(binding: Object) -> Iterator[Bound]:
+def _bound(binding: Object) -> Iterator[BoundResource]:
     status: Object = binding.get("status") or {}
     for item in status.get("boundResources") or ():
         schema = item["schema"]
-        yield Bound(
+        yield BoundResource(
             group=item.get("group") or "",
             resource=item["resource"],
             uid=schema["UID"],
@@ -85,21 +85,21 @@ class _BoundCrd(msgspec.Struct, frozen=True):
     exports: tuple[str, ...]
 
 
-class _Offer(msgspec.Struct, frozen=True):
+class _ExportedResource(msgspec.Struct, frozen=True):
     """What is remembered of an export: its identity, and schema names by group and plural."""
 
     identity: str
     schemas: Mapping[tuple[str, str], str]
 
 
-class Offers:
+class ExportIndex:
     """Finds who has a resource under an identity, for wildcard requests."""
 
     def __init__(self) -> None:
-        self._crds = Remembered(_read_bound_crd, MAX_KNOWN)
-        self._exports = Remembered(_read_offer, MAX_KNOWN)
+        self._crds = RevisionCache(_read_bound_crd, MAX_KNOWN)
+        self._exports = RevisionCache(_read_offer, MAX_KNOWN)
 
-    def bound(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, Bound]]:
+    def bound(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, BoundResource]]:
         """Bindings that have bound a group and plural under an identity, also where their export is gone."""
         for crd in self._bound_crds(view, resource):
             for export in crd.exports:
@@ -131,7 +131,7 @@ def _read_bound_crd(crd: Object) -> _BoundCrd:
     return _BoundCrd((spec["group"], spec["names"]["plural"]), cluster, tuple(bound_crds.exports_of(crd)))
 
 
-def _read_offer(export: Object) -> _Offer:
+def _read_offer(export: Object) -> _ExportedResource:
     offered = export["spec"].get("resources") or ()
     schemas = {(each.get("group") or "", each["name"]): each["schema"] for each in offered}
-    return _Offer((export.get("status") or {}).get("identityHash") or "", schemas)
+    return _ExportedResource((export.get("status") or {}).get("identityHash") or "", schemas)

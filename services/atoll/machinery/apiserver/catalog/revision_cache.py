@@ -18,7 +18,7 @@ from atoll.machinery.meta.objects import Object, decode
 T = TypeVar("T")
 
 
-class Remembered(Generic[T]):
+class RevisionCache(Generic[T]):
     """What `read` makes of objects, for the `limit` asked for last."""
 
     def __init__(self, read: Callable[[Object], T], limit: int) -> None:

@@ -9,6 +9,6 @@ themselves (`kinds.apiconversion`), and who may be called (`egress`).
 """
 
 from atoll.machinery.apiserver.conversion.conversions import Conversions, bare
-from atoll.machinery.apiserver.conversion.known import Known
+from atoll.machinery.apiserver.conversion.known import ConvertedObject
 
-__all__ = ["Conversions", "Known", "bare"]
+__all__ = ["Conversions", "ConvertedObject", "bare"]

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from atoll.machinery.apiserver.call.call import Pending, Plan
 from atoll.machinery.apiserver.conversion import review
 from atoll.machinery.apiserver.conversion.review import CALL, ReviewError
-from atoll.machinery.apiserver.conversion.ruled import OBJECT_TIMEOUT_S, Ruled
+from atoll.machinery.apiserver.conversion.ruled import OBJECT_TIMEOUT_S, RuleConversion
 from atoll.machinery.egress.guard import Egress, EgressError, Outbound
 from atoll.machinery.kinds.apiconversion import ConversionError, Converter
 from atoll.machinery.kinds.conversion import Conversion, Webhook
@@ -41,7 +41,7 @@ _TURN_S = 0.004
 _Key = tuple[str, str, bytes]
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedConversion(msgspec.Struct, frozen=True):
     value: bytes
     until_s: float
 
@@ -58,7 +58,7 @@ class Conversions:
         self, egress: Egress, registry: CollectorRegistry | None = None, rules_timeout_s: float = OBJECT_TIMEOUT_S
     ) -> None:
         self._egress = egress
-        self._cache: LruCache[_Key, _Kept] = LruCache(CACHE_BYTES, lambda kept: len(kept.value))
+        self._cache: LruCache[_Key, _CachedConversion] = LruCache(CACHE_BYTES, lambda kept: len(kept.value))
         self._running: dict[_Key, asyncio.Future[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         registry, labels = registry or CollectorRegistry(), ("result", "failure_type")
@@ -68,7 +68,7 @@ class Conversions:
         self._times = Histogram(
             "apiserver_conversion_webhook_duration_seconds", "Time they took.", labels, registry=registry
         )
-        self._ruled = Ruled(rules_timeout_s, registry)
+        self._ruled = RuleConversion(rules_timeout_s, registry)
 
     async def served(self, kind: Kind, values: Sequence[bytes]) -> list[bytes]:
         """Stored objects in the kind's version, in order, ready to be sent with `bare(kind)`.
@@ -127,7 +127,7 @@ class Conversions:
                     converted = await self._ask(kind, conversion, values, api_version)
                 until_s = time.monotonic() + KEEP_S
                 for key, value in zip(chunk, converted, strict=True):
-                    self._cache.put(key, _Kept(value, until_s))
+                    self._cache.put(key, _CachedConversion(value, until_s))
                     self._running.pop(key).set_result(value)
         except BaseException as error:
             told = error if isinstance(error, ApiError) else _failed(kind, "failed: the request was cancelled")

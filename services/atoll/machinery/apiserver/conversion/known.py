@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_FETCHES = 64
 
 
-class Known:
+class ConvertedObject:
     """Converted objects of one write, and the kind that looks them up."""
 
     def __init__(self, kind: Kind, conversions: Conversions) -> None:

@@ -25,7 +25,7 @@ _BUCKETS = tuple(0.001 * 2**power for power in range(15))
 Pause = Callable[[], None]
 
 
-class Ruled:
+class RuleConversion:
     """All conversions by rules of one process. `timeout_s` bounds the time of computation for one object."""
 
     def __init__(self, timeout_s: float, registry: CollectorRegistry) -> None:

@@ -22,12 +22,12 @@ from atoll.machinery.storage.pages import PAGE, position_after
 _SYSTEM = "system:"
 
 
-def wide(view: View) -> View:
+def federated(view: View) -> View:
     """The view with what lies elsewhere; itself where nothing does, or where it is one already."""
-    return view if isinstance(view, WideView) or view.replicas.empty else WideView(view)
+    return view if isinstance(view, FederatedView) or view.replicas.empty else FederatedView(view)
 
 
-class WideView:
+class FederatedView:
     """A view and what other shards published, as one. As short-lived as the view."""
 
     def __init__(self, view: View) -> None:

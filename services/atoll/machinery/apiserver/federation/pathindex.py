@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.meta.hashes import home_cluster_name, root_path_label
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name
@@ -64,7 +64,7 @@ class Step(msgspec.Struct, frozen=True):
     unavailable: bool = False
 
 
-class Way(msgspec.Struct, frozen=True):
+class ResolvedPath(msgspec.Struct, frozen=True):
     """Where a path leads. `elsewhere`: to another shard's cluster; `unavailable`: to one that cannot be used."""
 
     cluster: str
@@ -72,13 +72,13 @@ class Way(msgspec.Struct, frozen=True):
     unavailable: bool = False
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _CachedPath(msgspec.Struct, frozen=True):
     """A path as it was walked. `is_local`: every step is of this shard's own rows; `way` is settled if that leads to a
     cluster that stands here."""
 
     steps: tuple[Step, ...]
     is_local: bool
-    way: Way | None
+    way: ResolvedPath | None
 
 
 def _root(names: list[str]) -> tuple[str, list[str]]:
@@ -93,22 +93,22 @@ class PathIndex:
 
     def __init__(self, workspaces: ResourceType) -> None:
         self._workspaces = workspaces
-        self._found: LruCache[str, _Known] = LruCache(MAX_PATHS)
+        self._found: LruCache[str, _CachedPath] = LruCache(MAX_PATHS)
 
     def resolve(self, snapshot: View, workspace: str) -> str | None:
         """The cluster of a path; a single name or `system:...` is itself. None if the path leads nowhere."""
         way = self.find(snapshot, workspace)
         return way.cluster if way is not None else None
 
-    def find(self, snapshot: View, workspace: str) -> Way | None:
+    def find(self, snapshot: View, workspace: str) -> ResolvedPath | None:
         """As `resolve`, with what else a path says; a name is never looked up, and says nothing more."""
         if ":" not in workspace or workspace.startswith("system:"):
             # Nothing else ever stands in a key: not even masters write where no cluster can be.
-            return Way(workspace) if is_cluster_name(workspace) else None
+            return ResolvedPath(workspace) if is_cluster_name(workspace) else None
         known = self._found.get(workspace)
         if known is not None and _holds(snapshot, known):
             return known.way or _way(snapshot, known.steps[-1])
-        view = wide(snapshot)
+        view = federated(snapshot)
         steps = self._walk(view, workspace.split(":"))
         if steps is None:
             return None
@@ -117,7 +117,7 @@ class PathIndex:
         way = _way(view, steps[-1])
         is_local = all(snapshot.revision_of(step.key) == step.revision for step in steps)
         stands = bool(snapshot.gate(way.cluster).generation)
-        self._found.put(workspace, _Known(steps, is_local, way if is_local and stands else None))
+        self._found.put(workspace, _CachedPath(steps, is_local, way if is_local and stands else None))
         return way
 
     def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None:
@@ -125,7 +125,7 @@ class PathIndex:
         nowhere, or the last. None for what is no path of Workspaces."""
         if ":" not in workspace or workspace.startswith("system:"):
             return None
-        view, names = wide(snapshot), _root(workspace.split(":")[:MAX_DEPTH])[1]
+        view, names = federated(snapshot), _root(workspace.split(":")[:MAX_DEPTH])[1]
         where = ""
         for place, (cluster, _) in enumerate(self.followed(view, workspace)):
             if place < len(names):
@@ -196,12 +196,12 @@ class PathIndex:
 _NOWHERE = ObjectKey(LOGICAL_CLUSTERS, "", "", "")
 
 
-def _holds(snapshot: View, known: _Known) -> bool:
+def _holds(snapshot: View, known: _CachedPath) -> bool:
     """Whether every Workspace on a way is what it was, on whichever side it counts now."""
-    view = snapshot if known.is_local else wide(snapshot)
+    view = snapshot if known.is_local else federated(snapshot)
     return all(view.revision_of(step.key) == step.revision for step in known.steps)
 
 
-def _way(view: View, last: Step) -> Way:
+def _way(view: View, last: Step) -> ResolvedPath:
     elsewhere = not view.gate(last.cluster).generation and bool(view.replicas.shard_of(last.cluster))
-    return Way(last.cluster, elsewhere, last.unavailable)
+    return ResolvedPath(last.cluster, elsewhere, last.unavailable)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from atoll.machinery.apiserver.filtered_rows.row_filter import Choice, Choose, Rows, key_of, values_at
+from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, RowFilter, Rows, key_of, values_at
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.storage.contract import Change, Cursor, Operation, Scope
@@ -41,7 +41,7 @@ class _Feed:
             self.read.extend(self.cursor.read(READ_LIMIT))
 
 
-class LensCursor:
+class FilteredCursor:
     """`storage.contract.Cursor`. Raises Compacted where a cursor of the store would."""
 
     def __init__(self, store: Rows, scope: Scope, sources: Sequence[Scope], choose: Choose, revision: int) -> None:
@@ -71,7 +71,7 @@ class LensCursor:
                 rows[change.key] = change.before
         return rows
 
-    def _chosen(self) -> Choice:
+    def _chosen(self) -> RowFilter:
         return self._choose([rows[key] for rows in self._known for key in sorted(rows)])
 
     def _follow(self, clusters: Iterable[str]) -> None:
@@ -130,7 +130,7 @@ class LensCursor:
         self._choice = new
         self._refollow(new.clusters)
 
-    def _difference(self, old: Choice, new: Choice, revision: int) -> Iterator[Change]:
+    def _difference(self, old: RowFilter, new: RowFilter, revision: int) -> Iterator[Change]:
         for cluster in sorted({*old.clusters, *new.clusters}):
             scope = replace(self._scope, cluster=cluster)
             for value in values_at(self._store, scope, revision):

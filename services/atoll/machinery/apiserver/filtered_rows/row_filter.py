@@ -1,6 +1,7 @@
 """What a lens is made of: rows to read, and the choice among them.
 
-Views make a Choice from the rows of its sources; `lens` and `cursor` ask it about each row. Pure but for reading pages.
+Views make a RowFilter from the rows of its sources; `lens` and `cursor` ask it about each row. Pure but for reading
+pages.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class Reader(Protocol):
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]: ...
 
 
-class Shown(Rows, Protocol):
+class RowSource(Rows, Protocol):
     """Rows of a view, of which one can be asked for by its name."""
 
     def get(self, view: Reader, key: ObjectKey) -> Record | None: ...
 
 
-class Choice(msgspec.Struct, frozen=True):
+class RowFilter(msgspec.Struct, frozen=True):
     """Which rows are shown: those of `clusters` (sorted, none twice) that match.
 
     `matches` takes the cluster and the value of a row. Choices with equal `mark` show the same.
@@ -60,7 +61,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 #: Makes the choice from the values of the sources' rows, in the order of the sources and of keys. Raises nothing.
-Choose = Callable[[Sequence[bytes]], Choice]
+Choose = Callable[[Sequence[bytes]], RowFilter]
 
 
 class _Metadata(msgspec.Struct):

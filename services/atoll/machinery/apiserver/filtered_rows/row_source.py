@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
-from atoll.machinery.apiserver.filtered_rows.cursor import LensCursor
-from atoll.machinery.apiserver.filtered_rows.row_filter import Choice, Choose, Reader, Rows, values_at
+from atoll.machinery.apiserver.filtered_rows.cursor import FilteredCursor
+from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, Reader, RowFilter, Rows, values_at
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
 
-class Lens:
+class FilteredRows:
     """`Shown`, for rows that lie under their own names in their own clusters.
 
     The cluster of a scope or a key that it is asked with is the request's, and means nothing here.
@@ -64,9 +64,11 @@ class Lens:
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
         """As of a store. Raises Compacted, also where what was chosen then is not known any more."""
-        return LensCursor(self._store, Scope(scope.type, "", scope.namespace), self._sources, self._choose, revision)
+        return FilteredCursor(
+            self._store, Scope(scope.type, "", scope.namespace), self._sources, self._choose, revision
+        )
 
-    def _chosen(self, at: int) -> Choice:
+    def _chosen(self, at: int) -> RowFilter:
         return self._choose([value for source in self._sources for value in values_at(self._store, source, at)])
 
 

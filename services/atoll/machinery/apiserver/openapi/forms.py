@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from atoll.machinery.apiserver.openapi import gnostic_v2, gnostic_v3, v2, v3
-from atoll.machinery.apiserver.openapi.routes import Route
+from atoll.machinery.apiserver.openapi.routes import OperationRoute
 from atoll.machinery.meta.objects import Object, encode_json
 
 #: Encoded pieces by name (of a schema) or path.
@@ -23,7 +23,7 @@ class Form(msgspec.Struct, frozen=True):
     name: str
     content_type: str
     is_v3: bool
-    items: Callable[[list[Route]], dict[str, Object]]
+    items: Callable[[list[OperationRoute]], dict[str, Object]]
     schema: Callable[[str, Object], bytes]
     item: Callable[[str, Object], bytes]
     join: Callable[[Pieces, Pieces], bytes]

@@ -15,7 +15,7 @@ import msgspec
 from atoll.machinery.apiserver.catalog.catalog import KindMark, kind_mark
 from atoll.machinery.apiserver.openapi import routes, v3
 from atoll.machinery.apiserver.openapi.forms import Form
-from atoll.machinery.apiserver.openapi.routes import META, SCALE, TOKEN_REQUEST, Route
+from atoll.machinery.apiserver.openapi.routes import META, SCALE, TOKEN_REQUEST, OperationRoute
 from atoll.machinery.kinds import native_schemas
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
@@ -89,11 +89,11 @@ def _of_subresources(kind: Kind) -> list[str]:
     return [components[sub.name] for sub in kind.subresources if sub.name in components]
 
 
-def _paths(form: Form, found: list[Route]) -> dict[str, bytes]:
+def _paths(form: Form, found: list[OperationRoute]) -> dict[str, bytes]:
     return {path: form.item(path, item) for path, item in form.items(found).items()}
 
 
-def of_roots(found: Iterable[Route], form: Form) -> Part:
+def of_roots(found: Iterable[OperationRoute], form: Form) -> Part:
     """The part of operations that no kind has."""
     listed = list(found)
     return Part({}, _paths(form, listed), tuple(route.answer for route in listed if route.answer))

@@ -21,7 +21,7 @@ from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, parts, routes
 from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.parts import Part, Parts
-from atoll.machinery.apiserver.openapi.routes import Route, key_of
+from atoll.machinery.apiserver.openapi.routes import OperationRoute, key_of
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import encode_json
@@ -37,7 +37,7 @@ _LEVEL, _GZIP_WINDOW = 1, 31
 _Key = tuple[str, object]
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedDocument(msgspec.Struct, frozen=True):
     """A document: its gzip form, the size it unpacks to, and what HTTP caching needs."""
 
     packed: bytes
@@ -51,15 +51,15 @@ class Published(msgspec.Struct, frozen=True):
         return zlib.decompress(self.packed, _GZIP_WINDOW)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RequestedDocument(msgspec.Struct, frozen=True):
     """What goes into a document: kinds, and operations that no kind has. `mark` stands for the content of both."""
 
     mark: object
     kinds: tuple[Kind, ...]
-    routes: tuple[Route, ...]
+    routes: tuple[OperationRoute, ...]
 
 
-def of_key(catalog: Catalog, key: str) -> Wanted | None:
+def of_key(catalog: Catalog, key: str) -> RequestedDocument | None:
     """What the v3 document of a key of the index holds; None for a key that the catalogue does not have."""
     prefix, *rest = key.split("/")
     group, version = ("", rest[0]) if prefix == "api" and len(rest) == 1 else (*rest, "", "")[:2]
@@ -68,55 +68,59 @@ def of_key(catalog: Catalog, key: str) -> Wanted | None:
     if prefix == "apis" and group and not any(known == group for known, _ in catalog.versions):
         return None
     route = routes.of_root(key)
-    return None if route is None else Wanted(key, (), (route,))
+    return None if route is None else RequestedDocument(key, (), (route,))
 
 
-def _of_version(catalog: Catalog, group: str, version: str) -> Wanted | None:
+def _of_version(catalog: Catalog, group: str, version: str) -> RequestedDocument | None:
     kinds = catalog.by_version.get((group, version))
     if kinds is None:
         return None
     builtin = any(kind.builtin for kind in kinds)
-    return Wanted(catalog.version_marks[group, version], kinds, (routes.of_version(group, version),) if builtin else ())
+    return RequestedDocument(
+        catalog.version_marks[group, version], kinds, (routes.of_version(group, version),) if builtin else ()
+    )
 
 
-def of_everything(catalog: Catalog) -> Wanted:
+def of_everything(catalog: Catalog) -> RequestedDocument:
     """What the v2 document holds: all there is."""
     fixed = [routes.of_root(key) for key in (*routes.ROOTS, *_groups(catalog))]
     versions = [
         routes.of_version(*each) for each, kinds in catalog.by_version.items() if any(kind.builtin for kind in kinds)
     ]
-    return Wanted(catalog.mark, tuple(catalog.kinds.values()), (*filter(None, fixed), *versions))
+    return RequestedDocument(catalog.mark, tuple(catalog.kinds.values()), (*filter(None, fixed), *versions))
 
 
 def _groups(catalog: Catalog) -> list[str]:
     return sorted({f"apis/{group}" for group, _ in catalog.versions if group})
 
 
-class Publisher:
+class OpenApiPublisher:
     """One for a server; belongs to its event loop."""
 
     def __init__(self) -> None:
-        self._kept: LruCache[_Key, Published] = LruCache(MAX_BYTES, lambda made: made.size_bytes)
+        self._kept: LruCache[_Key, PublishedDocument] = LruCache(MAX_BYTES, lambda made: made.size_bytes)
         self._parts = Parts()
-        self._making: dict[_Key, asyncio.Task[Published]] = {}
+        self._making: dict[_Key, asyncio.Task[PublishedDocument]] = {}
 
-    def kept(self, wanted: Wanted, form: Form) -> Published | None:
+    def kept(self, wanted: RequestedDocument, form: Form) -> PublishedDocument | None:
         """A document if it is there already."""
         return self._kept.get((form.name, wanted.mark))
 
-    def kept_index(self, catalog: Catalog) -> Published | None:
+    def kept_index(self, catalog: Catalog) -> PublishedDocument | None:
         """The index if it is there already."""
         return self._kept.get(("index", catalog.mark))
 
-    async def document(self, wanted: Wanted, form: Form) -> Published:
+    async def document(self, wanted: RequestedDocument, form: Form) -> PublishedDocument:
         """A document, made if need be."""
         return await self._once((form.name, wanted.mark), lambda: self._document(wanted, form))
 
-    async def index(self, catalog: Catalog) -> Published:
+    async def index(self, catalog: Catalog) -> PublishedDocument:
         """`/openapi/v3`: where each document is, by the hash of its content."""
         return await self._once(("index", catalog.mark), lambda: self._index(catalog))
 
-    async def _once(self, key: _Key, make: Callable[[], Coroutine[object, object, Published]]) -> Published:
+    async def _once(
+        self, key: _Key, make: Callable[[], Coroutine[object, object, PublishedDocument]]
+    ) -> PublishedDocument:
         """What is kept, or what is being made, or made now; whoever goes away while it is made stops nobody."""
         found = self._kept.get(key)
         if found is not None:
@@ -127,12 +131,12 @@ class Publisher:
             task.add_done_callback(lambda done: self._done(key, done))
         return await asyncio.shield(task)
 
-    def _done(self, key: _Key, task: asyncio.Task[Published]) -> None:
+    def _done(self, key: _Key, task: asyncio.Task[PublishedDocument]) -> None:
         del self._making[key]
         if not task.cancelled() and task.exception() is None:
             self._kept.put(key, task.result())
 
-    async def _index(self, catalog: Catalog) -> Published:
+    async def _index(self, catalog: Catalog) -> PublishedDocument:
         keys = [*routes.ROOTS, *_groups(catalog), *(key_of(*each) for each in catalog.versions)]
         paths = {}
         for key in sorted(keys):
@@ -142,7 +146,7 @@ class Publisher:
             paths[key] = {"serverRelativeURL": f"/openapi/v3/{key}?hash={made.etag}"}
         return _publish(encode_json({"paths": paths}) + b"\n", forms.JSON, "")
 
-    async def _document(self, wanted: Wanted, form: Form) -> Published:
+    async def _document(self, wanted: RequestedDocument, form: Form) -> PublishedDocument:
         etag = ""
         if form not in {forms.V3, forms.V2}:
             etag = (await self.document(wanted, forms.V3 if form.is_v3 else forms.V2)).etag
@@ -164,7 +168,7 @@ class Publisher:
         return part
 
 
-def _assemble(made: list[Part], form: Form, etag: str) -> Published:
+def _assemble(made: list[Part], form: Form, etag: str) -> PublishedDocument:
     schemas, paths = parts.components((need for part in made for need in part.needs), form), {}
     for part in made:
         schemas.update(part.schemas)
@@ -172,8 +176,8 @@ def _assemble(made: list[Part], form: Form, etag: str) -> Published:
     return _publish(form.join(paths, schemas), form.content_type, etag)
 
 
-def _publish(body: bytes, content_type: str, etag: str) -> Published:
+def _publish(body: bytes, content_type: str, etag: str) -> PublishedDocument:
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
     packed = packer.compress(body) + packer.flush()
     etag = etag or hashlib.sha512(body).hexdigest().upper()
-    return Published(packed, len(body), etag, content_type, int(time.time()))
+    return PublishedDocument(packed, len(body), etag, content_type, int(time.time()))

@@ -33,7 +33,7 @@ _OK = ((200, "OK"),)
 _DELETED = ((200, "OK"), (202, "Accepted"))
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class OperationRoute(msgspec.Struct, frozen=True, kw_only=True):
     """One operation. `answer` and `body` are component names; an `answer` of "" is a string, a `body` of "" none."""
 
     path: str
@@ -72,7 +72,7 @@ def id_part(text: str, *, capital: bool) -> str:
 # --- the operations of a kind ----------------------------------------------------------------------------
 
 
-def of_kind(kind: Kind, name: str, list_name: str) -> Iterator[Route]:
+def of_kind(kind: Kind, name: str, list_name: str) -> Iterator[OperationRoute]:
     """Every operation of a kind, whose component is `name`; `list_name` may be empty where nothing is listed."""
     made = _OfKind(kind, name, list_name)
     if "list" in kind.verbs:
@@ -125,12 +125,12 @@ class _OfKind:
         self._tag = f"{id_part(group, capital=False)}_{id_part(kind.version, capital=False)}"
         self._subject = {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
-    def of_one(self) -> Iterator[Route]:
+    def of_one(self) -> Iterator[OperationRoute]:
         for verb, (action, word) in _ON_ONE.items():
             if verb in self._kind.verbs and verb != "create":
                 yield self.route(f"{self.collection}/{{name}}", action, word)
 
-    def of_subresource(self, sub: Subresource) -> Iterator[Route]:
+    def of_subresource(self, sub: Subresource) -> Iterator[OperationRoute]:
         component = {"scale": SCALE, "token": TOKEN_REQUEST}.get(sub.name, self._name)
         builtin = self._kind.builtin
         subject = {"group": sub.group, "version": sub.version, "kind": sub.kind} if builtin else self._subject
@@ -140,18 +140,18 @@ class _OfKind:
                 body = component if action in {"put", "post"} else made.body
                 yield msgspec.structs.replace(made, answer=component, body=body, subject=subject)
 
-    def watches(self) -> Iterator[Route]:
+    def watches(self) -> Iterator[OperationRoute]:
         kind, scoped = self._kind, self.collection.replace(self.root, f"{self.root}/watch", 1)
         if kind.namespaced:
             yield self.route(f"{self.root}/watch/{kind.plural}", "watchlist", "watch", suffix="ListForAllNamespaces")
         yield self.route(scoped, "watchlist", "watch", suffix="List")
         yield self.route(f"{scoped}/{{name}}", "watch", "watch")
 
-    def route(self, path: str, action: str, word: str, *, infix: str = "", suffix: str = "") -> Route:
+    def route(self, path: str, action: str, word: str, *, infix: str = "", suffix: str = "") -> OperationRoute:
         kind, builtin = self._kind, self._kind.builtin
         scope = "Namespaced" if "{namespace}" in path else ""
         streams = builtin and action in {"list", "watch", "watchlist"}
-        return Route(
+        return OperationRoute(
             path=path,
             method=_METHODS.get(action, action),
             id=f"{word}{self._prefix}{infix}{scope}{kind.kind}{suffix}",
@@ -203,7 +203,7 @@ class _OfKind:
 # --- what is not a kind's --------------------------------------------------------------------------------
 
 
-def of_version(group: str, version: str) -> Route:
+def of_version(group: str, version: str) -> OperationRoute:
     """The list of resources of a group version."""
     trimmed = (group or "core").removesuffix(".k8s.io")
     prefix = id_part(trimmed, capital=True) + id_part(version, capital=True)
@@ -212,7 +212,7 @@ def of_version(group: str, version: str) -> Route:
     return _get(f"/{key_of(group, version)}/", f"get{prefix}APIResources", tag, text, "APIResourceList")
 
 
-def of_root(key: str) -> Route | None:
+def of_root(key: str) -> OperationRoute | None:
     """The operation behind a key that is no group version; None for a key that there is not."""
     if key in _ROOTS:
         return _ROOTS[key]
@@ -224,18 +224,18 @@ def of_root(key: str) -> Route | None:
     return _get(f"/apis/{group}/", id, id_part(trimmed, capital=False), "Describe this group.", "APIGroup")
 
 
-def _get(path: str, id: str, tag: str, text: str, answer: str) -> Route:
-    return Route(path=path, method="get", id=id, tag=tag, description=text, answer=META + answer, consumes=())
+def _get(path: str, id: str, tag: str, text: str, answer: str) -> OperationRoute:
+    return OperationRoute(path=path, method="get", id=id, tag=tag, description=text, answer=META + answer, consumes=())
 
 
-def _plain(path: str, id: str, tag: str, text: str, kind: str = JSON, answer: str = "") -> Route:
-    return Route(
+def _plain(path: str, id: str, tag: str, text: str, kind: str = JSON, answer: str = "") -> OperationRoute:
+    return OperationRoute(
         path=path, method="get", id=id, tag=tag, description=text, answer=answer, consumes=(), produces=(kind,)
     )
 
 
 #: The fixed documents, by key.
-_ROOTS: dict[str, Route] = {
+_ROOTS: dict[str, OperationRoute] = {
     "api": _get("/api/", "getCoreAPIVersions", "core", "List the versions of the core group.", "APIVersions"),
     "apis": _get("/apis/", "getAPIVersions", "apis", "List the groups.", "APIGroupList"),
     "version": _plain(
@@ -262,12 +262,12 @@ _ROOTS: dict[str, Route] = {
 ROOTS = tuple(_ROOTS)
 
 
-def by_path(routes: Iterator[Route]) -> dict[str, tuple[list[Parameter], list[Route]]]:
+def by_path(routes: Iterator[OperationRoute]) -> dict[str, tuple[list[Parameter], list[OperationRoute]]]:
     """Routes by path, each path with the parameters that all its operations have; those go out of the routes.
 
     kube-apiserver writes them down once for a path, and some readers look for them there.
     """
-    grouped: dict[str, list[Route]] = {}
+    grouped: dict[str, list[OperationRoute]] = {}
     for route in routes:
         grouped.setdefault(route.path, []).append(route)
     found = {}

@@ -18,7 +18,7 @@ from atoll.machinery.apiserver.call.negotiation import clauses
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, publisher
 from atoll.machinery.apiserver.openapi.forms import Form
-from atoll.machinery.apiserver.openapi.publisher import Published, Publisher
+from atoll.machinery.apiserver.openapi.publisher import OpenApiPublisher, PublishedDocument
 from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.wire.compress import MIN_BYTES, PACKED
@@ -27,14 +27,14 @@ _YEAR_S = 365 * 24 * 3600
 #: Documents up to this size are unpacked at once, for clients that do not take gzip; larger ones in a thread.
 _SMALL_BYTES = 512 * 1024
 
-_Make = Callable[[], Coroutine[object, object, Published]]
+_Make = Callable[[], Coroutine[object, object, PublishedDocument]]
 
 
 class OpenApi:
     """Serves what is below `/openapi`."""
 
     def __init__(self) -> None:
-        self._publisher = Publisher()
+        self._publisher = OpenApiPublisher()
 
     def serve(self, request: Request, catalog: Catalog, segments: list[str]) -> None:
         """Answer, at once or as a task. Raises NotFound and NotAcceptable."""
@@ -52,7 +52,7 @@ class OpenApi:
         kept = self._publisher.kept(found, form)
         self._answer(request, kept, lambda: self._publisher.document(found, form))
 
-    def _answer(self, request: Request, kept: Published | None, make: _Make) -> None:
+    def _answer(self, request: Request, kept: PublishedDocument | None, make: _Make) -> None:
         if kept is not None and (is_packed(request, kept) or kept.size_bytes <= _SMALL_BYTES):
             request.reply(reply(request, kept))
         else:
@@ -81,12 +81,12 @@ def form_of(accept: str, *, v3: bool) -> Form:
     raise NotAcceptable(f"only the following media types are accepted: {forms.JSON}, {binary}")
 
 
-def is_packed(request: Request, made: Published) -> bool:
+def is_packed(request: Request, made: PublishedDocument) -> bool:
     """Whether a document goes out as it is kept."""
     return made.size_bytes > MIN_BYTES and request.wants_gzip
 
 
-def reply(request: Request, made: Published) -> Reply:
+def reply(request: Request, made: PublishedDocument) -> Reply:
     """The answer with a document: itself, 304 where the client has it, 301 where it asks for another hash."""
     wanted = request.info.query.get("hash", "")
     if wanted and wanted != made.etag:

@@ -13,7 +13,7 @@ from functools import cache
 
 from atoll.machinery.apiserver.openapi import parameters
 from atoll.machinery.apiserver.openapi.parameters import Parameter
-from atoll.machinery.apiserver.openapi.routes import META, Route, by_path
+from atoll.machinery.apiserver.openapi.routes import META, OperationRoute, by_path
 from atoll.machinery.meta.objects import Object, encode_json
 
 PREFIX = "#/definitions/"
@@ -24,19 +24,19 @@ _INLINE = frozenset({"dryRun", "fieldValidation", "name"})
 _SHARED_BODIES = (META + "DeleteOptions", META + "Patch")
 
 
-def path_items(routes: Iterable[Route]) -> dict[str, Object]:
+def path_items(routes: Iterable[OperationRoute]) -> dict[str, Object]:
     """The path items of some routes."""
     return {path: _item(common, together) for path, (common, together) in by_path(iter(routes)).items()}
 
 
-def _item(common: list[Parameter], routes: list[Route]) -> Object:
+def _item(common: list[Parameter], routes: list[OperationRoute]) -> Object:
     item: Object = {route.method: _operation(route) for route in routes}
     if common:
         item["parameters"] = [_parameter(each) for each in common]
     return item
 
 
-def _operation(route: Route) -> Object:
+def _operation(route: OperationRoute) -> Object:
     found: Object = {
         "tags": [route.tag],
         "description": route.description,
@@ -57,7 +57,7 @@ def _operation(route: Route) -> Object:
     return found
 
 
-def _responses(route: Route) -> Object:
+def _responses(route: OperationRoute) -> Object:
     schema = {"$ref": PREFIX + route.answer} if route.answer else {"type": "string"}
     found: Object = {str(code): {"description": text, "schema": schema} for code, text in route.codes}
     found["401"] = {"description": "Unauthorized"}

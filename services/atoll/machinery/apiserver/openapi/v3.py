@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from atoll.machinery.apiserver.openapi.parameters import Parameter
-from atoll.machinery.apiserver.openapi.routes import Route, by_path
+from atoll.machinery.apiserver.openapi.routes import OperationRoute, by_path
 from atoll.machinery.meta.objects import Object
 
 PREFIX = "#/components/schemas/"
@@ -20,19 +20,19 @@ INFO: Object = {"title": "Atoll", "version": "unversioned"}
 VERSION = "3.0.0"
 
 
-def path_items(routes: Iterable[Route]) -> dict[str, Object]:
+def path_items(routes: Iterable[OperationRoute]) -> dict[str, Object]:
     """The path items of some routes."""
     return {path: _item(common, together) for path, (common, together) in by_path(iter(routes)).items()}
 
 
-def _item(common: list[Parameter], routes: list[Route]) -> Object:
+def _item(common: list[Parameter], routes: list[OperationRoute]) -> Object:
     item: Object = {route.method: _operation(route) for route in routes}
     if common:
         item["parameters"] = [each.v3 for each in common]
     return item
 
 
-def _operation(route: Route) -> Object:
+def _operation(route: OperationRoute) -> Object:
     found: Object = {
         "tags": [route.tag],
         "description": route.description,
@@ -51,7 +51,7 @@ def _operation(route: Route) -> Object:
     return found
 
 
-def _responses(route: Route) -> Object:
+def _responses(route: OperationRoute) -> Object:
     content = _content(route.produces, route.answer)
     found: Object = {str(code): {"description": text, "content": content} for code, text in route.codes}
     found["401"] = {"description": "Unauthorized"}

@@ -8,7 +8,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.metadata import stamp_new, wipe_system_fields
-from atoll.machinery.apiserver.rest.write import Writing, finish_create
+from atoll.machinery.apiserver.rest.write import WriteContext, finish_create
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, BadRequest, Details, FieldError, invalid
 
@@ -17,7 +17,7 @@ _SUFFIX_LENGTH, _PREFIX_LENGTH = 5, 58
 GENERATE_ATTEMPTS = 8
 
 
-def plan_create(writing: Writing) -> Plan:
+def plan_create(writing: WriteContext) -> Plan:
     """Plan a create. Raises the client's errors; an existing object is told by AlreadyExists.
 
     A generated name that is taken is drawn anew, up to eight times.
@@ -26,7 +26,7 @@ def plan_create(writing: Writing) -> Plan:
     return plan_new(writing, obj)
 
 
-def plan_new(writing: Writing, obj: Object, *, tracked: bool = False) -> Plan:
+def plan_new(writing: WriteContext, obj: Object, *, tracked: bool = False) -> Plan:
     """Plan the creation of a decoded object; PUT and apply on a missing object come here too."""
     call = writing.call
     metadata = obj["metadata"]
@@ -47,7 +47,7 @@ def plan_new(writing: Writing, obj: Object, *, tracked: bool = False) -> Plan:
     return finish_create(writing, obj, tracked=tracked)
 
 
-def check_namespace(writing: Writing, obj: Object) -> None:
+def check_namespace(writing: WriteContext, obj: Object) -> None:
     """The body's namespace is the URL's, or empty; cluster-scoped kinds have none."""
     call = writing.call
     namespace = obj["metadata"].get("namespace") or ""
@@ -64,7 +64,7 @@ def _suffix() -> str:
     return suffix
 
 
-def _name(writing: Writing, obj: Object) -> None:
+def _name(writing: WriteContext, obj: Object) -> None:
     """Take the given name or draw one for generateName."""
     metadata = obj["metadata"]
     if metadata.get("name"):

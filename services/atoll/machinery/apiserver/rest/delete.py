@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions, delete_options
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_document
-from atoll.machinery.apiserver.rest.write import Encoded, Stored, Writing, encoded_with, stored
+from atoll.machinery.apiserver.rest.write import EncodedObject, StoredObject, WriteContext, encoded_with, stored
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json, splice
 from atoll.machinery.meta.status import BadRequest
@@ -37,7 +37,7 @@ def read_options(call: Call) -> DeleteOptions:
 _OPTIONS = Kind(group="", version="v1", kind="DeleteOptions", plural="", singular="", builtin=True)
 
 
-def plan_delete(writing: Writing, name: str, options: DeleteOptions) -> Plan:
+def plan_delete(writing: WriteContext, name: str, options: DeleteOptions) -> Plan:
     """Plan the deletion of one object. Raises NotFound, Conflict, Forbidden."""
     converted = writing.call.kind
     if converted.conversion is not None:
@@ -58,20 +58,20 @@ def plan_delete(writing: Writing, name: str, options: DeleteOptions) -> Plan:
     if not (obj["metadata"].get("finalizers") or call.kind.held(obj)):
         return _gone(writing, old, guards, options, blind)
     _mark(call, obj, old)
-    marked = Marked(call, old, guards, options, blind)
+    marked = MarkedForDeletion(call, old, guards, options, blind)
     if converted.conversion is None:
         return marked.plan(call.kind.to_stored(obj) if call.kind.to_stored is not None else obj)
     return Plan(pending=Pending(obj=obj, is_stored=True, may_hide=True, complete=marked.plan_shown))
 
 
-def _gate(writing: Writing) -> tuple[Guard, ...]:
+def _gate(writing: WriteContext) -> tuple[Guard, ...]:
     call = writing.call
     if call.user.is_master:
         return ()
     return (GateUnchanged(call.cluster, writing.view.gate(call.cluster).generation),)
 
 
-def _check_preconditions(call: Call, name: str, old: Stored, options: DeleteOptions) -> None:
+def _check_preconditions(call: Call, name: str, old: StoredObject, options: DeleteOptions) -> None:
     uid, version = old.obj["metadata"]["uid"], str(old.record.revision)
     if options.uid and options.uid != uid:
         text = (
@@ -106,7 +106,9 @@ def _mark_propagation(obj: Object, options: DeleteOptions) -> None:
         metadata.pop("finalizers", None)
 
 
-def _gone(writing: Writing, old: Stored, guards: tuple[Guard, ...], options: DeleteOptions, blind: bool) -> Plan:
+def _gone(
+    writing: WriteContext, old: StoredObject, guards: tuple[Guard, ...], options: DeleteOptions, blind: bool
+) -> Plan:
     call = writing.call
 
     def reply(_: object) -> Reply:
@@ -133,7 +135,7 @@ def success(call: Call, obj: Object) -> Object:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def _mark(call: Call, obj: Object, old: Stored) -> None:
+def _mark(call: Call, obj: Object, old: StoredObject) -> None:
     """Begin a deletion that something still holds; a second delete changes nothing."""
     metadata = obj["metadata"]
     if not old.is_deleting:
@@ -144,11 +146,11 @@ def _mark(call: Call, obj: Object, old: Stored) -> None:
         call.kind.begin_deletion(obj)
 
 
-class Marked(msgspec.Struct, frozen=True):
+class MarkedForDeletion(msgspec.Struct, frozen=True):
     """The start of a deletion that something still holds: how it is written and answered."""
 
     call: Call
-    old: Stored
+    old: StoredObject
     guards: tuple[Guard, ...]
     options: DeleteOptions
     blind: bool
@@ -170,7 +172,7 @@ class Marked(msgspec.Struct, frozen=True):
     def _status(self) -> int:
         return 202 if self.options.orphan_explicit else 200
 
-    def _plan(self, encoded: Encoded, reply: Callable[[int], Reply]) -> Plan:
+    def _plan(self, encoded: EncodedObject, reply: Callable[[int], Reply]) -> Plan:
         record = self.old.record
         if self.options.dry_run or splice(encoded.value, encoded.hole, record.revision) == record.value:
             check = () if self.options.dry_run else (Check(record.key, record.revision),)

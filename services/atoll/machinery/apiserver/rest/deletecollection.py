@@ -14,7 +14,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.storage.contract import RevisionCompacted, Store
 
 
-class Selected:
+class CollectionSelection:
     """What a deletecollection selects, read a slice at a time while earlier ones are deleted."""
 
     def __init__(self, call: Call, store: Store, convert: listing.Convert | None) -> None:
@@ -23,7 +23,7 @@ class Selected:
         self._first: list[bytes] = []
 
     @classmethod
-    async def open(cls, call: Call, store: Store, convert: listing.Convert | None = None) -> Selected:
+    async def open(cls, call: Call, store: Store, convert: listing.Convert | None = None) -> CollectionSelection:
         """Begin to read. With `convert` a webhook converts, and the call's kind is the bare one.
 
         Raises BadRequest, Invalid, Expired for options that select nothing that can be read, ApiError.

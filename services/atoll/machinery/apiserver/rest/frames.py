@@ -121,7 +121,7 @@ class FrameCache:
         return found
 
 
-class Unshared(FrameCache):
+class PrivateFrames(FrameCache):
     """For watches whose changes are their own, many at one revision: finds none, keeps none."""
 
     def find(self, revision: int, type: str, number: int) -> bytes | None:

@@ -120,17 +120,17 @@ class Listing:
         return found
 
 
-class _Where(msgspec.Struct):
+class _ListScope(msgspec.Struct):
     name: str
     namespace: str = ""
     annotations: dict[str, str] = {}
 
 
-class _Placed(msgspec.Struct):
-    metadata: _Where
+class _ListPosition(msgspec.Struct):
+    metadata: _ListScope
 
 
-_placed = msgspec.json.Decoder(_Placed)
+_placed = msgspec.json.Decoder(_ListPosition)
 
 
 def _position(value: bytes) -> Position:

@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.rest.body import check_kind, decode_text, field_p
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import strip_claims, strip_cluster
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
-from atoll.machinery.apiserver.rest.write import Stored, Writing, stored
+from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, stored
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
 from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
@@ -34,13 +34,13 @@ APPLY = "application/apply-patch+yaml"
 _OPTIONS_KIND = "PatchOptions.meta.k8s.io"
 
 
-def accepted(writing: Writing) -> tuple[str, ...]:
+def accepted(writing: WriteContext) -> tuple[str, ...]:
     """Patch types a kind takes; strategic merge needs a built-in kind's merge keys."""
     types = (JSON_PATCH, MERGE, APPLY)
     return (JSON_PATCH, MERGE, STRATEGIC, APPLY) if writing.call.kind.builtin else types
 
 
-def plan_patch(writing: Writing) -> Plan:
+def plan_patch(writing: WriteContext) -> Plan:
     """Plan a PATCH. Raises UnsupportedMediaType, NotFound, Invalid, Conflict, BadRequest."""
     call = writing.call
     media = media_type(call.content_type) if call.content_type else ""
@@ -66,7 +66,7 @@ def plan_patch(writing: Writing) -> Plan:
     return plan_replace(writing, obj, old)
 
 
-def _drop_own_version(obj: Object, old: Stored) -> None:
+def _drop_own_version(obj: Object, old: StoredObject) -> None:
     """Forget the revision that a patch was applied to: it is no condition of the client's.
 
     When another writer comes first the patch is applied anew, to the newer object; a revision that the patch itself
@@ -76,7 +76,7 @@ def _drop_own_version(obj: Object, old: Stored) -> None:
         del obj["metadata"]["resourceVersion"]
 
 
-def _unsupported(writing: Writing) -> UnsupportedMediaType:
+def _unsupported(writing: WriteContext) -> UnsupportedMediaType:
     return unsupported(accepted(writing))
 
 
@@ -84,7 +84,7 @@ def _options_error(field: str, type: str, detail: str) -> Exception:
     return invalid(_OPTIONS_KIND, "", [FieldError(type, field, detail)])
 
 
-def _patched(writing: Writing, media: str, base: Object) -> Object:
+def _patched(writing: WriteContext, media: str, base: Object) -> Object:
     call, kind = writing.call, writing.call.kind
     if media == JSON_PATCH:
         operations = decode_json_patch(call.body)
@@ -99,7 +99,7 @@ def _patched(writing: Writing, media: str, base: Object) -> Object:
     return strategic_merge(base, patch, source, definitions)
 
 
-def _patch_document(writing: Writing) -> Object:
+def _patch_document(writing: WriteContext) -> Object:
     try:
         decoded = decode_json(writing.call.body, find_duplicates=writing.options.validation != "Ignore")
     except DecodeError as error:
@@ -114,7 +114,7 @@ def _patch_document(writing: Writing) -> Object:
     return decoded.value
 
 
-def _judge_operations(writing: Writing, operations: list[Object]) -> None:
+def _judge_operations(writing: WriteContext, operations: list[Object]) -> None:
     unknown = [f'json patch unknown field "{path}"' for path in unknown_operation_fields(operations)]
     if unknown and writing.options.validation == "Strict":
         raise BadRequest(f"strict decoding error: {', '.join(unknown)}")
@@ -122,21 +122,21 @@ def _judge_operations(writing: Writing, operations: list[Object]) -> None:
         writing.call.warnings.extend(unknown)
 
 
-def _judge_patched(writing: Writing, media: str, obj: Object) -> None:
+def _judge_patched(writing: WriteContext, media: str, obj: Object) -> None:
     problems = field_problems(writing.call.kind, obj, [], writing.options.validation)
     if problems and writing.options.validation == "Strict":
         raise _strict(writing, obj, problems)
     writing.call.warnings.extend(problems)
 
 
-def _strict(writing: Writing, obj: Object, problems: list[str]) -> Exception:
+def _strict(writing: WriteContext, obj: Object, problems: list[str]) -> Exception:
     shown = encode_json(encode_json(obj).decode()).decode()
     detail = f"Invalid value: {shown}: strict decoding error: {', '.join(problems)}"
     error = FieldError("FieldValueInvalid", "patch", detail)
     return invalid(writing.call.kind.group_kind, writing.call.info.name, [error])
 
 
-def plan_apply(writing: Writing) -> Plan:
+def plan_apply(writing: WriteContext) -> Plan:
     """Plan a server-side apply; creates what is missing, given permission."""
     call, kind = writing.call, writing.call.kind
     patch = applied_document(writing)
@@ -164,7 +164,7 @@ def plan_apply(writing: Writing) -> Plan:
     return plan_replace(writing, merged, old, tracked=True)
 
 
-def applied(writing: Writing, live: Object | None, patch: Object) -> Object:
+def applied(writing: WriteContext, live: Object | None, patch: Object) -> Object:
     """The live object with an applied document merged in, its managed fields kept."""
     call, kind = writing.call, writing.call.kind
     who = Manager(writing.options.manager, "Apply", kind.api_version, call.info.subresource)
@@ -178,7 +178,7 @@ def applied(writing: Writing, live: Object | None, patch: Object) -> Object:
     return apply_patch(live, patch, who, type_schema_of(kind), options)
 
 
-def _live(old: Stored | None) -> Object | None:
+def _live(old: StoredObject | None) -> Object | None:
     if old is None:
         return None
     live = fresh(old.obj)
@@ -186,7 +186,7 @@ def _live(old: Stored | None) -> Object | None:
     return live
 
 
-def applied_document(writing: Writing) -> Object:
+def applied_document(writing: WriteContext) -> Object:
     """The body of an apply, of the kind and name that the URL says. Raises BadRequest, Invalid."""
     call = writing.call
     if not call.info.query.get("fieldManager"):
@@ -212,7 +212,7 @@ def applied_document(writing: Writing) -> Object:
     return patch
 
 
-def _judge_applied(writing: Writing, duplicates: list[str]) -> None:
+def _judge_applied(writing: WriteContext, duplicates: list[str]) -> None:
     """Act on duplicate fields. Unknown ones are refused by apply itself, whatever the validation."""
     texts = [path if path.startswith("line ") else f'duplicate field "{path}"' for path in duplicates]
     if texts and writing.options.validation == "Strict":

@@ -6,13 +6,13 @@ import msgspec
 
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Plan, Reply, look_up
-from atoll.machinery.apiserver.call.deferred_validation import Slow
+from atoll.machinery.apiserver.call.deferred_validation import ValidationDeferred
 from atoll.machinery.apiserver.call.negotiation import Form
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import cannot_be_handled, check_kind, decode_document, media_type, unsupported
 from atoll.machinery.apiserver.rest.patch import APPLY, JSON_PATCH, MERGE, applied, applied_document
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
-from atoll.machinery.apiserver.rest.write import Stored, Writing, own_fields, stored
+from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, own_fields, stored
 from atoll.machinery.kinds.kind import Kind, Scale
 from atoll.machinery.kinds.native_schemas import NativeSchema
 from atoll.machinery.meta.objects import Object, encode_json, fresh
@@ -86,7 +86,7 @@ def reply(call: Call, value: bytes) -> Reply:
     return present.document(Form(call.form.media_type), scale)
 
 
-def plan_scale(writing: Writing) -> Plan:
+def plan_scale(writing: WriteContext) -> Plan:
     """PUT or PATCH of the scale: a write of the object's replicas field alone, owned as such."""
     call = writing.call
     old = stored(call, writing.view, call.info.name)
@@ -129,7 +129,7 @@ def _replicas(call: Call, desired: Object) -> int:
     return replicas
 
 
-def _desired(writing: Writing, current: Object) -> Object:
+def _desired(writing: WriteContext, current: Object) -> Object:
     """The Scale that is asked for; `writing` is on the scale."""
     call = writing.call
     media = media_type(call.content_type)
@@ -148,7 +148,7 @@ def _desired(writing: Writing, current: Object) -> Object:
     return found
 
 
-def _written(writing: Writing, old: Stored, desired: Object, replicas: int, owned: list[Object]) -> Plan:
+def _written(writing: WriteContext, old: StoredObject, desired: Object, replicas: int, owned: list[Object]) -> Plan:
     call, kind = writing.call, writing.call.kind
     given = desired["metadata"]
     check_name(desired, call.info.name)
@@ -181,5 +181,5 @@ def _written(writing: Writing, old: Stored, desired: Object, replicas: int, owne
 
     try:
         return answered(plan_replace(writing, obj, old, tracked=True))
-    except Slow as slow:
+    except ValidationDeferred as slow:
         raise slow.then(answered) from None

@@ -7,12 +7,12 @@ from atoll.machinery.apiserver.call.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import keep_system_fields
-from atoll.machinery.apiserver.rest.write import Stored, Writing, finish_update, stored
+from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, finish_update, stored
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, FieldError, NotFound, invalid
 
 
-def plan_update(writing: Writing) -> Plan:
+def plan_update(writing: WriteContext) -> Plan:
     """Plan a PUT on an object or on one of its subresources. Raises NotFound, Conflict, Invalid."""
     call = writing.call
     obj = decode_body(call, writing.options.validation)
@@ -36,7 +36,7 @@ def check_name(obj: Object, name: str) -> None:
         raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
-def check_preconditions(writing: Writing, obj: Object, old: Stored) -> bool:
+def check_preconditions(writing: WriteContext, obj: Object, old: StoredObject) -> bool:
     """Check uid and resourceVersion of a body against the stored object; whether a version was named."""
     call, metadata, before = writing.call, obj["metadata"], old.obj["metadata"]
     uid, version = metadata.get("uid"), metadata.get("resourceVersion") or ""
@@ -48,7 +48,7 @@ def check_preconditions(writing: Writing, obj: Object, old: Stored) -> bool:
     return bool(version)
 
 
-def plan_replace(writing: Writing, obj: Object, old: Stored, *, tracked: bool = False) -> Plan:
+def plan_replace(writing: WriteContext, obj: Object, old: StoredObject, *, tracked: bool = False) -> Plan:
     """Plan that `obj` replaces the stored object, or what the subresource may change of it."""
     call = writing.call
     versioned = check_preconditions(writing, obj, old)
@@ -59,7 +59,7 @@ def plan_replace(writing: Writing, obj: Object, old: Stored, *, tracked: bool = 
     return finish_update(writing, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned)
 
 
-def merged_for_subresource(writing: Writing, obj: Object, old: Stored) -> Object:
+def merged_for_subresource(writing: WriteContext, obj: Object, old: StoredObject) -> Object:
     """What a write through this door may change: status alone, spec.finalizers alone, or all but status.
 
     Metadata goes with it where the kind says so: built-in kinds take labels through /status, custom ones do not.
@@ -93,7 +93,7 @@ def _copy_field(target: Object, source: Object, name: str) -> None:
         target.pop(name, None)
 
 
-def _missing(writing: Writing, obj: Object) -> Plan:
+def _missing(writing: WriteContext, obj: Object) -> Plan:
     """PUT on a name that is not there: some kinds create it, given permission; the others say so."""
     call = writing.call
     missing: NotFound = errors.not_found(call.kind, call.info.name)

@@ -14,7 +14,7 @@ import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission, Review
 from atoll.machinery.apiserver.call.call import Call, Pending, Plan, Reply, View, look_up
-from atoll.machinery.apiserver.call.deferred_validation import Pause, Work, judged
+from atoll.machinery.apiserver.call.deferred_validation import Pause, Work, validated
 from atoll.machinery.apiserver.call.options import WriteOptions
 from atoll.machinery.apiserver.catalog.merge_types import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.conversion import bare
@@ -42,7 +42,7 @@ from atoll.machinery.patch.managedfields.update import keep_timestamps, track_up
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, NamespaceActive, Put, Record
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredObject(msgspec.Struct, frozen=True):
     """The object a write starts from: its record, and decoded in the call's version."""
 
     record: Record
@@ -53,7 +53,7 @@ class Stored(msgspec.Struct, frozen=True):
         return bool(self.obj["metadata"].get("deletionTimestamp"))
 
 
-class Writing(msgspec.Struct, frozen=True):
+class WriteContext(msgspec.Struct, frozen=True):
     """One write being planned: who asks for what, what may be read, who must agree."""
 
     call: Call
@@ -62,13 +62,13 @@ class Writing(msgspec.Struct, frozen=True):
     options: WriteOptions
 
 
-def stored(call: Call, view: View, name: str) -> Stored | None:
+def stored(call: Call, view: View, name: str) -> StoredObject | None:
     """The stored object by name, or None."""
     record = look_up(call, view, name)
-    return Stored(record, present.as_object(call.kind, record.value)) if record is not None else None
+    return StoredObject(record, present.as_object(call.kind, record.value)) if record is not None else None
 
 
-def own_fields(writing: Writing, obj: Object, live: Object | None, subresource: str = "") -> None:
+def own_fields(writing: WriteContext, obj: Object, live: Object | None, subresource: str = "") -> None:
     """Attribute what changed to the writer in metadata.managedFields."""
     kind = writing.call.kind
     who = Manager(writing.options.manager, "Update", kind.api_version, subresource)
@@ -77,7 +77,7 @@ def own_fields(writing: Writing, obj: Object, live: Object | None, subresource: 
     track_update(live, obj, who, type_schema_of(kind), writing.call.now, options)
 
 
-def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Plan:
+def finish_create(writing: WriteContext, obj: Object, *, tracked: bool = False) -> Plan:
     """Plan the creation of a prepared object. `tracked`: an apply already wrote its managed fields."""
     call, kind = writing.call, writing.call.kind
     strip_cluster(obj)
@@ -106,11 +106,17 @@ def finish_create(writing: Writing, obj: Object, *, tracked: bool = False) -> Pl
 
         return outgoing(kind, obj, complete)
 
-    return judged(_work(review, obj, errors), finish, writing.view)
+    return validated(_work(review, obj, errors), finish, writing.view)
 
 
 def finish_update(
-    writing: Writing, obj: Object, old: Stored, *, subresource: str = "", tracked: bool = False, blind: bool = True
+    writing: WriteContext,
+    obj: Object,
+    old: StoredObject,
+    *,
+    subresource: str = "",
+    tracked: bool = False,
+    blind: bool = True,
 ) -> Plan:
     """Plan the change of a stored object to `obj`; deletes it when that removes what held it."""
     call, kind = writing.call, writing.call.kind
@@ -155,11 +161,11 @@ def finish_update(
 
         return outgoing(kind, obj, complete)
 
-    return judged(_work(review, obj, errors), finish, writing.view)
+    return validated(_work(review, obj, errors), finish, writing.view)
 
 
 def _work(review: Review, obj: Object, errors: list[FieldError]) -> Work | Verdict:
-    """What is still to be judged, or the verdict of the checks so far where nothing is."""
+    """What is still to be validated, or the verdict of the checks so far where nothing is."""
     own = review.call.kind.judge
     judges = [*([own] if own is not None else ()), *review.judges]
     if not judges:
@@ -175,7 +181,7 @@ def _work(review: Review, obj: Object, errors: list[FieldError]) -> Work | Verdi
     return work
 
 
-def _admit(writing: Writing, review: Review, verdict: Verdict, view: View) -> None:
+def _admit(writing: WriteContext, review: Review, verdict: Verdict, view: View) -> None:
     """Refuse an object for what was found, else let validating admission see it."""
     call, obj = writing.call, review.obj
     assert obj is not None
@@ -191,7 +197,7 @@ def is_released(kind: Kind, obj: Object) -> bool:
     return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not kind.held(obj)
 
 
-def _review(writing: Writing, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:
+def _review(writing: WriteContext, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:
     call = writing.call
     return Review(
         call=call,
@@ -209,14 +215,14 @@ def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldErr
 
 
 def _refuse_invalid(call: Call, obj: Object, errors: Sequence[FieldError]) -> None:
-    """Built-in kinds are decoded into types, so that a wrong one in a body is a 400; a patch is judged as a whole."""
+    """Raise 422, or 400 for a type error in the body of a built-in kind, which Kubernetes finds while decoding."""
     kind = call.kind
     if kind.builtin and call.info.verb in {"create", "update"}:
         wrong = next((error for error in errors if error.type == "FieldValueTypeInvalid"), None)
         if wrong is not None:
             raise BadRequest(f"{cannot_be_handled(kind)}: json: {wrong}")
     if errors:
-        # Metadata's types are judged with every kind's metadata and by the schema: told once.
+        # Metadata's types are validated with every kind's metadata and by the schema: told once.
         raise invalid(kind.group_kind, obj["metadata"].get("name", ""), list(dict.fromkeys(errors)))
 
 
@@ -237,12 +243,12 @@ def _guards(call: Call, view: View, *, creates: bool) -> tuple[Guard, ...]:
     return tuple(guards)
 
 
-class Encoded(msgspec.Struct, frozen=True):
+class EncodedObject(msgspec.Struct, frozen=True):
     """An object as it will be stored, and where its revision goes; `shown` where a webhook made what is answered."""
 
     value: bytes
     hole: int
-    shown: Encoded | None = None
+    shown: EncodedObject | None = None
 
     def reply(self, call: Call, revision: int | None, status: int) -> Reply:
         """The answer with the object at a revision; None for one that was never stored."""
@@ -255,16 +261,16 @@ class Encoded(msgspec.Struct, frozen=True):
         return present.single(msgspec.structs.replace(call, kind=kind), value, status)
 
 
-def encoded_with(stored_form: Object, shown: Object | None) -> Encoded:
+def encoded_with(stored_form: Object, shown: Object | None) -> EncodedObject:
     """An object encoded in its stored version, and in the request's if that is not made from the former."""
-    return Encoded(*encode(stored_form), Encoded(*encode(shown)) if shown is not None else None)
+    return EncodedObject(*encode(stored_form), EncodedObject(*encode(shown)) if shown is not None else None)
 
 
 def _plan(
-    writing: Writing,
+    writing: WriteContext,
     mutation: Mutation,
     guards: tuple[Guard, ...],
-    encoded: Encoded,
+    encoded: EncodedObject,
     status: int = 200,
     *,
     blind: bool = True,
@@ -290,7 +296,7 @@ def _without_revision(value: bytes, hole: int) -> bytes:
     return value[:start] + value[end:].removeprefix(b",")
 
 
-def _unchanged(writing: Writing, check: Check, guards: tuple[Guard, ...], record: Record, blind: bool) -> Plan:
+def _unchanged(writing: WriteContext, check: Check, guards: tuple[Guard, ...], record: Record, blind: bool) -> Plan:
     call = writing.call
 
     def reply(_: Sequence[int]) -> Reply:

@@ -96,7 +96,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_
     annotations: dict[str, str] = {}
 
 
-class Audited(msgspec.Struct, frozen=True, kw_only=True):
+class AuditedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request, as the observer tells of it.
 
     `user` is who it counts as, `impersonator` who sent it where that is somebody else. `path` is the
@@ -123,7 +123,7 @@ def is_mutating(info: RequestInfo) -> bool:
     return info.verb in _MUTATING
 
 
-def event_of(request: Audited, stage: str, code: int = 0, reason: str = "", message: str = "") -> Event:
+def event_of(request: AuditedRequest, stage: str, code: int = 0, reason: str = "", message: str = "") -> Event:
     """The event of one stage of a request; `code` 0 where there is no answer yet."""
     sender = request.impersonator or request.user
     status = None
@@ -151,7 +151,7 @@ def event_of(request: Audited, stage: str, code: int = 0, reason: str = "", mess
     )
 
 
-def _addresses(request: Audited) -> tuple[str, ...]:
+def _addresses(request: AuditedRequest) -> tuple[str, ...]:
     """Where it came from, as in Kubernetes the first first; what a client says of that itself is not told."""
     here = request.http.peer.address
     before = request.http.header("x-forwarded-for")[:_LONG] if request.through else ""
@@ -169,11 +169,11 @@ class _Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-class _Sent(msgspec.Struct):
+class _ObjectHead(msgspec.Struct):
     metadata: _Metadata | None = None
 
 
-_sent = msgspec.json.Decoder(_Sent)
+_sent = msgspec.json.Decoder(_ObjectHead)
 _NOTHING = _Metadata()
 
 
@@ -207,7 +207,7 @@ def _micro(moment_s: float) -> str:
     return times.format_micro_time(seconds, int((moment_s - seconds) * 1_000_000_000))
 
 
-def _annotations(request: Audited) -> dict[str, str]:
+def _annotations(request: AuditedRequest) -> dict[str, str]:
     found = dict(request.annotations)
     if request.decision is not None:
         found.update(request.decision.annotations())

@@ -48,7 +48,7 @@ _OF_KINDS = ("api", "apis", "openapi")
 _CACHED_FOR_AN_HOUR = (("cache-control", "public, max-age=3600"),)
 
 
-class Fixed(msgspec.Struct, frozen=True):
+class StaticDocuments(msgspec.Struct, frozen=True):
     """Documents that never change while a process runs."""
 
     version: Object
@@ -56,7 +56,7 @@ class Fixed(msgspec.Struct, frozen=True):
     jwks: Object
 
 
-class Elsewhere(Protocol):
+class VirtualVerbs(Protocol):
     """Virtual resources: what can be done with them is for those to say who serve them."""
 
     async def settle(self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]) -> None:
@@ -67,13 +67,17 @@ class Documents:
     """Answers everything that is not a resource. `checks` are run in order by the health endpoints."""
 
     def __init__(
-        self, catalogs: Catalogs, fixed: Fixed, checks: Mapping[str, Mapping[str, Check]], registry: CollectorRegistry
+        self,
+        catalogs: Catalogs,
+        fixed: StaticDocuments,
+        checks: Mapping[str, Mapping[str, Check]],
+        registry: CollectorRegistry,
     ) -> None:
         self._catalogs, self._fixed, self._checks, self._registry = catalogs, fixed, checks, registry
         self._discovery: LruCache[tuple[bytes, str], Document] = LruCache(MAX_BYTES, lambda made: len(made.body))
         self._openapi = OpenApi()
         #: Who knows of virtual resources; None: they are shown as their schemas have them.
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: VirtualVerbs | None = None
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer by the first path segment. Raises NotFound for what is not listed."""

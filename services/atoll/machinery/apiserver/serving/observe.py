@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from atoll.machinery.apiserver.request import Request
-from atoll.machinery.apiserver.serving.audit import COMPLETE, STARTED, Audited, AuditLog, event_of
+from atoll.machinery.apiserver.serving.audit import COMPLETE, STARTED, AuditedRequest, AuditLog, event_of
 from atoll.machinery.process import logging
 
 log = structlog.get_logger()
@@ -52,7 +52,7 @@ class RequestMetrics:
         children[1].observe(duration_s)
 
 
-class Observing:
+class RequestObserver:
     """The observer of a pipeline. `audit` None: no audit log.
 
     `logged` is which requests are logged: `none`, `writes` or `all`. Slow and failed ones are logged in any case, the
@@ -103,9 +103,9 @@ class Observing:
         )
 
 
-def _audited(request: Request) -> Audited:
+def _audited(request: Request) -> AuditedRequest:
     workspace = request.info.workspace
-    return Audited(
+    return AuditedRequest(
         audit_id=request.audit_id,
         http=request.http,
         info=request.info,

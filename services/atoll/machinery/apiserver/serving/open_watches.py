@@ -62,7 +62,7 @@ class Watch(Protocol):
         """End it cleanly."""
 
 
-class Still(msgspec.Struct, frozen=True):
+class StillAllowed(msgspec.Struct, frozen=True):
     """What a watch needs to go on: `holds` is asked whenever its own cluster changes, or one that it relies on."""
 
     holds: Callable[[View], bool]
@@ -76,14 +76,14 @@ class OpenWatches:
 
     def __init__(self, store: Store, catalogs: Catalogs) -> None:
         self._store, self._catalogs = store, catalogs
-        self._open: dict[str, dict[Watch, tuple[Kind, Still | None]]] = {}
-        self._relying: dict[str, dict[Watch, Still]] = {}
+        self._open: dict[str, dict[Watch, tuple[Kind, StillAllowed | None]]] = {}
+        self._relying: dict[str, dict[Watch, StillAllowed]] = {}
         self._relied_on = asyncio.Event()
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
-    def add(self, cluster: str, kind: Kind, watch: Watch, still: Still | None = None) -> None:
+    def add(self, cluster: str, kind: Kind, watch: Watch, still: StillAllowed | None = None) -> None:
         """Remember an open watch until `drop`."""
         self._open.setdefault(cluster, {})[watch] = kind, still
         if still is not None:
@@ -99,7 +99,7 @@ class OpenWatches:
         if not self._relying:
             self._relied_on.clear()
 
-    def conditional(self) -> list[tuple[Watch, Still]]:
+    def conditional(self) -> list[tuple[Watch, StillAllowed]]:
         """The open watches that need something to go on."""
         every = (entry for watches in self._open.values() for entry in watches.items())
         return [(watch, still) for watch, (_, still) in every if still is not None]
@@ -187,7 +187,7 @@ class OpenWatches:
         with self._store.snapshot() as snapshot:
             self._end(snapshot, watches.items())
 
-    def _end(self, snapshot: View, watches: Iterable[tuple[Watch, Still]]) -> None:
+    def _end(self, snapshot: View, watches: Iterable[tuple[Watch, StillAllowed]]) -> None:
         for watch in [watch for watch, still in watches if not still.holds(snapshot)]:
             watch.end()
 

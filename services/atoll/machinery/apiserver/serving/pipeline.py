@@ -41,10 +41,10 @@ from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.machinery.wire.exchange import Exchange, HttpRequest
 
 #: Issuers whose keys one request may wait for: the caller's, and that of a token it has reviewed.
-MAX_SETTLED = 2
+MAX_KEY_WAITS = 2
 
 
-class Way(Protocol):
+class Destination(Protocol):
     """Where a path leads."""
 
     @property
@@ -62,11 +62,11 @@ class Way(Protocol):
 class Resolver(Protocol):
     """Workspace text of a URL to a logical cluster."""
 
-    def find(self, snapshot: Snapshot, workspace: str) -> Way | None:
+    def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
         """Where it leads, or None if that is nowhere. A single name leads to itself."""
 
 
-class Caller(Protocol):
+class AuthenticatedCaller(Protocol):
     """Who a request counts as, who sent it where that is somebody else, and the proxy that passed it on ("": none)."""
 
     @property
@@ -82,7 +82,7 @@ class Caller(Protocol):
 class Authentication(Protocol):
     """Who asks. Raises Unauthorized, Forbidden (impersonation), BadRequest."""
 
-    def identify(self, request: HttpRequest, cluster: str, snapshot: Snapshot) -> Caller: ...
+    def identify(self, request: HttpRequest, cluster: str, snapshot: Snapshot) -> AuthenticatedCaller: ...
 
 
 class Authorization(Protocol):
@@ -98,7 +98,7 @@ class Route(Protocol):
         """Answer, at once or by spawning on the exchange. The snapshot ends when this returns."""
 
 
-class Service(Protocol):
+class VirtualWorkspaceHandler(Protocol):
     """A virtual workspace: what stands behind `/services/<its name>/`."""
 
     def enter(self, request: Request, snapshot: Snapshot) -> None:
@@ -113,15 +113,15 @@ class Mounts(Protocol):
         """Answer the request if its path ends so. `identify` authenticates. Raises Unauthorized."""
 
 
-class Doors(msgspec.Struct, frozen=True):
+class Handlers(msgspec.Struct, frozen=True):
     """What answers: the routes of the shard's own clusters, virtual workspaces by name, and mounts."""
 
     route: Callable[[RequestInfo], Route]
-    services: Mapping[str, Service] = {}
+    services: Mapping[str, VirtualWorkspaceHandler] = {}
     mounts: Mounts | None = None
 
 
-class Pipeline:
+class RequestPipeline:
     """The list of steps. Collaborators arrive here; none of them knows the others."""
 
     def __init__(
@@ -131,14 +131,14 @@ class Pipeline:
         authentication: Authentication,
         authorization: Authorization,
         observer: Observer,
-        doors: Doors,
+        doors: Handlers,
     ) -> None:
         self._store, self._resolver = store, resolver
         self._authentication, self._authorization = authentication, authorization
         self._observer, self._doors = observer, doors
 
     def __call__(self, exchange: Exchange) -> None:
-        self._serve(exchange, MAX_SETTLED)
+        self._serve(exchange, MAX_KEY_WAITS)
 
     def _serve(self, exchange: Exchange, settles: int) -> None:
         http = exchange.request

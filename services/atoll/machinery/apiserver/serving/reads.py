@@ -23,7 +23,7 @@ from atoll.machinery.apiserver.rest import list as listing
 from atoll.machinery.apiserver.rest import present, scale
 from atoll.machinery.apiserver.rest.get import get, wanted_revision
 from atoll.machinery.apiserver.serving.watches import Watches, reach, rows_of
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.storage.contract import Record, RevisionCompacted, Snapshot
 from atoll.machinery.wire.compress import PACKED, Packer
@@ -40,7 +40,7 @@ Work: TypeAlias = Coroutine[object, object, None]
 class Reads:
     """Answers gets, lists and watches of every kind."""
 
-    def __init__(self, core: Core, watches: Watches) -> None:
+    def __init__(self, core: WriteService, watches: Watches) -> None:
         self._core, self._watches = core, watches
 
     def read(self, request: Request, call: Call, snapshot: Snapshot) -> Work | None:

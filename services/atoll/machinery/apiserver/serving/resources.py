@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
 from atoll.machinery.apiserver.serving.reads import Reads
 from atoll.machinery.apiserver.serving.reviews import is_deep
 from atoll.machinery.apiserver.serving.watches import Watches
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import encode_json
@@ -49,7 +49,7 @@ V = TypeVar("V")
 Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply] | None]
 
 
-class Elsewhere(Protocol):
+class VirtualResourceHandler(Protocol):
     """Virtual resources: kinds that an endpoint of their export serves."""
 
     def take(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
@@ -62,14 +62,14 @@ class Resources:
 
     def __init__(
         self,
-        core: Core,
+        core: WriteService,
         specials: Mapping[tuple[str, str, str], Special],
         named: Mapping[tuple[str, str, str], Special],
     ) -> None:
         self._core, self._specials, self._named = core, specials, named
         self._mutating = 0
         #: What serves kinds of which nothing is stored here; None: they are empty.
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: VirtualResourceHandler | None = None
         watches = Watches(core)
         self.watches, self._reads = watches.open, Reads(core, watches)
 
@@ -236,7 +236,7 @@ class Resources:
         if call.kind.conversion is not None:
             convert = partial(self._core.conversions.served, call.kind)
             call = replace(call, kind=bare(call.kind))
-        selected = await deletecollection.Selected.open(call, self._core.store, convert)
+        selected = await deletecollection.CollectionSelection.open(call, self._core.store, convert)
         chosen = aiter(selected)
         deleted: list[bytes] = []
         while some := await _take(chosen, DELETES_AT_A_TIME):

@@ -20,8 +20,8 @@ from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.filtered_rows import Rows
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest import frames, watch
-from atoll.machinery.apiserver.serving.open_watches import OpenWatches, Still
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.storage.contract import Snapshot, Store
@@ -35,9 +35,9 @@ REVISION_WAIT_S = 3.0
 class Watches:
     """Serves watches of every kind. `open` are those that are being served."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: WriteService) -> None:
         self._core = core
-        self._frames, self._unshared = frames.FrameCache(), frames.Unshared()
+        self._frames, self._unshared = frames.FrameCache(), frames.PrivateFrames()
         self.open = OpenWatches(core.store, core.catalogs)
 
     def serve(self, request: Request, call: Call, snapshot: Snapshot) -> None:
@@ -51,7 +51,7 @@ class Watches:
         serving = watch.Watch(call, rows_of(call, self._core.store), wanted, cache, convert)
         revision = max(wanted.options.resource_version, 0)
         request.start(JSON)
-        still = None if request.lasting else Still(_still(request), request.relies_on, call.rows is not None)
+        still = None if request.lasting else StillAllowed(_still(request), request.relies_on, call.rows is not None)
         self.open.add(call.cluster, watched, serving, still)
         wait_for = revision if revision > snapshot.revision else 0
         request.exchange.spawn(self._run(request, call, serving, wait_for))

@@ -14,16 +14,16 @@ import msgspec
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Plan, Reply, View
-from atoll.machinery.apiserver.call.deferred_validation import Slow
+from atoll.machinery.apiserver.call.deferred_validation import ValidationDeferred
 from atoll.machinery.apiserver.call.options import WriteOptions, write_options
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.conversion import Conversions, Known
+from atoll.machinery.apiserver.conversion import Conversions, ConvertedObject
 from atoll.machinery.apiserver.rest import scale
 from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
 from atoll.machinery.apiserver.rest.patch import plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
-from atoll.machinery.apiserver.rest.write import Writing
+from atoll.machinery.apiserver.rest.write import WriteContext
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
 from atoll.machinery.process.slices import run_sliced
@@ -43,7 +43,7 @@ Planner = Callable[[Call, View], Plan]
 _OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
 
-class Core(msgspec.Struct, frozen=True):
+class WriteService(msgspec.Struct, frozen=True):
     """One shard's server without its doors."""
 
     store: contract.Store
@@ -58,7 +58,7 @@ class Core(msgspec.Struct, frozen=True):
             options = read_options(call)
             return lambda call, view: plan_delete(self.writing(call, view, WriteOptions()), call.info.name, options)
         write = write_options(call.info.query, call.user_agent, _OPTION_KINDS.get(verb, "UpdateOptions"))
-        plan: Callable[[Writing], Plan]
+        plan: Callable[[WriteContext], Plan]
         if subresource == "scale":
             plan = scale.plan_scale
         elif verb in _PLANS and (verb != "create" or not subresource):
@@ -67,8 +67,8 @@ class Core(msgspec.Struct, frozen=True):
             raise MethodNotAllowed(f'{verb} is not supported on resources of kind "{call.kind.group_resource}"')
         return lambda call, view: plan(self.writing(call, view, write))
 
-    def writing(self, call: Call, view: View, options: WriteOptions) -> Writing:
-        return Writing(call, view, self.admission, options)
+    def writing(self, call: Call, view: View, options: WriteOptions) -> WriteContext:
+        return WriteContext(call, view, self.admission, options)
 
     async def commit(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None = None) -> Reply:
         """Plan and submit until it is durable; gives the reply.
@@ -77,7 +77,7 @@ class Core(msgspec.Struct, frozen=True):
         the client's errors, and Timeout past the request deadline (the outcome is then unknown).
         """
         name = call.info.name
-        known = Known(call.kind, self.conversions) if call.kind.conversion is not None else None
+        known = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
         for attempt in range(ATTEMPTS):
             if known is not None:
                 planned = await self._converted(call, plan, recheck if attempt else None, known)
@@ -104,7 +104,7 @@ class Core(msgspec.Struct, frozen=True):
                 if recheck is not None:
                     recheck(snapshot)
                 return plan(call, snapshot)
-        except Slow as error:
+        except ValidationDeferred as error:
             slow = error
         try:
             verdict = await run_sliced(slow.work, JUDGE_TIMEOUT_S)
@@ -114,7 +114,9 @@ class Core(msgspec.Struct, frozen=True):
         with self.store.snapshot() as snapshot:
             return slow.resume(verdict, snapshot)
 
-    async def _converted(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: Known) -> Plan:
+    async def _converted(
+        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: ConvertedObject
+    ) -> Plan:
         """A plan for a kind that a webhook converts: planned again for each object it lacks, then completed."""
         call = msgspec.structs.replace(call, kind=known.kind)
         try:
@@ -127,7 +129,9 @@ class Core(msgspec.Struct, frozen=True):
             text = "Timeout: request did not complete within requested timeout - context deadline exceeded"
             raise Timeout(text) from error
 
-    async def _fetched(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: Known) -> Plan:
+    async def _fetched(
+        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: ConvertedObject
+    ) -> Plan:
         while True:
             try:
                 return await self._planned(call, plan, recheck)
@@ -143,4 +147,4 @@ class Core(msgspec.Struct, frozen=True):
             raise Timeout("Timeout: request did not complete within requested timeout - outcome unknown") from error
 
 
-_PLANS: dict[str, Callable[[Writing], Plan]] = {"create": plan_create, "update": plan_update, "patch": plan_patch}
+_PLANS: dict[str, Callable[[WriteContext], Plan]] = {"create": plan_create, "update": plan_update, "patch": plan_patch}

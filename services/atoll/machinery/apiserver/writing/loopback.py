@@ -13,7 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from atoll.machinery.apiserver.call.call import Call, Plan, Reply
-from atoll.machinery.apiserver.call.deferred_validation import Slow, finished
+from atoll.machinery.apiserver.call.deferred_validation import ValidationDeferred, finished
 from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
@@ -23,8 +23,8 @@ from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.delete import plan_delete
 from atoll.machinery.apiserver.rest.patch import APPLY, plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
-from atoll.machinery.apiserver.rest.write import Writing
-from atoll.machinery.apiserver.writing.commit import Core
+from atoll.machinery.apiserver.rest.write import WriteContext
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -101,7 +101,7 @@ def make_call(target: Target, verb: str, obj: Object | None, manager: str, *, wh
 class Loopback:
     """Reads and single writes of the system itself. `manager` is the field manager of its writes."""
 
-    def __init__(self, core: Core, manager: str) -> None:
+    def __init__(self, core: WriteService, manager: str) -> None:
         self.core, self.manager = core, manager
         self._options = WriteOptions(False, manager, "Ignore")
 
@@ -183,7 +183,7 @@ class Loopback:
         except NotFound:
             return
 
-    async def _write(self, call: Call, plan: Callable[[Writing], Plan]) -> Object:
+    async def _write(self, call: Call, plan: Callable[[WriteContext], Plan]) -> Object:
         reply = await self.core.commit(call, lambda call, view: plan(self.core.writing(call, view, self._options)))
         return _decoded(reply)
 
@@ -203,7 +203,7 @@ class Batch:
     surface from `submit` as the store's errors: the caller reconciles again.
     """
 
-    def __init__(self, core: Core, manager: str) -> None:
+    def __init__(self, core: WriteService, manager: str) -> None:
         self._core, self._options = core, WriteOptions(False, manager, "Ignore")
         self.manager, self._replicas = manager, Latest(core.store)
         self._mutations: list[Mutation] = []
@@ -307,10 +307,10 @@ class Batch:
         call = make_call(target, "delete", None, self.manager)
         self._add(plan_delete(self._core.writing(call, self, self._options), target.name, options))
 
-    def _planned(self, plan: Callable[[Writing], Plan], call: Call) -> Plan:
+    def _planned(self, plan: Callable[[WriteContext], Plan], call: Call) -> Plan:
         try:
             return plan(self._core.writing(call, self, self._options))
-        except Slow as slow:
+        except ValidationDeferred as slow:
             return finished(slow, self)
 
     def delete_prefix(self, scope: Scope) -> None:

@@ -131,7 +131,7 @@ def _offered(offered: Object, schema: Object) -> BoundResource:
     )
 
 
-class Around(msgspec.Struct, frozen=True):
+class BindingContext(msgspec.Struct, frozen=True):
     """What stands in a binding's logical cluster beside it.
 
     `holders` gives who else holds names in some groups, asked only when something new is to be bound; `stands` whether
@@ -143,14 +143,14 @@ class Around(msgspec.Struct, frozen=True):
     stands: Callable[[str], bool]
 
 
-class Settled(msgspec.Struct, frozen=True):
+class BindingStatus(msgspec.Struct, frozen=True):
     """A plan: the binding's status, and all locks of the cluster as they are with it."""
 
     status: Object
     locks: Mapping[str, Lock]
 
 
-def settle(binding: Object, export: Export | Condition, around: Around, now: str) -> Settled:
+def settle(binding: Object, export: Export | Condition, around: BindingContext, now: str) -> BindingStatus:
     """Bind what an export offers, as far as nobody else holds it. A Condition says why there is no export.
 
     What was bound stays bound, whatever becomes of the export: a resource that it withdraws, one whose schema was
@@ -164,7 +164,9 @@ def settle(binding: Object, export: Export | Condition, around: Around, now: str
         export_valid = export
     conditions = set_condition(status.get("conditions") or [], export_valid, now)
     if not isinstance(export, Export) or export_valid.status != TRUE:
-        settled = Settled({**status, "phase": status.get("phase") or BINDING, "conditions": conditions}, around.locks)
+        settled = BindingStatus(
+            {**status, "phase": status.get("phase") or BINDING, "conditions": conditions}, around.locks
+        )
     else:
         groups = frozenset(offered.group for offered in export.resources)
         plan = _Binding(binding["metadata"]["name"], around, now, groups)
@@ -172,7 +174,7 @@ def settle(binding: Object, export: Export | Condition, around: Around, now: str
     return _with_claims(binding, export, settled, now) if isinstance(export, Export) else settled
 
 
-def _with_claims(binding: Object, export: Export, settled: Settled, now: str) -> Settled:
+def _with_claims(binding: Object, export: Export, settled: BindingStatus, now: str) -> BindingStatus:
     """What the status says of claims: who waits for Bound sees them, and what is written from then on is labelled.
 
     Where there are none, nobody has to look at the binding again for it.
@@ -214,7 +216,7 @@ class _Binding(msgspec.Struct):
     """A plan while it is made."""
 
     name: str
-    around: Around
+    around: BindingContext
     now: str
     groups: frozenset[str]
     _holders: Sequence[Holder] | None = None
@@ -231,7 +233,7 @@ class _Binding(msgspec.Struct):
         return told(who, f"spec.names.plural={offered.resource}")
 
 
-def _bind(status: Object, conditions: list[Object], export: Export, plan: _Binding) -> Settled:
+def _bind(status: Object, conditions: list[Object], export: Export, plan: _Binding) -> BindingStatus:
     bound = {(item.get("group") or "", item["resource"]): item for item in status.get("boundResources") or ()}
     locks, refused = dict(plan.around.locks), []
     for offered in export.resources:
@@ -256,10 +258,10 @@ def _bind(status: Object, conditions: list[Object], export: Export, plan: _Bindi
         conditions = _judged(judged, Condition(UP_TO_DATE, TRUE), plan.now)
     done = is_true(conditions, INITIAL)
     phase = BOUND if done else status.get("phase") or BINDING
-    return Settled({**status, "phase": phase, "conditions": conditions}, locks)
+    return BindingStatus({**status, "phase": phase, "conditions": conditions}, locks)
 
 
-def _is_current(before: Object, offered: BoundResource, export: Export, around: Around) -> bool:
+def _is_current(before: Object, offered: BoundResource, export: Export, around: BindingContext) -> bool:
     """Whether a resource is bound as its export offers it now. Another schema of the same name is no news."""
     schema = before["schema"]
     same = (schema["name"], schema["identityHash"]) == (offered.schema, export.identity)

@@ -44,7 +44,7 @@ _COPIED = (
 )
 
 
-class Needed(msgspec.Struct, frozen=True):
+class RequiredCrd(msgspec.Struct, frozen=True):
     """A bound CRD that a binding refers to: where its schema is, by which export, and under which uid it was bound."""
 
     cluster: str
@@ -62,12 +62,12 @@ def key_of(uid: str) -> ObjectKey:
     return ObjectKey(CRDS, SYSTEM_BOUND_CRDS, "", uid)
 
 
-def needed(binding: Object) -> Iterator[Needed]:
+def needed(binding: Object) -> Iterator[RequiredCrd]:
     """What a binding's status refers to."""
     status, export = binding.get("status") or {}, binding["spec"]["reference"]["export"]["name"]
     for item in status.get("boundResources") or ():
         schema = item["schema"]
-        yield Needed(str(status.get("apiExportClusterName") or ""), export, schema["name"], schema["UID"])
+        yield RequiredCrd(str(status.get("apiExportClusterName") or ""), export, schema["name"], schema["UID"])
 
 
 def bound_crd(schema: Object, cluster: str, export: str, now: str) -> Object:

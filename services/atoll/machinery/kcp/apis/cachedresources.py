@@ -45,7 +45,7 @@ class Resource(NamedTuple):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-class Found(NamedTuple):
+class ResourceCount(NamedTuple):
     """What a resource is in its workspace, and how many objects of it are meant."""
 
     namespaced: bool
@@ -67,7 +67,7 @@ def selector_of(obj: Object) -> LabelSelector:
         return _NOTHING
 
 
-def settled(obj: Object, found: Found | None, now: str) -> Object:
+def settled(obj: Object, found: ResourceCount | None, now: str) -> Object:
     """The status by what there is; `found` None: the workspace serves no such resource. Identity is judged before."""
     status = dict(obj.get("status") or {})
     judged = _resource_condition(resource_of(obj), found)
@@ -81,7 +81,7 @@ def settled(obj: Object, found: Found | None, now: str) -> Object:
     return {**status, "phase": READY, "conditions": conditions, "resourceCounts": counts}
 
 
-def _resource_condition(resource: Resource, found: Found | None) -> Condition:
+def _resource_condition(resource: Resource, found: ResourceCount | None) -> Condition:
     if found is None:
         text = f"the workspace serves no {resource.group_resource} in version {resource.version or 'any'}"
         return Condition(RESOURCE_VALID, FALSE, NO_RESOURCES, text, ERROR)
@@ -112,7 +112,7 @@ def cached_of(obj: Object) -> Reference:
     return Reference(reference.get("path") or own, str(reference.get("name") or ""))
 
 
-class There(NamedTuple):
+class SliceReferences(NamedTuple):
     """What of a slice's references is there: clusters of the two, and the Partition; None for what lacks."""
 
     cached: str | None
@@ -122,7 +122,7 @@ class There(NamedTuple):
     is_cached: bool
 
 
-def judged(obj: Object, there: There, now: str) -> Object:
+def judged(obj: Object, there: SliceReferences, now: str) -> Object:
     """A slice's status; what refers to nothing keeps no endpoints."""
     status = endpointslices.judged(obj, has_export=there.export is not None, partition=there.partition, now=now)
     condition = _slice_condition(cached_of(obj), there)
@@ -132,7 +132,7 @@ def judged(obj: Object, there: There, now: str) -> Object:
     return {**status, "conditions": set_condition(conditions, condition, now)}
 
 
-def _slice_condition(reference: Reference, there: There) -> Condition:
+def _slice_condition(reference: Reference, there: SliceReferences) -> Condition:
     if there.export is not None and there.export != there.cached:
         # Whoever may give away an export would give away what somebody else caches; he hears not even whether it is.
         text = "ClusterCachedResource and APIExport must be in the same workspace"

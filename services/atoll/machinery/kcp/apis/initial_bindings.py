@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from atoll.machinery.kcp.apis import claim_status, permission_claims
-from atoll.machinery.kcp.apis.apibindings import BOUND, Around, Export, held_by, settle
+from atoll.machinery.kcp.apis.apibindings import BOUND, BindingContext, Export, held_by, settle
 from atoll.machinery.kcp.apis.locks import Lock, lock_annotation
 from atoll.machinery.kcp.apis.naming_conflicts import Holder
-from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.meta.wellknown import BINDING_FINALIZER
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class InitialBinding(msgspec.Struct, frozen=True):
     """One binding to make. `path` is how it refers to the export's workspace; `export` None is not found."""
 
     name: str
@@ -44,7 +44,7 @@ class Bindings(msgspec.Struct, frozen=True):
         return not self.waiting
 
 
-def bind(stamp: Stamp, wanted: Sequence[Wanted]) -> Bindings:
+def bind(stamp: ObjectStamp, wanted: Sequence[InitialBinding]) -> Bindings:
     """Bind what can be bound at once; what cannot is written as a user would, for the binding controller.
 
     Claims are granted and told to be applied: whatever is written into the cluster after these is labelled by them.
@@ -55,7 +55,7 @@ def bind(stamp: Stamp, wanted: Sequence[Wanted]) -> Bindings:
     for each in wanted:
         binding, bound = _requested(stamp, each), False
         if each.export is not None and each.export.can_bind_at_once:
-            around = Around(locks, lambda groups: holders, lambda uid: True)
+            around = BindingContext(locks, lambda groups: holders, lambda uid: True)
             settled = settle(binding, each.export, around, stamp.now)
             binding["status"], locks = settled.status, settled.locks
             bound = settled.status["phase"] == BOUND
@@ -68,7 +68,7 @@ def bind(stamp: Stamp, wanted: Sequence[Wanted]) -> Bindings:
     return Bindings(tuple(manifests), lock_annotation(locks), tuple(waiting))
 
 
-def _requested(stamp: Stamp, wanted: Wanted) -> Object:
+def _requested(stamp: ObjectStamp, wanted: InitialBinding) -> Object:
     metadata = stamp.pathed_metadata("apibindings", wanted.name)
     metadata["finalizers"] = [BINDING_FINALIZER]
     spec: Object = {"reference": {"export": {"path": wanted.path, "name": wanted.export_name}}}

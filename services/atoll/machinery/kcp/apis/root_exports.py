@@ -15,7 +15,7 @@ import msgspec
 from atoll.machinery.kcp.apis.apibindings import BoundResource, Export
 from atoll.machinery.kcp.apis.bound_crds import bound_crd, established, with_policed
 from atoll.machinery.kcp.apis.naming_conflicts import names_of
-from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
 from atoll.machinery.kcp.schema_files import bootstrap_file, definition
 from atoll.machinery.meta import hashes
@@ -32,20 +32,20 @@ def root_exports() -> tuple[str, ...]:
     return tuple(bootstrap_file("exports")["exports"])
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ExportIdentity(msgspec.Struct, frozen=True):
     """An export's identity: its hash, and its key where that has yet to be written into a Secret."""
 
     hash: str
     key: str = ""
 
 
-def new_identity(key: str = "") -> Identity:
+def new_identity(key: str = "") -> ExportIdentity:
     """An identity that nobody had before, or that of a key which no Secret holds yet."""
     key = key or hashes.new_identity_key()
-    return Identity(hashes.identity_hash(key.encode()), key)
+    return ExportIdentity(hashes.identity_hash(key.encode()), key)
 
 
-def exported_type(name: str, identities: Mapping[str, Identity]) -> ResourceType:
+def exported_type(name: str, identities: Mapping[str, ExportIdentity]) -> ResourceType:
     """Under which type objects of a root export's kind are stored; name is `<plural>.<group>`.
 
     Raises KeyError for a kind that root does not export.
@@ -57,13 +57,13 @@ def exported_type(name: str, identities: Mapping[str, Identity]) -> ResourceType
     raise KeyError(name)
 
 
-def schemas(stamp: Stamp) -> Iterator[Manifest]:
+def schemas(stamp: ObjectStamp) -> Iterator[Manifest]:
     """The APIResourceSchemas of root, also those that belong to no export."""
     for name, prefix in bootstrap_file("exports")["schemas"].items():
         yield Manifest(stamp.cluster, _schema(stamp, name, prefix), API_RESOURCE_SCHEMAS, reconciled=True)
 
 
-def exports(stamp: Stamp, identities: Mapping[str, Identity]) -> Iterator[Manifest]:
+def exports(stamp: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> Iterator[Manifest]:
     """For each export its identity secret, if that is to be written, then the APIExport."""
     for name, offer in bootstrap_file("exports")["exports"].items():
         identity = identities[name]
@@ -72,7 +72,7 @@ def exports(stamp: Stamp, identities: Mapping[str, Identity]) -> Iterator[Manife
         yield Manifest(stamp.cluster, _export(stamp, name, offer, identity), API_EXPORTS, reconciled=True)
 
 
-def bindable(root: Stamp, identities: Mapping[str, Identity]) -> dict[str, Export]:
+def bindable(root: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> dict[str, Export]:
     """Root's exports by name, as bindings need them. `root` is the stamp with which `schemas` were made."""
     return {
         name: Export(
@@ -85,7 +85,7 @@ def bindable(root: Stamp, identities: Mapping[str, Identity]) -> dict[str, Expor
     }
 
 
-def bound(root: Stamp, stamp: Stamp, *, elsewhere: bool = False) -> Iterator[Manifest]:
+def bound(root: ObjectStamp, stamp: ObjectStamp, *, elsewhere: bool = False) -> Iterator[Manifest]:
     """The bound CRDs of what root exports. `stamp` is that of their own cluster; `elsewhere`: root is on another shard,
     and what it permits consumers is to be asked for even before anything of it is known."""
     for export, offer in bootstrap_file("exports")["exports"].items():
@@ -98,7 +98,7 @@ def bound(root: Stamp, stamp: Stamp, *, elsewhere: bool = False) -> Iterator[Man
             yield Manifest(stamp.cluster, {**crd, "metadata": stamped}, CRDS, reconciled=True)
 
 
-def definitions(stamp: Stamp) -> Iterator[Manifest]:
+def definitions(stamp: ObjectStamp) -> Iterator[Manifest]:
     """The CustomResourceDefinitions of the kinds that every logical cluster serves, established."""
     for name in bootstrap_file("exports")["system"]:
         source = definition(name)
@@ -121,7 +121,7 @@ def schema_name(name: str) -> str:
     return f"{bootstrap_file('exports')['schemas'][name]}.{name}"
 
 
-def _schema(stamp: Stamp, name: str, prefix: str) -> Object:
+def _schema(stamp: ObjectStamp, name: str, prefix: str) -> Object:
     spec = definition(name)["spec"]
     fields = ("name", "served", "storage", "subresources", "additionalPrinterColumns")
     versions = [
@@ -145,7 +145,7 @@ def _schema(stamp: Stamp, name: str, prefix: str) -> Object:
     }
 
 
-def _secret(stamp: Stamp, name: str, key: str) -> Object:
+def _secret(stamp: ObjectStamp, name: str, key: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -155,7 +155,7 @@ def _secret(stamp: Stamp, name: str, key: str) -> Object:
     }
 
 
-def _export(stamp: Stamp, name: str, offer: Object, identity: Identity) -> Object:
+def _export(stamp: ObjectStamp, name: str, offer: Object, identity: ExportIdentity) -> Object:
     spec: Object = {
         "identity": {"secretRef": {"name": name, "namespace": KCP_SYSTEM}},
         "resources": [_offered(resource) for resource in offer["resources"]],
@@ -180,7 +180,7 @@ def _offered(name: str) -> Object:
     return {"name": resource, "group": group, "schema": schema_name(name), "storage": {"crd": {}}}
 
 
-def _bound_resource(stamp: Stamp, name: str) -> BoundResource:
+def _bound_resource(stamp: ObjectStamp, name: str) -> BoundResource:
     resource, _, group = name.partition(".")
     schema = schema_name(name)
     uid = stamp.uid_of("apiresourceschemas", schema)

@@ -18,7 +18,7 @@ from atoll.machinery.meta.selectors import SelectorError, compile_label_selector
 MAX_ENDPOINTS = 1000
 
 
-class Here(NamedTuple):
+class ShardEndpoint(NamedTuple):
     """A shard, as endpoints select it: its labels and the URL of its own virtual workspaces."""
 
     labels: Mapping[str, str]
@@ -33,9 +33,9 @@ class Reference(NamedTuple):
     name: str
 
 
-def here(shard: Object) -> Here:
+def here(shard: Object) -> ShardEndpoint:
     """What a Shard object says of itself."""
-    return Here(shard["metadata"].get("labels") or {}, virtual_workspace_url(shard))
+    return ShardEndpoint(shard["metadata"].get("labels") or {}, virtual_workspace_url(shard))
 
 
 def reference(export: Object, group: str, plural: str) -> Reference | None:
@@ -49,7 +49,7 @@ def reference(export: Object, group: str, plural: str) -> Reference | None:
     return None
 
 
-def endpoint(slice: Object, shard: Here) -> str:
+def endpoint(slice: Object, shard: ShardEndpoint) -> str:
     """The first endpoint that is for a shard; empty where none is."""
     status = slice.get("status")
     endpoints = status.get("endpoints") if isinstance(status, dict) else None
@@ -60,7 +60,7 @@ def endpoint(slice: Object, shard: Here) -> str:
     return ""
 
 
-def _is_for(shards: object, url: str, shard: Here) -> bool:
+def _is_for(shards: object, url: str, shard: ShardEndpoint) -> bool:
     """Whether a selector of shards means this one; without one the URL is one of the shard's own."""
     if shards is None:
         return own_path(url, shard) is not None
@@ -75,7 +75,7 @@ def _is_for(shards: object, url: str, shard: Here) -> bool:
         return False
 
 
-def own_path(url: str, shard: Here) -> str | None:
+def own_path(url: str, shard: ShardEndpoint) -> str | None:
     """The path of a URL that is one of the shard's own virtual workspaces, None for any other."""
     if not shard.url or not url.startswith(f"{shard.url}/"):
         return None

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from atoll.machinery.kcp.apis import root_exports
-from atoll.machinery.kcp.apis.initial_bindings import Bindings, Wanted, bind
+from atoll.machinery.kcp.apis.initial_bindings import Bindings, InitialBinding, bind
 from atoll.machinery.kcp.bootstrap.rbac import policy
-from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
 from atoll.machinery.kcp.schema_files import bootstrap_file
 from atoll.machinery.kcp.sharding.shards import Registration, new_shard
-from atoll.machinery.kcp.workspaces.logicalcluster import BINDINGS_INITIALIZED, Facts, logical_cluster
+from atoll.machinery.kcp.workspaces.logicalcluster import BINDINGS_INITIALIZED, ClusterFacts, logical_cluster
 from atoll.machinery.meta.conditions import TRUE, Condition
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, SYSTEM_BOUND_CRDS, SYSTEM_CRDS, SYSTEM_SHARD
 from atoll.machinery.meta.objects import Object
@@ -52,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     external_url: str
     virtual_workspace_url: str
-    identities: Mapping[str, root_exports.Identity]
+    identities: Mapping[str, root_exports.ExportIdentity]
     installation: str
     ca_bundle: str
     now: str
@@ -72,11 +72,11 @@ def bootstrap(options: Options) -> Iterator[Manifest]:
     yield from _system_shard(options)
 
 
-def stamp_of(options: Options, cluster: str) -> Stamp:
+def stamp_of(options: Options, cluster: str) -> ObjectStamp:
     """How objects of one of bootstrap's clusters are stamped; its path is its name."""
     installation = options.root_installation if cluster == ROOT and options.root_installation else options.installation
     space = uuid.UUID(installation)
-    return Stamp(cluster, cluster, options.now, lambda key: str(uuid.uuid5(space, key)))
+    return ObjectStamp(cluster, cluster, options.now, lambda key: str(uuid.uuid5(space, key)))
 
 
 def _system_crds(options: Options) -> Iterator[Manifest]:
@@ -111,7 +111,7 @@ def _system_shard(options: Options) -> Iterator[Manifest]:
 def _root(options: Options) -> Iterator[Manifest]:
     stamp = stamp_of(options, ROOT)
     bindings = _bindings(stamp, options)
-    facts = Facts(
+    facts = ClusterFacts(
         shard=options.shard,
         external_url=options.external_url,
         type=_ROOT_TYPE,
@@ -129,21 +129,21 @@ def _root(options: Options) -> Iterator[Manifest]:
     yield from _workspace_types(stamp, options)
 
 
-def _system_cluster(stamp: Stamp, options: Options, locks: str = "{}") -> Manifest:
-    return logical_cluster(stamp, Facts(options.shard, options.external_url, locks=locks))
+def _system_cluster(stamp: ObjectStamp, options: Options, locks: str = "{}") -> Manifest:
+    return logical_cluster(stamp, ClusterFacts(options.shard, options.external_url, locks=locks))
 
 
-def _bindings(stamp: Stamp, options: Options) -> Bindings:
+def _bindings(stamp: ObjectStamp, options: Options) -> Bindings:
     offered = root_exports.bindable(stamp_of(options, ROOT), options.identities)
     names = bootstrap_file("exports")["bindings"][stamp.cluster]
-    return bind(stamp, [Wanted(name, ROOT, name, offered[name]) for name in names])
+    return bind(stamp, [InitialBinding(name, ROOT, name, offered[name]) for name in names])
 
 
 def _kept(bindings: Bindings) -> Iterator[Manifest]:
     return (manifest._replace(reconciled=True) for manifest in bindings.manifests)
 
 
-def _identity_cache(stamp: Stamp, options: Options) -> Manifest:
+def _identity_cache(stamp: ObjectStamp, options: Options) -> Manifest:
     hashed = {name: identity.hash for name, identity in options.identities.items()}
     installation = options.root_installation or options.installation
     config_map = {
@@ -167,7 +167,7 @@ def registration(options: Options) -> Registration:
     )
 
 
-def _shard(stamp: Stamp, options: Options) -> Manifest:
+def _shard(stamp: ObjectStamp, options: Options) -> Manifest:
     """The root shard's own object; it is kept up to date by registration, as that of any other."""
     shard = new_shard(registration(options))
     metadata = shard["metadata"]
@@ -176,7 +176,7 @@ def _shard(stamp: Stamp, options: Options) -> Manifest:
     return Manifest(stamp.cluster, {**shard, "metadata": stamped}, stored_as)
 
 
-def _workspace_types(stamp: Stamp, options: Options) -> Iterator[Manifest]:
+def _workspace_types(stamp: ObjectStamp, options: Options) -> Iterator[Manifest]:
     stored_as = root_exports.exported_type("workspacetypes.tenancy.kcp.io", options.identities)
     for name, spec in bootstrap_file("workspacetypes").items():
         obj = {
@@ -189,7 +189,7 @@ def _workspace_types(stamp: Stamp, options: Options) -> Iterator[Manifest]:
         yield Manifest(stamp.cluster, obj, stored_as, reconciled=True)
 
 
-def _type_status(stamp: Stamp, name: str, url: str) -> Object:
+def _type_status(stamp: ObjectStamp, name: str, url: str) -> Object:
     """kcp publishes both URLs for every type, whether or not anybody initializes or terminates."""
     return {
         "conditions": stamp.holds(("Ready", "VirtualWorkspaceURLsReady")),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.kcp.schema_files import bootstrap_file
 from atoll.machinery.meta.names import SYSTEM_ADMIN
 from atoll.machinery.meta.objects import Object
@@ -24,7 +24,7 @@ _AGGREGATE_LABEL = f"{RBAC_GROUP}/aggregate-to-"
 _READER, _READER_NAMESPACE = "extension-apiserver-authentication-reader", "kube-system"
 
 
-def policy(stamp: Stamp, home_creators: Sequence[str] = ()) -> Iterator[Manifest]:
+def policy(stamp: ObjectStamp, home_creators: Sequence[str] = ()) -> Iterator[Manifest]:
     """ClusterRoles, then ClusterRoleBindings of stamp's cluster (root or system:admin).
 
     `home_creators` are the groups bound to the role for home workspaces.
@@ -44,7 +44,7 @@ def policy(stamp: Stamp, home_creators: Sequence[str] = ()) -> Iterator[Manifest
         yield _reader(stamp, labels, annotations)
 
 
-def _role(stamp: Stamp, roles: Object, name: str, annotations: Mapping[str, str]) -> Object:
+def _role(stamp: ObjectStamp, roles: Object, name: str, annotations: Mapping[str, str]) -> Object:
     role = roles[name]
     obj: Object = {
         "apiVersion": _API_VERSION,
@@ -70,7 +70,7 @@ def _gathered(roles: Object, target: str) -> list[Object]:
     return gathered
 
 
-def _binding(stamp: Stamp, name: str, binding: Object, annotations: Mapping[str, str]) -> Object:
+def _binding(stamp: ObjectStamp, name: str, binding: Object, annotations: Mapping[str, str]) -> Object:
     subjects = [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": group} for group in binding["groups"]]
     return {
         "apiVersion": _API_VERSION,
@@ -81,7 +81,7 @@ def _binding(stamp: Stamp, name: str, binding: Object, annotations: Mapping[str,
     }
 
 
-def _reader(stamp: Stamp, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Manifest:
+def _reader(stamp: ObjectStamp, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Manifest:
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],

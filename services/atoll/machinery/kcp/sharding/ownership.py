@@ -27,7 +27,7 @@ MOVED_GENERATION = "internal.atoll.dev/moved-generation"
 BORN_ON = "internal.atoll.dev/born-on"
 
 
-class Seat(NamedTuple):
+class Owner(NamedTuple):
     """Where a cluster lies, and how many moves brought it there, as far as known."""
 
     shard: str
@@ -42,7 +42,7 @@ class Claim(NamedTuple):
     proven: bool = True
 
 
-class Standing(NamedTuple):
+class ClusterRecord(NamedTuple):
     """What a LogicalCluster says: whose it is, and where it went. `successor` is empty where it stays."""
 
     owner: tuple[str, str] | None
@@ -60,7 +60,7 @@ class Rows(Protocol):
     @property
     def own(self) -> str: ...
 
-    def seat(self, cluster: str) -> Seat | None:
+    def seat(self, cluster: str) -> Owner | None:
         """What was decided last; None where nothing was."""
 
     def origins(self) -> Sequence[str]:
@@ -127,7 +127,7 @@ def claim_of(parent: str, value: bytes | None) -> Claim | None:
     return Claim(cluster, shard, named == cluster)
 
 
-def standing_of(cluster: str, value: bytes | None) -> Standing | None:
+def standing_of(cluster: str, value: bytes | None) -> ClusterRecord | None:
     """What a LogicalCluster of `cluster` says; None where it cannot be read."""
     if not value:
         return None
@@ -141,8 +141,8 @@ def standing_of(cluster: str, value: bytes | None) -> Standing | None:
     is_home = owner is None and hashes.home_cluster_name(found.spec.createdBy.username) == cluster
     reference = (owner.cluster, owner.name) if owner is not None else None
     if not (generation.isascii() and generation.isdigit() and len(generation) < 10):
-        return Standing(reference, is_home)
-    return Standing(reference, is_home, annotations.get(MOVED_TO, ""), int(generation))
+        return ClusterRecord(reference, is_home)
+    return ClusterRecord(reference, is_home, annotations.get(MOVED_TO, ""), int(generation))
 
 
 def is_claimable(cluster: str) -> bool:

@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeAlias
 from atoll.machinery.kcp.sharding.ownership import (
     ROOT_SHARD,
     Claim,
+    ClusterRecord,
+    Owner,
     Rows,
-    Seat,
-    Standing,
     claim_of,
     is_claimable,
     standing_of,
@@ -36,10 +36,10 @@ class _Cluster(NamedTuple):
 
     origin: str
     cluster: str
-    gone: Standing | None = None
+    gone: ClusterRecord | None = None
 
 
-class _Workspaced(NamedTuple):
+class _WorkspaceClaim(NamedTuple):
     """An origin's Workspace is to be looked at."""
 
     origin: str
@@ -53,17 +53,17 @@ class _Unclaimed(NamedTuple):
     cluster: str
 
 
-class _Seated(NamedTuple):
+class _OwnedCluster(NamedTuple):
     """What the new owner of a cluster sent from it is to be looked at, Workspaces behind a name."""
 
     cluster: str
     after: str
 
 
-_Work: TypeAlias = "_Cluster | _Workspaced | _Unclaimed | _Seated"
+_Work: TypeAlias = "_Cluster | _WorkspaceClaim | _Unclaimed | _OwnedCluster"
 
 
-class Reckoning:
+class OwnershipResolver:
     """Follows from one arrival to the next what it means. Tell it what arrived, then take `decisions`.
 
     `rows` holds what arrived already. Decisions reach `rows` between two calls of `decisions`, or not: what was decided
@@ -72,7 +72,7 @@ class Reckoning:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._decided: dict[str, Seat | None] = {}
+        self._decided: dict[str, Owner | None] = {}
         self._work: deque[_Work] = deque()
 
     @property
@@ -88,22 +88,22 @@ class Reckoning:
         left = before if now is None or before is None or now.cluster != before.cluster else None
         if left is not None and self._counts(origin, cluster, left):
             self._work.append(_Unclaimed(left.cluster))
-        self._work.append(_Workspaced(origin, cluster, name))
+        self._work.append(_WorkspaceClaim(origin, cluster, name))
 
     def logical_cluster(self, origin: str, cluster: str, before: bytes | None) -> None:
         """A LogicalCluster arrived, or ceased to be. `before` is what it was."""
         gone = None
         if self._rows.logical_cluster(origin, cluster) is None:
-            gone = standing_of(cluster, before) or Standing(None, is_home=False)
+            gone = standing_of(cluster, before) or ClusterRecord(None, is_home=False)
         self._work.append(_Cluster(origin, cluster, gone))
 
     def seated(self, cluster: str) -> None:
         """Somebody else decided where a cluster lies: what was sent from it is to be looked at."""
-        self._work.append(_Seated(cluster, ""))
+        self._work.append(_OwnedCluster(cluster, ""))
 
     # --- what follows ---
 
-    def decisions(self, limit: int = PAGE) -> Iterator[tuple[str, Seat | None]]:
+    def decisions(self, limit: int = PAGE) -> Iterator[tuple[str, Owner | None]]:
         """Clusters that lie elsewhere than before, or (None) nowhere any more, after at most `limit` steps."""
         changed: dict[str, None] = {}
         for _ in range(limit):
@@ -129,13 +129,13 @@ class Reckoning:
         match work:
             case _Cluster(origin, cluster, None):
                 yield from self._stands(origin, cluster)
-            case _Cluster(origin, cluster, Standing() as gone):
+            case _Cluster(origin, cluster, ClusterRecord() as gone):
                 yield from self._left(origin, cluster, gone)
-            case _Workspaced(origin, cluster, name):
+            case _WorkspaceClaim(origin, cluster, name):
                 yield from self._named(origin, cluster, self._claim(origin, cluster, name))
             case _Unclaimed(cluster):
                 yield from self._unclaimed(cluster)
-            case _Seated(cluster, after):
+            case _OwnedCluster(cluster, after):
                 yield from self._seated(cluster, after)
 
     def _unclaimed(self, cluster: str) -> Iterator[str]:
@@ -154,28 +154,28 @@ class Reckoning:
         if claim is None or self._seat(claim.cluster) is not None or self._is_here(claim.cluster):
             return
         if self._counts(origin, parent, claim):
-            yield from self._decide(claim.cluster, Seat(claim.shard, 0))
+            yield from self._decide(claim.cluster, Owner(claim.shard, 0))
 
     def _stands(self, origin: str, cluster: str) -> Iterator[str]:
         """A LogicalCluster says that it is there, or that it went on."""
         standing = self._standing(origin, cluster)
         if standing is None or not is_claimable(cluster):
             return
-        seat = self._seat(cluster) or (Seat(origin, 0) if origin == self._rows.own else None)
+        seat = self._seat(cluster) or (Owner(origin, 0) if origin == self._rows.own else None)
         if seat is None:
             yield from self._found(origin, cluster, standing)
         elif seat.shard == origin and standing.successor and standing.generation > seat.generation:
-            yield from self._decide(cluster, Seat(standing.successor, standing.generation))
+            yield from self._decide(cluster, Owner(standing.successor, standing.generation))
 
-    def _found(self, origin: str, cluster: str, standing: Standing) -> Iterator[str]:
+    def _found(self, origin: str, cluster: str, standing: ClusterRecord) -> Iterator[str]:
         """A cluster of which nothing was decided yet: a home, or one whose Workspace may have come before it."""
         if standing.owner is not None:
             yield from self._reclaimed(cluster, standing.owner, 0)
         elif standing.is_home and not standing.successor and not self._is_here(cluster):
             # What only tells where a home went speaks for itself no more.
-            yield from self._decide(cluster, Seat(origin, 0))
+            yield from self._decide(cluster, Owner(origin, 0))
 
-    def _left(self, origin: str, cluster: str, gone: Standing) -> Iterator[str]:
+    def _left(self, origin: str, cluster: str, gone: ClusterRecord) -> Iterator[str]:
         """Who had a cluster has it no more: it lies where its Workspace says, or nowhere."""
         seat = self._seat(cluster)
         if seat is None or seat.shard != origin:
@@ -187,7 +187,7 @@ class Reckoning:
         for other in self._rows.origins():
             found = self._standing(other, cluster)
             if found is not None and found.is_home and not found.successor:
-                yield from self._decide(cluster, Seat(other, seat.generation))
+                yield from self._decide(cluster, Owner(other, seat.generation))
                 return
 
     def _reclaimed(self, cluster: str, owner: tuple[str, str], generation: int) -> Iterator[str]:
@@ -202,7 +202,7 @@ class Reckoning:
             # The Workspace has not caught up: from there the cluster came.
             return
         if self._counts(origin, parent, claim):
-            yield from self._decide(cluster, Seat(claim.shard, generation))
+            yield from self._decide(cluster, Owner(claim.shard, generation))
 
     def _seated(self, cluster: str, after: str) -> Iterator[str]:
         """What the owner of a cluster sent from it before it was known to be the owner counts from now on."""
@@ -215,20 +215,20 @@ class Reckoning:
         for _, value in page:
             yield from self._named(owner, cluster, claim_of(cluster, value))
         if len(page) == PAGE:
-            self._work.append(_Seated(cluster, page[-1][0]))
+            self._work.append(_OwnedCluster(cluster, page[-1][0]))
 
-    def _decide(self, cluster: str, seat: Seat | None) -> Iterator[str]:
+    def _decide(self, cluster: str, seat: Owner | None) -> Iterator[str]:
         self._decided[cluster] = seat
         if seat is not None:
-            self._work.append(_Seated(cluster, ""))
+            self._work.append(_OwnedCluster(cluster, ""))
         yield cluster
 
     # --- what is known, with what was decided ---
 
-    def _seat(self, cluster: str) -> Seat | None:
+    def _seat(self, cluster: str) -> Owner | None:
         return self._decided[cluster] if cluster in self._decided else self._rows.seat(cluster)
 
-    def _standing(self, origin: str, cluster: str) -> Standing | None:
+    def _standing(self, origin: str, cluster: str) -> ClusterRecord | None:
         return standing_of(cluster, self._rows.logical_cluster(origin, cluster)) if origin else None
 
     def _claim(self, origin: str, cluster: str, name: str) -> Claim | None:

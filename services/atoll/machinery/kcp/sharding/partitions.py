@@ -20,7 +20,7 @@ API_VERSION = "topology.kcp.io/v1alpha1"
 _MAX_NAME = 252
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PartitionPlan(msgspec.Struct, frozen=True):
     """What a set asks for: Partitions to create, names of those to delete, and how many there are then."""
 
     create: tuple[Object, ...]
@@ -28,7 +28,7 @@ class Plan(msgspec.Struct, frozen=True):
     count: int
 
 
-def plan(obj: Object, shards: Iterable[Mapping[str, str]], owned: Sequence[Object]) -> Plan:
+def plan(obj: Object, shards: Iterable[Mapping[str, str]], owned: Sequence[Object]) -> PartitionPlan:
     """Compare a set with the labels of all shards and the Partitions it owns. Raises SelectorError.
 
     Of Partitions that select alike the first by name stays. A shard that lacks a dimension belongs to none; a set that
@@ -46,7 +46,7 @@ def plan(obj: Object, shards: Iterable[Mapping[str, str]], owned: Sequence[Objec
             wanted[tuple(values.values())] = _selector(values, chosen.get("matchExpressions"))
     present, surplus = _settled(owned, list(wanted.values()))
     missing = [each for each in wanted.values() if each not in present]
-    return Plan(tuple(_partition(obj, each) for each in missing), tuple(surplus), len(wanted))
+    return PartitionPlan(tuple(_partition(obj, each) for each in missing), tuple(surplus), len(wanted))
 
 
 def _selector(labels: Mapping[str, str], expressions: list[Object] | None) -> Object:

@@ -54,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return any(path == each or path.startswith(f"{each}:") for each in self.reserved_for)
 
 
-class Wish(msgspec.Struct, frozen=True):
+class PlacementRequest(msgspec.Struct, frozen=True):
     """What is known of a workspace: canonical path, location selector, and the region of its parent's shard."""
 
     path: str
@@ -104,7 +104,11 @@ def check_reserved(shards: Sequence[Candidate], path: str, selector: LabelSelect
 
 
 def choose(
-    shards: Sequence[Candidate], wish: Wish, now_s: float, chance: random.Random, without: Collection[str] = ()
+    shards: Sequence[Candidate],
+    wish: PlacementRequest,
+    now_s: float,
+    chance: random.Random,
+    without: Collection[str] = (),
 ) -> Candidate:
     """The shard for a workspace; `without` names those that were tried in vain. Raises Unschedulable.
 
@@ -120,7 +124,7 @@ def choose(
     return min(chance.sample(pool, min(len(pool), 2)), key=_pressure)
 
 
-def _near(shards: Sequence[Candidate], wish: Wish) -> list[Candidate]:
+def _near(shards: Sequence[Candidate], wish: PlacementRequest) -> list[Candidate]:
     """Schedulable shards that the workspace wants and may have; those of its parent's region, if it says nothing else.
 
     A region is where data may lie: without a word of its owner, a workspace does not leave the one of its parent.

@@ -23,7 +23,7 @@ INITIALIZED, RECONCILED = BINDINGS_INITIALIZED, "APIBindingsReconciled"
 MAX_SHOWN = 10
 
 
-class Required(msgspec.Struct, frozen=True):
+class RequiredBindings(msgspec.Struct, frozen=True):
     """One default binding of a cluster: what it is called there, and the export as it refers to it."""
 
     name: str
@@ -35,17 +35,17 @@ class Required(msgspec.Struct, frozen=True):
         return {"path": self.path, "name": self.export}
 
 
-def required(cluster: str, bindings: Iterable[DefaultBinding]) -> tuple[Required, ...]:
+def required(cluster: str, bindings: Iterable[DefaultBinding]) -> tuple[RequiredBindings, ...]:
     """The default bindings of a cluster, each name once."""
     found = {
-        name: Required(name, each.path, each.export)
+        name: RequiredBindings(name, each.path, each.export)
         for each in bindings
         for name in [hashes.default_binding_name(cluster, each.path, each.export)]
     }
     return tuple(found.values())
 
 
-def spec_of(wanted: Required, claimed: Sequence[Object]) -> Object:
+def spec_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
     """Spec of a default binding: it accepts all that the export claims."""
     spec: Object = {"reference": {"export": wanted.reference}}
     if claimed:
@@ -53,7 +53,7 @@ def spec_of(wanted: Required, claimed: Sequence[Object]) -> Object:
     return spec
 
 
-def binding_of(wanted: Required, claimed: Sequence[Object]) -> Object:
+def binding_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
     """A default binding to create."""
     return {
         "apiVersion": "apis.kcp.io/v1alpha2",
@@ -63,7 +63,7 @@ def binding_of(wanted: Required, claimed: Sequence[Object]) -> Object:
     }
 
 
-def found_in(bindings: Sequence[Object], wanted: Required) -> Object | None:
+def found_in(bindings: Sequence[Object], wanted: RequiredBindings) -> Object | None:
     """The binding that stands for a default one: that of its name, or any other that refers to the export so."""
     named = next((each for each in bindings if each["metadata"]["name"] == wanted.name), None)
     if named is not None:
@@ -71,7 +71,7 @@ def found_in(bindings: Sequence[Object], wanted: Required) -> Object | None:
     return next((each for each in bindings if each["spec"]["reference"].get("export") == wanted.reference), None)
 
 
-def is_outdated(binding: Object, wanted: Required, claimed: Sequence[Object]) -> bool:
+def is_outdated(binding: Object, wanted: RequiredBindings, claimed: Sequence[Object]) -> bool:
     """Whether a default binding of its own name does not accept what the export claims now."""
     accepts = binding["spec"].get("permissionClaims") or []
     return binding["metadata"]["name"] == wanted.name and accepts != [
@@ -85,7 +85,7 @@ def is_done(binding: Object) -> bool:
     return is_true(conditions, "InitialBindingCompleted") and claim_status.is_complete(binding)
 
 
-def no_export(wanted: Required) -> str:
+def no_export(wanted: RequiredBindings) -> str:
     """What is wrong where the export of a default binding is not there."""
     return f"APIExport {wanted.path}|{wanted.export} not found"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import FALSE, INFO, TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
@@ -31,7 +31,7 @@ INITIALIZED = "WorkspaceInitialized"
 BINDINGS_INITIALIZED = "APIBindingsInitialized"
 
 
-class Life(msgspec.Struct, frozen=True):
+class ClusterLifecycle(msgspec.Struct, frozen=True):
     """What a new logical cluster has to go through, and what is left of it after the submit that makes it."""
 
     initializers: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Life(msgspec.Struct, frozen=True):
         return INITIALIZING if self.left else READY
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ClusterFacts(msgspec.Struct, frozen=True):
     """What a LogicalCluster is made of.
 
     `type` is `<path>:<name>` of its WorkspaceType, empty for system clusters. `spec` holds owner and
@@ -54,13 +54,13 @@ class Facts(msgspec.Struct, frozen=True):
     external_url: str
     type: str = ""
     locks: str = "{}"
-    life: Life = Life()
+    life: ClusterLifecycle = ClusterLifecycle()
     spec: Mapping[str, object] = {}
     annotations: Mapping[str, str] = {}
     conditions: tuple[Condition, ...] = ()
 
 
-def logical_cluster(stamp: Stamp, facts: Facts) -> Manifest:
+def logical_cluster(stamp: ObjectStamp, facts: ClusterFacts) -> Manifest:
     """The LogicalCluster `cluster` of stamp's cluster, in the phase that facts.life leaves it."""
     life = facts.life
     annotations = {PATH: stamp.path, SHARD: facts.shard, LOCKS: facts.locks, **facts.annotations}
@@ -91,7 +91,7 @@ def initialized(left: tuple[str, ...]) -> Condition:
     return Condition(INITIALIZED, FALSE, "InitializerExists", message, INFO)
 
 
-def _labels(life: Life) -> dict[str, str]:
+def _labels(life: ClusterLifecycle) -> dict[str, str]:
     labels = {PHASE: life.phase}
     labels.update(hashes.initializer_label(name) for name in life.left)
     labels.update(hashes.terminator_label(name) for name in life.terminators)
@@ -107,7 +107,7 @@ def _listed(initializers: tuple[str, ...], terminators: tuple[str, ...]) -> Obje
     return lists
 
 
-def _conditions(stamp: Stamp, facts: Facts) -> list[Object]:
+def _conditions(stamp: ObjectStamp, facts: ClusterFacts) -> list[Object]:
     conditions: list[Object] = []
     for condition in (*facts.conditions, initialized(facts.life.left)):
         conditions = set_condition(conditions, condition, stamp.now)

@@ -26,7 +26,7 @@ API_VERSION, RESOURCE = "tenancy.kcp.io/v1alpha1", "workspaces"
 _OWNER_FIELDS = ("apiVersion", "resource", "name", "cluster", "uid")
 
 
-def order(plan: workspace.Plan) -> Object:
+def order(plan: workspace.WorkspacePlan) -> Object:
     """The LogicalCluster to post on plan's shard."""
     annotations = {PATH: plan.path, TYPE: plan.resolution.type.qualified, SHARD: plan.shard.name}
     spec: Object = {"owner": workspace.owner_reference(plan)}
@@ -83,7 +83,7 @@ def problems(obj: Object, cluster: str, shard: str) -> list[FieldError]:
     return found
 
 
-class Ground(NamedTuple):
+class RequestedCluster(NamedTuple):
     """What the target builds on: itself, the types and exports that it knows, the time, and where uids come from."""
 
     shard: workspace.Shard
@@ -93,7 +93,7 @@ class Ground(NamedTuple):
     new_uid: Callable[[], str]
 
 
-def plan_of(obj: Object, cluster: str, ground: Ground) -> workspace.Plan:
+def plan_of(obj: Object, cluster: str, ground: RequestedCluster) -> workspace.WorkspacePlan:
     """How to build the cluster of an order without problems.
 
     Who must finish before it is Ready is what the sender says, who admitted its type. A type that is not known here yet
@@ -101,7 +101,7 @@ def plan_of(obj: Object, cluster: str, ground: Ground) -> workspace.Plan:
     """
     annotations, spec = obj["metadata"]["annotations"], obj["spec"]
     owner, creator = spec["owner"], {key: annotations[key] for key in (OWNER,) if key in annotations}
-    return workspace.Plan(
+    return workspace.WorkspacePlan(
         workspace={"metadata": {"name": owner["name"], "uid": owner["uid"], "annotations": creator}},
         parent_cluster=owner["cluster"],
         path=annotations[PATH],
@@ -112,7 +112,7 @@ def plan_of(obj: Object, cluster: str, ground: Ground) -> workspace.Plan:
         now=ground.now,
         new_uid=ground.new_uid,
         required_groups=annotations.get(REQUIRED_GROUPS, ""),
-        asked=workspace.Asked(tuple(spec.get("initializers") or ()), tuple(spec.get("terminators") or ())),
+        asked=workspace.WorkspaceRequest(tuple(spec.get("initializers") or ()), tuple(spec.get("terminators") or ())),
     )
 
 

@@ -14,11 +14,17 @@ from functools import partial
 import msgspec
 
 from atoll.machinery.kcp.apis.apibindings import Export
-from atoll.machinery.kcp.apis.initial_bindings import Bindings, Wanted, bind
-from atoll.machinery.kcp.manifest import Manifest, Stamp
+from atoll.machinery.kcp.apis.initial_bindings import Bindings, InitialBinding, bind
+from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
 from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, no_export, required, verdict
-from atoll.machinery.kcp.workspaces.logicalcluster import READY, Facts, Life, initialized, logical_cluster
+from atoll.machinery.kcp.workspaces.logicalcluster import (
+    READY,
+    ClusterFacts,
+    ClusterLifecycle,
+    initialized,
+    logical_cluster,
+)
 from atoll.machinery.kcp.workspaces.workspacetypes import BINDINGS_INITIALIZER, Resolution
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import TRUE, Condition, set_condition
@@ -54,14 +60,14 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 _owner_decoder = msgspec.json.Decoder(Owner)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class WorkspaceRequest(msgspec.Struct, frozen=True):
     """Who must finish before a cluster is Ready and before it goes, where another shard says so."""
 
     initializers: tuple[str, ...] = ()
     terminators: tuple[str, ...] = ()
 
 
-class Plan(msgspec.Struct, frozen=True):
+class WorkspacePlan(msgspec.Struct, frozen=True):
     """What is known when a Workspace is scheduled.
 
     `path` is the new workspace's canonical path, `cluster` its logical cluster's name
@@ -81,12 +87,12 @@ class Plan(msgspec.Struct, frozen=True):
     now: str
     new_uid: Callable[[], str]
     required_groups: str = ""
-    asked: Asked | None = None
+    asked: WorkspaceRequest | None = None
 
 
-def build(plan: Plan) -> tuple[Manifest, ...]:
+def build(plan: WorkspacePlan) -> tuple[Manifest, ...]:
     """Everything inside the new logical cluster; the LogicalCluster, which opens the gate, comes first."""
-    stamp = Stamp(plan.cluster, plan.path, plan.now, partial(_fresh, plan.new_uid))
+    stamp = ObjectStamp(plan.cluster, plan.path, plan.now, partial(_fresh, plan.new_uid))
     bindings, missing = _bindings(plan, stamp)
     life = _life(plan, bindings, missing)
     # Bindings come next, so that what they claim of the rest is labelled in this very submit.
@@ -138,7 +144,7 @@ def owner_of(obj: Object) -> Owner | None:
         return None
 
 
-def owner_reference(plan: Plan) -> Object:
+def owner_reference(plan: WorkspacePlan) -> Object:
     """spec.owner of the LogicalCluster behind a Workspace."""
     metadata = plan.workspace["metadata"]
     return {
@@ -159,7 +165,7 @@ def _fresh(new_uid: Callable[[], str], _: str) -> str:
     return new_uid()
 
 
-def _bindings(plan: Plan, stamp: Stamp) -> tuple[Bindings, tuple[str, ...]]:
+def _bindings(plan: WorkspacePlan, stamp: ObjectStamp) -> tuple[Bindings, tuple[str, ...]]:
     """The default bindings, and the exports that are not there: a binding waits for its export to be made."""
     wanted, missing = [], []
     for each in required(plan.cluster, plan.resolution.default_bindings):
@@ -167,16 +173,16 @@ def _bindings(plan: Plan, stamp: Stamp) -> tuple[Bindings, tuple[str, ...]]:
         if export is None:
             missing.append(no_export(each))
         else:
-            wanted.append(Wanted(each.name, each.path, each.export, export))
+            wanted.append(InitialBinding(each.name, each.path, each.export, export))
     return bind(stamp, wanted), tuple(missing)
 
 
-def _life(plan: Plan, bindings: Bindings, missing: Sequence[str]) -> Life:
+def _life(plan: WorkspacePlan, bindings: Bindings, missing: Sequence[str]) -> ClusterLifecycle:
     asked = plan.asked or plan.resolution
     bound = plan.resolution.default_bindings and bindings.all_bound and not missing
     passed = {NAMESPACE_INITIALIZER, *([BINDINGS_INITIALIZER] if bound else [])}
     left = tuple(name for name in asked.initializers if name not in passed)
-    return Life(asked.initializers, asked.terminators, left)
+    return ClusterLifecycle(asked.initializers, asked.terminators, left)
 
 
 def _verdicts(resolution: Resolution, bindings: Bindings, missing: Sequence[str]) -> tuple[Condition, ...]:
@@ -186,7 +192,7 @@ def _verdicts(resolution: Resolution, bindings: Bindings, missing: Sequence[str]
 
 
 def _logical_cluster(
-    plan: Plan, stamp: Stamp, bindings: Bindings, state: tuple[Life, tuple[Condition, ...]]
+    plan: WorkspacePlan, stamp: ObjectStamp, bindings: Bindings, state: tuple[ClusterLifecycle, tuple[Condition, ...]]
 ) -> Manifest:
     (life, conditions), metadata = state, plan.workspace["metadata"]
     spec: Object = {}
@@ -199,7 +205,7 @@ def _logical_cluster(
         annotations[wellknown.OWNER] = full if life.left else reduced_owner(creator)
     if plan.required_groups:
         annotations[wellknown.REQUIRED_GROUPS] = plan.required_groups
-    facts = Facts(
+    facts = ClusterFacts(
         shard=plan.shard.name,
         external_url=plan.shard.external_url,
         type=plan.resolution.type.qualified,
@@ -212,7 +218,7 @@ def _logical_cluster(
     return logical_cluster(stamp, facts)
 
 
-def _admin_binding(stamp: Stamp, username: str) -> Manifest:
+def _admin_binding(stamp: ObjectStamp, username: str) -> Manifest:
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

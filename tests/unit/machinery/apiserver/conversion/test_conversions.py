@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.call.call import Call, Plan, View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.conversion import Conversions, Known, conversions
+from atoll.machinery.apiserver.conversion import Conversions, ConvertedObject, conversions
 from atoll.machinery.apiserver.writing import commit
 from atoll.machinery.apiserver.writing.loopback import Target, make_call
 from atoll.machinery.egress import Egress, policy
@@ -185,7 +185,7 @@ async def test_objects_of_a_changed_definition_are_pruned_though_they_need_no_we
 
 async def test_a_write_plans_with_what_was_fetched_for_it(webhook: WebhookServer, asking: Conversions) -> None:
     kind = kinds(webhook)["v1"]
-    known = Known(kind, asking)
+    known = ConvertedObject(kind, asking)
     obj: Object = json.loads(foo("a"))
     assert known.kind.from_stored is not None
     with pytest.raises(Unconverted) as caught:
@@ -225,7 +225,7 @@ async def test_a_write_ends_when_its_conversions_take_too_long(
     webhook.answer = slow
     monkeypatch.setattr(commit, "CONVERT_TIMEOUT_S", 0.1)
     store = open_store(store_options(tmp_path))
-    whole = commit.Core(store, Catalogs(()), Admission(()), asking)
+    whole = commit.WriteService(store, Catalogs(()), Admission(()), asking)
     call = make_call(Target(kinds(webhook)["v1"], "c", "", "a"), "update", None, "test")
     with pytest.raises(Timeout, match="context deadline exceeded"):
         await whole.commit(call, plan)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.apiserver.conversion.ruled import Ruled
+from atoll.machinery.apiserver.conversion.ruled import RuleConversion
 from atoll.machinery.kinds.apiconversion import ConversionError, Converter
 from atoll.machinery.kinds.custom import kinds_of_resource_schema
 from atoll.machinery.kinds.kind import Kind
@@ -39,7 +39,7 @@ def kind(transformation: str) -> Kind:
     return next(each for each in kinds_of_resource_schema(made, "ab", rules) if each.version == "v2")
 
 
-async def convert(ruled: Ruled, transformation: str, *values: str) -> list[Any]:
+async def convert(ruled: RuleConversion, transformation: str, *values: str) -> list[Any]:
     found = kind(transformation)
     assert found.conversion is not None and isinstance(found.conversion.by, Converter)
     objects = [
@@ -52,7 +52,7 @@ async def convert(ruled: Ruled, transformation: str, *values: str) -> list[Any]:
 
 async def test_objects_come_back_in_order_pruned_and_in_the_version_asked_for() -> None:
     registry = CollectorRegistry()
-    found = await convert(Ruled(30.0, registry), "self + '!'", "1", "2")
+    found = await convert(RuleConversion(30.0, registry), "self + '!'", "1", "2")
     assert [each["spec"] for each in found] == [{"a": "1", "b": "1!"}, {"a": "2", "b": "2!"}]
     assert {each["apiVersion"] for each in found} == {"example.com/v2"}
     assert registry.get_sample_value("conversion_cel_transformation_duration_seconds_count") == 2
@@ -60,7 +60,7 @@ async def test_objects_come_back_in_order_pruned_and_in_the_version_asked_for() 
 
 async def test_an_object_has_its_time_and_no_more() -> None:
     with pytest.raises(ConversionError, match="transformations took longer than 0s"):
-        await convert(Ruled(0.0, CollectorRegistry()), LONG, "x")
+        await convert(RuleConversion(0.0, CollectorRegistry()), LONG, "x")
 
 
 async def test_the_loop_turns_while_rules_are_computed() -> None:
@@ -73,7 +73,7 @@ async def test_the_loop_turns_while_rules_are_computed() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await convert(Ruled(30.0, CollectorRegistry()), LONG, *map(str, range(3)))
+    await convert(RuleConversion(30.0, CollectorRegistry()), LONG, *map(str, range(3)))
     counting.cancel()
     assert turns > 3
 
@@ -81,4 +81,4 @@ async def test_the_loop_turns_while_rules_are_computed() -> None:
 async def test_what_grows_beyond_an_object_is_no_object() -> None:
     grows = "[self, self, self, self]"
     with pytest.raises(ConversionError, match="larger than"):
-        await convert(Ruled(30.0, CollectorRegistry()), grows, "x" * 1_000_000)
+        await convert(RuleConversion(30.0, CollectorRegistry()), grows, "x" * 1_000_000)

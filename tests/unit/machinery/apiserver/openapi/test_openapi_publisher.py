@@ -14,7 +14,7 @@ import pytest
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.openapi import forms, parts, publisher
 from atoll.machinery.apiserver.openapi.forms import Form
-from atoll.machinery.apiserver.openapi.publisher import Publisher
+from atoll.machinery.apiserver.openapi.publisher import OpenApiPublisher
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from harness.data.openapi import GROUP, catalog_of, definition, keys_of, structure
@@ -37,14 +37,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def _wanted(key: str, *definitions: Object) -> publisher.Wanted:
+def _wanted(key: str, *definitions: Object) -> publisher.RequestedDocument:
     wanted = publisher.of_key(catalog_of(*definitions), key)
     assert wanted is not None
     return wanted
 
 
 async def test_the_index_has_every_key_with_the_hash_of_its_document() -> None:
-    ours, catalog = Publisher(), catalog_of(WIDGETS)
+    ours, catalog = OpenApiPublisher(), catalog_of(WIDGETS)
     paths: dict[str, Any] = json.loads((await ours.index(catalog)).body())["paths"]
     assert list(paths) == keys_of(catalog)
     assert {"api", "apis", "api/v1", f"apis/{GROUP}", KEY, "version", "openid/v1/jwks"} < paths.keys()
@@ -57,7 +57,7 @@ async def test_the_index_has_every_key_with_the_hash_of_its_document() -> None:
 
 
 async def test_equal_apis_share_one_document_and_nothing_is_made_again(made: list[str]) -> None:
-    ours = Publisher()
+    ours = OpenApiPublisher()
     first = await ours.document(_wanted(KEY, WIDGETS), forms.V3)
     assert made == ["widgets"]
     other = definition("gadgets", structure())
@@ -69,7 +69,7 @@ async def test_equal_apis_share_one_document_and_nothing_is_made_again(made: lis
 
 
 async def test_one_more_definition_costs_its_own_part_alone(made: list[str]) -> None:
-    ours = Publisher()
+    ours = OpenApiPublisher()
     before = await ours.document(publisher.of_everything(catalog_of(WIDGETS)), forms.V2)
     made.clear()
     more = catalog_of(WIDGETS, definition("gears", structure()))
@@ -79,7 +79,7 @@ async def test_one_more_definition_costs_its_own_part_alone(made: list[str]) -> 
 
 
 async def test_a_changed_definition_gives_a_document_with_another_hash() -> None:
-    ours = Publisher()
+    ours = OpenApiPublisher()
     before = await ours.document(_wanted(KEY, WIDGETS), forms.V3)
     changed = definition("widgets", structure(spec=structure(size={"type": "integer"})))
     after = await ours.document(_wanted(KEY, changed), forms.V3)
@@ -88,14 +88,14 @@ async def test_a_changed_definition_gives_a_document_with_another_hash() -> None
 
 
 async def test_many_who_ask_at_once_wait_for_one_making(made: list[str]) -> None:
-    ours, wanted = Publisher(), _wanted(KEY, WIDGETS)
+    ours, wanted = OpenApiPublisher(), _wanted(KEY, WIDGETS)
     found = await asyncio.gather(*(ours.document(wanted, forms.V3) for _ in range(5)))
     assert all(each is found[0] for each in found)
     assert made == ["widgets"]
 
 
 async def test_who_goes_away_does_not_take_the_document_from_others() -> None:
-    ours, wanted = Publisher(), _wanted(KEY, WIDGETS)
+    ours, wanted = OpenApiPublisher(), _wanted(KEY, WIDGETS)
     leaving = asyncio.create_task(ours.document(wanted, forms.V3))
     staying = asyncio.create_task(ours.document(wanted, forms.V3))
     await asyncio.sleep(0)
@@ -105,7 +105,7 @@ async def test_who_goes_away_does_not_take_the_document_from_others() -> None:
 
 
 async def test_protobuf_has_the_hash_of_the_json() -> None:
-    ours, catalog = Publisher(), catalog_of(WIDGETS)
+    ours, catalog = OpenApiPublisher(), catalog_of(WIDGETS)
     for wanted, json_form, binary in (
         (_wanted(KEY, WIDGETS), forms.V3, forms.V3_BINARY),
         (publisher.of_everything(catalog), forms.V2, forms.V2_BINARY),
@@ -117,7 +117,7 @@ async def test_protobuf_has_the_hash_of_the_json() -> None:
 
 async def test_others_run_while_a_large_document_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "SLICE_S", 0.0)
-    ours, catalog = Publisher(), catalog_of(*(definition(f"kind{index}s", structure()) for index in range(20)))
+    ours, catalog = OpenApiPublisher(), catalog_of(*(definition(f"kind{index}s", structure()) for index in range(20)))
     turns = 0
 
     async def other() -> None:
@@ -134,7 +134,7 @@ async def test_others_run_while_a_large_document_is_made(monkeypatch: pytest.Mon
 
 async def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "MAX_BYTES", 100_000)
-    ours = Publisher()
+    ours = OpenApiPublisher()
     first = _wanted("version")
     await ours.document(first, forms.V3)
     assert ours.kept(first, forms.V3) is not None
@@ -165,7 +165,7 @@ def test_keys_that_are_not_served_lead_nowhere() -> None:
 
 
 async def test_a_large_definition_is_made_in_a_thread_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    inline = await Publisher().document(_wanted(KEY, WIDGETS), forms.V3)
+    inline = await OpenApiPublisher().document(_wanted(KEY, WIDGETS), forms.V3)
     threads: list[bool] = []
     make = parts.make
 
@@ -175,12 +175,12 @@ async def test_a_large_definition_is_made_in_a_thread_with_the_same_result(monke
 
     monkeypatch.setattr(parts, "make", noted)
     monkeypatch.setattr(publisher, "LARGE_BYTES", 0)
-    assert (await Publisher().document(_wanted(KEY, WIDGETS), forms.V3)).etag == inline.etag
+    assert (await OpenApiPublisher().document(_wanted(KEY, WIDGETS), forms.V3)).etag == inline.etag
     assert threads == [False]
 
 
 async def test_a_kind_of_which_less_may_be_done_has_a_document_of_its_own() -> None:
-    ours, catalog = Publisher(), catalog_of(WIDGETS)
+    ours, catalog = OpenApiPublisher(), catalog_of(WIDGETS)
     readable = [
         msgspec.structs.replace(kind, verbs=("get", "list", "watch"), subresources=())
         for kind in catalog.by_version[GROUP, "v1"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.machinery.apiserver.openapi import routes, v2, v3
-from atoll.machinery.apiserver.openapi.routes import Route, id_part
+from atoll.machinery.apiserver.openapi.routes import OperationRoute, id_part
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import native_kind
@@ -12,7 +12,7 @@ from harness.data.openapi import definition, structure
 _SUBRESOURCES = {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
 
 
-def _native(group: str, plural: str) -> list[Route]:
+def _native(group: str, plural: str) -> list[OperationRoute]:
     kind = native_kind(group, plural)
     assert kind is not None
     return list(routes.of_kind(kind, kind.schema_name, kind.schema_name + "List"))

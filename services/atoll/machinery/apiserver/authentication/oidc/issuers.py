@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCr
 from atoll.machinery.apiserver.authentication.oidc.config import InvalidConfig
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.egress import Egress, EgressError, Outbound
 from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.meta import paths
@@ -52,7 +52,7 @@ class WorkspaceTypeConfigurations:
 
     def __call__(self, view: View, cluster: str) -> Iterable[Record]:
         """In the order of the type's list; what is not there is passed over."""
-        view = wide(view)
+        view = federated(view)
         record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
         annotations = decode(record.value)["metadata"].get("annotations") or {} if record is not None else {}
         path, name = paths.split(annotations.get(TYPE, ""))

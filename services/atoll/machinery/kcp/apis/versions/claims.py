@@ -19,7 +19,7 @@ _OLD = ("all", "resourceSelector")
 _NEW = ("verbs", "defaultSelector", "selector")
 
 
-class Converted(NamedTuple):
+class ConvertedClaims(NamedTuple):
     """Claims in one version, and those (as they were) that it cannot say fully."""
 
     claims: list[Object]
@@ -32,7 +32,7 @@ def key(claim: Object) -> tuple[str, str, str]:
     return (str(group or ""), str(resource or ""), str(identity or ""))
 
 
-def to_v1alpha1(claims: Iterable[Object], recorded: Iterable[Object], *, scoped: bool) -> Converted:
+def to_v1alpha1(claims: Iterable[Object], recorded: Iterable[Object], *, scoped: bool) -> ConvertedClaims:
     """Claims of v1alpha2. `recorded` are claims as v1alpha1 wrote them once; `scoped` ones have selectors."""
     old = {key(claim): claim for claim in recorded}
     found, kept = [], []
@@ -40,17 +40,17 @@ def to_v1alpha1(claims: Iterable[Object], recorded: Iterable[Object], *, scoped:
         found.append(_older(claim, old.get(key(claim)), scoped))
         if not _is_plain(claim, scoped):
             kept.append(claim)
-    return Converted(found, kept)
+    return ConvertedClaims(found, kept)
 
 
-def to_v1alpha2(claims: Iterable[Object], kept: Iterable[Object], *, scoped: bool) -> Converted:
+def to_v1alpha2(claims: Iterable[Object], kept: Iterable[Object], *, scoped: bool) -> ConvertedClaims:
     """Claims of v1alpha1. `kept` are claims as v1alpha2 had them; the result's are to be recorded, all or none."""
     given = list(claims)
     new = {key(claim): claim for claim in kept}
     found = [_newer(claim, new.get(key(claim)), scoped) for claim in given]
     pairs = zip(given, found, strict=True)
     recorded = any(_old_part(claim) != _old_part(_older(made, None, scoped)) for claim, made in pairs)
-    return Converted(found, given if recorded else [])
+    return ConvertedClaims(found, given if recorded else [])
 
 
 def _common(claim: Object) -> Object:
