@@ -37,8 +37,7 @@ from atoll.machinery.control.manager import Controller
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.kcp.manifest import ObjectStamp
-from atoll.machinery.kcp.workspaces.logicalcluster import ClusterFacts as ClusterFacts
-from atoll.machinery.kcp.workspaces.logicalcluster import logical_cluster
+from atoll.machinery.kcp.workspaces.logicalcluster import ClusterFacts, logical_cluster
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType

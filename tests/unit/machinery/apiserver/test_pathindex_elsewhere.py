@@ -9,8 +9,7 @@ import pytest
 
 from atoll.machinery.apiserver.federation.pathindex import PathIndex, ResolvedPath
 from atoll.machinery.kcp.manifest import ObjectStamp
-from atoll.machinery.kcp.workspaces.logicalcluster import ClusterFacts as ClusterFacts
-from atoll.machinery.kcp.workspaces.logicalcluster import logical_cluster
+from atoll.machinery.kcp.workspaces.logicalcluster import ClusterFacts, logical_cluster
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
