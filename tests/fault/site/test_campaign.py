@@ -17,7 +17,7 @@ from harness.clients.site_workspaces import WORKSPACES, gone, ready, workspace
 from harness.oracles.site_convergence import converged
 from harness.servers.site import Site, SiteProcess
 
-_THIS = "tests/fault/site/test_site_campaign.py"
+_THIS = "tests/fault/site/test_campaign.py"
 ROUNDS = 25
 Fault = Callable[[SiteProcess], AbstractContextManager[None]]
 

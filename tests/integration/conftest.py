@@ -1,4 +1,4 @@
-"""One shard for the tests of exports and bindings; a provider's and a consumer's workspace for each test."""
+"""One shard for the folders that start none of their own (the API, exports, bindings, views), and workspaces on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USERS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     directory: Path = tmp_path_factory.mktemp("shard")
     tokens = directory / "tokens.csv"
@@ -27,12 +27,12 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def audit_path(shard: ShardProcess) -> Path:
     return shard.root.parent / "audit.log"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(shard: ShardProcess) -> Iterator[Api]:
     """kcp-admin in `root`."""
     api = Api(shard, "root")
@@ -40,12 +40,28 @@ def admin(shard: ShardProcess) -> Iterator[Api]:
     api.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def master(shard: ShardProcess) -> Iterator[Api]:
     """shard-admin, of system:masters, in `root`."""
     api = Api(shard, "root", "shard-admin")
     yield api
     api.close()
+
+
+@pytest.fixture
+def api(admin: Api) -> Iterator[Api]:
+    """kcp-admin in a new workspace of type universal."""
+    here = admin.at(workspace_under(admin, type_="universal"))
+    yield here
+    here.close()
+
+
+@pytest.fixture
+def alice(api: Api) -> Iterator[Api]:
+    """A user with no rights in the workspace."""
+    alice = Api(api.shard, api.cluster, token="alice-token")
+    yield alice
+    alice.close()
 
 
 @pytest.fixture
@@ -64,9 +80,9 @@ def consumer(admin: Api) -> Iterator[Api]:
     here.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def third(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfThirdParty]:
-    """A shard that asks views elsewhere, and a third party's view with its provider."""
+    """A shard that passes requests of views on, and a third party's view with its provider."""
     directory = tmp_path_factory.mktemp("views")
     certificates = Certificates(directory / "certificates")
     (directory / "tokens.csv").write_text(USERS)

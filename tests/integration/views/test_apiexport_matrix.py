@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +10,7 @@ import pytest
 from harness.clients.api import Api
 from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
-
-_spec = importlib.util.spec_from_file_location("view_matrix", Path(__file__).parent / "view_matrix.py")
-assert _spec is not None and _spec.loader is not None
-matrix = importlib.util.module_from_spec(_spec)
-sys.modules["view_matrix"] = matrix
-_spec.loader.exec_module(matrix)
+from integration.views import apiexport_matrix as matrix
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from harness.clients.exports import (
 )
 from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
-from integration.exports import test_policy_maximal as policy
-from integration.exports import test_view_apiexport as views
+from integration.exports import test_maximal_permission_policy as policy
+from integration.views import test_apiexport as views
 
 USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\n'
 #: Whether what the guard keeps out comes in; with provider and consumer.

@@ -12,9 +12,9 @@ from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
 from harness.servers.third_party_view import Certificates
 from harness.servers.virtual_workspaces import OfThirdParty
-from integration.exports import test_view_replication as replication
-from integration.exports import test_view_schemas as schemas
-from integration.exports import test_view_thirdparty as thirdparty
+from integration.views import test_replication as replication
+from integration.views import test_schemas as schemas
+from integration.views import test_third_party as thirdparty
 
 USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\n'
 Trial = Callable[[Api, Api], None]
