@@ -1,4 +1,4 @@
-"""Addresses and networks of expressions against Python's `ipaddress`."""
+"""Addresses and networks against Python's `ipaddress`."""
 
 from __future__ import annotations
 

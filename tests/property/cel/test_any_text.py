@@ -1,4 +1,4 @@
-"""Whatever text comes in: it is refused with issues, or it is a program that gives a value or one of its errors."""
+"""Any text is rejected with issues, or is a program that has a value or one of its errors."""
 
 from __future__ import annotations
 

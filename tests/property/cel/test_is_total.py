@@ -1,4 +1,4 @@
-"""Whatever the text, compiling gives a program or issues, and evaluating gives a value or an error of the language."""
+"""Compiling any text yields a program or issues; evaluating a program yields a value or an error of the language."""
 
 from __future__ import annotations
 

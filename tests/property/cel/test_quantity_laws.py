@@ -1,4 +1,4 @@
-"""Quantities of expressions against fractions: parsing, order and arithmetic are exact, whatever the size."""
+"""Quantities against fractions: parsing, order and arithmetic are exact at any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets: what stops an evaluation, what is charged, and when others get to run."""
+"""Budgets: the limits that end an evaluation, the costs charged to it, and its pauses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_failed_evaluation_is_charged_too() -> None:
     assert budget.spent > 0
 
 
-def test_running_out_is_told_rather_than_an_error_that_came_before_it_was_seen() -> None:
+def test_exceeding_the_limit_is_reported_rather_than_an_earlier_error() -> None:
     with pytest.raises(BudgetExceeded):
         ENVIRONMENT.compile("d.a + s.size() + s.size()").evaluate(LONG, Budget(call_limit=1))
 
@@ -64,14 +64,14 @@ def test_absorbing_operators_do_not_absorb_the_end_of_the_budget() -> None:
         ENVIRONMENT.compile("l.all(x, x >= 0) || true").evaluate(LONG, Budget(call_limit=100))
 
 
-def test_a_pause_is_asked_for_at_every_stride_of_cost() -> None:
+def test_an_evaluation_pauses_at_every_stride_of_cost() -> None:
     pauses = []
     program = ENVIRONMENT.compile("l.all(x, x >= 0)")
     program.evaluate(LONG, Budget(pause=lambda: pauses.append(1), stride=500))
     assert program.cost(LONG) // 500 - 1 <= len(pauses) <= program.cost(LONG) // 500
 
 
-def test_what_a_pause_raises_ends_the_evaluation() -> None:
+def test_an_exception_of_a_pause_ends_the_evaluation() -> None:
     class Cut(BaseException):
         pass
 
@@ -92,22 +92,22 @@ def test_what_a_pause_raises_ends_the_evaluation() -> None:
         "l.map(x, s).join(s.replace('x', '20 characters more.')).size() > 0",
     ],
 )
-def test_what_would_fill_the_memory_is_stopped_by_a_bound_of_its_own(text: str) -> None:
+def test_an_expression_that_would_fill_the_memory_is_ended_by_a_bound(text: str) -> None:
     program = ENVIRONMENT.compile(text)
     with pytest.raises(BudgetExceeded):
         program.evaluate({"l": list(range(3000)), "s": "x" * 3000}, Budget(call_limit=10**12))
 
 
-def test_functions_breathe_only_inside_of_an_evaluation_that_pauses() -> None:
-    breaths = []
-    before = bounds.replace_pause(lambda: breaths.append(1))
+def test_functions_pause_only_inside_of_an_evaluation_that_pauses() -> None:
+    pauses = []
+    before = bounds.replace_pause(lambda: pauses.append(1))
     try:
         assert list(bounds.with_yields(range(1000))) == list(range(1000))
     finally:
         bounds.replace_pause(before)
-    assert len(breaths) == 3
+    assert len(pauses) == 3
     list(bounds.with_yields(range(1000)))
-    assert len(breaths) == 3
+    assert len(pauses) == 3
 
 
 def test_compiling_a_long_text_pauses_often() -> None:

@@ -1,4 +1,4 @@
-"""What expressions cost at run time and by the static estimate: numbers that cel-go with Kubernetes' settings gives."""
+"""Run-time costs and static estimates: the numbers of cel-go with Kubernetes' settings."""
 
 from __future__ import annotations
 

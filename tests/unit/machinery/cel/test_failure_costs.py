@@ -1,4 +1,4 @@
-"""What is charged for evaluations in which something fails; each row is what Kubernetes 1.37 charges."""
+"""Costs of evaluations with errors in them; each row is the cost in Kubernetes 1.37."""
 
 from __future__ import annotations
 

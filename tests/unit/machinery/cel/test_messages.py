@@ -1,4 +1,4 @@
-"""Messages of evaluations that fail and of expressions that are refused, word for word as Kubernetes shows them."""
+"""Messages of failing evaluations and of rejected expressions, word for word as Kubernetes prints them."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_an_issue_shows_its_line_and_a_caret_below_the_column() -> None:
     )
 
 
-def test_all_issues_are_told_in_the_order_of_their_places() -> None:
+def test_all_issues_are_reported_in_the_order_of_their_positions() -> None:
     with pytest.raises(CompileError) as caught:
         PROGRAMS.compile("nobody == 1 && s.nothing")
     assert [(issue.line, issue.column) for issue in caught.value.issues] == [(1, 0), (1, 16)]
@@ -223,7 +223,7 @@ DEEP = ["(" * 300 + "i" + ")" * 300, "i" + " + 1" * 300, "d" + ".x" * 300, "!!!"
 
 
 @pytest.mark.parametrize("text", DEEP)
-def test_what_is_nested_too_deeply_is_refused(text: str) -> None:
+def test_an_expression_that_is_nested_too_deeply_is_refused(text: str) -> None:
     with pytest.raises(CompileError, match="expression recursion limit exceeded: 250"):
         PROGRAMS.compile(text)
 

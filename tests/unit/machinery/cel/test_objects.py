@@ -1,4 +1,4 @@
-"""JSON of declared objects as CEL sees it: fields, conversions, absence, names, and objects that expressions make."""
+"""JSON of declared objects as CEL values: fields, conversions, absence, names, and constructed objects."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ENVIRONMENT = Environment({"self": SELF}, types=(ITEM,))
         ("item{name: 'n'} == item{name: 'n'}", True),
     ],
 )
-def test_a_rule_over_an_object_gives(rule: str, value: Any) -> None:
+def test_a_rule_over_an_object_has_the_value(rule: str, value: Any) -> None:
     found = ENVIRONMENT.compile(rule).evaluate({"self": DATA})
     assert (type(found), found) == (type(value), value)
 
@@ -82,7 +82,7 @@ def test_a_rule_over_an_object_gives(rule: str, value: Any) -> None:
         ("self.free.b", "no such key: b"),
     ],
 )
-def test_what_is_absent_is_an_error(rule: str, message: str) -> None:
+def test_an_absent_field_is_an_error(rule: str, message: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         ENVIRONMENT.compile(rule).evaluate({"self": DATA})
     assert str(caught.value) == message
@@ -130,7 +130,7 @@ def test_evaluation_leaves_the_data_as_it_was() -> None:
     assert type(data["ratios"][0]) is int
 
 
-def test_a_program_tells_the_variables_it_uses_and_asks_for_no_others() -> None:
+def test_a_program_lists_the_variables_it_uses_and_needs_no_others() -> None:
     program = Environment({"a": INT, "b": INT}).compile("a + 1")
     assert program.variables == {"a"}
     assert program.evaluate({"a": 1}) == 2

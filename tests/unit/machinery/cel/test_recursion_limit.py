@@ -1,4 +1,4 @@
-"""The interpreter's limit of frames: raised while deep expressions need it, and as it was afterwards."""
+"""The recursion limit of the interpreter: raised for deep expressions, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_blocks_that_overlap_leave_the_limit_as_it_was() -> None:
 @pytest.mark.parametrize(
     "text", ["(" * 240 + "i" + ")" * 240, "[" * 200 + "i" + "]" * 200 + "[0]" * 200, "i" + " + 1" * 240]
 )
-def test_what_the_parser_lets_through_is_evaluated(text: str) -> None:
+def test_an_expression_as_deep_as_the_parser_accepts_is_evaluated(text: str) -> None:
     before = sys.getrecursionlimit()
     assert PROGRAMS.compile(text).evaluate(VALUES) in (1, 241)
     assert sys.getrecursionlimit() == before

@@ -1,5 +1,5 @@
-"""The loop goes on whatever a rule computes: the most expensive rules that the static estimate lets in, with the
-largest data their schema allows, ten times, as the rules of one object.
+"""The event loop keeps running during any rule: the most expensive rules within the static estimate, with the largest
+data that their schema allows, ten times, as the rules of one object.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from atoll.machinery.cel.sizes import SizeEstimate
 from atoll.machinery.cel.types import INT, STRING, Field, ListType, MapType, ObjectType
 from atoll.machinery.process.slices import run_sliced
 
-#: What Kubernetes lets in: the static estimate of one rule.
+#: Kubernetes' limit of the static estimate of one rule.
 STATIC_LIMIT = 10_000_000
-#: CPU that may pass between two turns of the loop: four times a slice, what is not interrupted in it, and the loop's
-#: own, which are 10 to 30 ms together where nobody else uses the caches of the machine.
+#: Limit of the CPU time between two iterations of the loop: four times the sum of a slice, its uninterruptible part and
+#: the loop's own work, which is 10 to 30 ms on an idle machine.
 STALL_S = 0.2
 DEADLINE_S = 0.5
 
@@ -71,8 +71,8 @@ class _Declared:
 
 
 RULES = {
-    "nested folds": "self.few.all(a, self.few.all(b, self.few.all(c, self.few.all(d, a + b + c + d >= 0))))",
-    "a fold over many": "self.ints.all(a, self.few.exists(b, b == a - 1990) || a < 1990)",
+    "nested loops": "self.few.all(a, self.few.all(b, self.few.all(c, self.few.all(d, a + b + c + d >= 0))))",
+    "a loop over many items": "self.ints.all(a, self.few.exists(b, b == a - 1990) || a < 1990)",
     "sums of lists": "self.ints.map(a, self.ints + self.ints).size() > 0",
     "sums of lists in sums": "self.ints.map(a, (self.ints + self.ints) + (self.ints + self.ints)).size() > 0",
     "sorting": "self.ints.sort().size() > 0",
@@ -113,7 +113,7 @@ def _ten_times(program: Program) -> Callable[[Callable[[], None]], int]:
 
 
 async def _longest_stall(work: Callable[[Callable[[], None]], Any]) -> float:
-    """The most CPU that this process took between two turns of the loop."""
+    """Return the longest CPU time of this process between two iterations of the loop."""
     longest = 0.0
 
     async def tick() -> None:
@@ -127,7 +127,7 @@ async def _longest_stall(work: Callable[[Callable[[], None]], Any]) -> float:
 
     ticker = asyncio.create_task(tick())
     await asyncio.sleep(0)
-    # A collection walks through all that thousands of tests have left in this process, which is not the rule's doing.
+    # A garbage collection visits the objects of all earlier tests of this process, which is not a cost of the rule.
     gc.disable()
     try:
         with contextlib.suppress(TimeoutError):
@@ -140,14 +140,14 @@ async def _longest_stall(work: Callable[[Callable[[], None]], Any]) -> float:
 
 
 @pytest.mark.parametrize("name", RULES)
-async def test_the_loop_is_not_held_up_by(name: str) -> None:
+async def test_the_loop_is_not_blocked_by(name: str) -> None:
     program = _program(RULES[name])
     assert program.estimate(_Declared()).max <= STATIC_LIMIT
     stall = await _longest_stall(_ten_times(program))
     assert stall < STALL_S
 
 
-async def test_the_loop_is_not_held_up_by_checking_and_pricing_a_long_rule() -> None:
+async def test_the_loop_is_not_blocked_by_checking_and_pricing_a_long_rule() -> None:
     rule = " && ".join(f"self.few.size() != {at}" for at in range(1500))
 
     def work(pause: Callable[[], None]) -> None:
@@ -160,8 +160,8 @@ async def test_the_loop_is_not_held_up_by_checking_and_pricing_a_long_rule() -> 
     assert await _longest_stall(work) < STALL_S
 
 
-async def test_a_rule_whose_budget_nobody_pauses_would_hold_it_up() -> None:
-    program = _program(RULES["nested folds"])
+async def test_a_rule_without_a_pause_would_block_the_loop() -> None:
+    program = _program(RULES["nested loops"])
 
     def work(_pause: Callable[[], None]) -> None:
         _ten_times(program)(lambda: None)

@@ -1,4 +1,4 @@
-"""What expressions may ask of an authorizer: which question reaches the hook, and what becomes of its answer."""
+"""Authorization checks of expressions: the attributes that reach the hook, and the result of its decision."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ YES = AuthorizationResult(True)
 
 
 class Recorder:
-    """A hook that keeps what it was asked and gives one answer."""
+    """A hook that records its requests and returns one result."""
 
     def __init__(self, answer: AuthorizationResult) -> None:
         self.answer = answer
         self.asked: list[AuthorizationAttributes] = []
 
-    def __call__(self, question: AuthorizationAttributes, /) -> AuthorizationResult:
-        self.asked.append(question)
+    def __call__(self, attributes: AuthorizationAttributes, /) -> AuthorizationResult:
+        self.asked.append(attributes)
         return self.answer
 
 
@@ -43,14 +43,14 @@ def evaluate(text: str, answer: AuthorizationResult = YES) -> tuple[Any, list[Au
     return compile_expression(text, variables).evaluate(bindings), hook.asked
 
 
-def test_a_path_is_asked_for_with_the_verb_and_the_user() -> None:
+def test_a_path_is_checked_with_the_verb_and_the_user() -> None:
     value, asked = evaluate("authorizer.path('/healthz').check('get').allowed()")
     assert value is True
     assert asked == [AuthorizationAttributes(user=JANE, verb="get", path="/healthz")]
     assert not asked[0].is_resource
 
 
-def test_a_resource_is_asked_for_with_everything_that_was_set() -> None:
+def test_a_resource_is_checked_with_everything_that_was_set() -> None:
     text = (
         "authorizer.group('apps').resource('deployments').subresource('scale').namespace('prod').name('web')"
         ".fieldSelector('a=b').labelSelector('c').check('patch').allowed()"
@@ -72,7 +72,7 @@ def test_a_resource_is_asked_for_with_everything_that_was_set() -> None:
     assert asked[0].is_resource
 
 
-def test_the_resource_of_the_request_can_be_asked_for() -> None:
+def test_the_resource_of_the_request_can_be_checked() -> None:
     _, asked = evaluate("authorizer.requestResource.check('custom').allowed()")
     assert asked == [
         AuthorizationAttributes(
@@ -81,7 +81,7 @@ def test_the_resource_of_the_request_can_be_asked_for() -> None:
     ]
 
 
-def test_a_service_account_is_asked_about_with_its_groups() -> None:
+def test_a_service_account_is_checked_with_its_groups() -> None:
     _, asked = evaluate("authorizer.serviceAccount('prod', 'robot').path('/x').check('get').allowed()")
     groups = ("system:serviceaccounts", "system:serviceaccounts:prod")
     assert asked[0].user == User("system:serviceaccount:prod:robot", groups)
@@ -104,7 +104,7 @@ def test_setting_one_field_leaves_the_value_it_was_set_on_alone() -> None:
         (AuthorizationResult(False, "broken", "no answer"), [False, "broken", True, "no answer"]),
     ],
 )
-def test_a_decision_tells_what_the_hook_answered(answer: AuthorizationResult, expected: list[Any]) -> None:
+def test_a_decision_is_the_result_of_the_hook(answer: AuthorizationResult, expected: list[Any]) -> None:
     text = (
         "[authorizer.path('/x').check('get')].map(d, [dyn(d.allowed()), dyn(d.reason()), dyn(d.errored()), "
         "dyn(d.error())])[0]"
@@ -122,7 +122,7 @@ def test_a_decision_tells_what_the_hook_answered(answer: AuthorizationResult, ex
         ("authorizer == authorizer", "no such overload"),
     ],
 )
-def test_what_cannot_be_asked_is_an_error(text: str, message: str) -> None:
+def test_an_invalid_check_is_an_error(text: str, message: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         evaluate(text)
     assert str(caught.value) == message

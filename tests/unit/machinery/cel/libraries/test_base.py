@@ -1,4 +1,4 @@
-"""Which functions an expression may use in which version of Kubernetes, and in a rule of a definition."""
+"""The functions that an expression may use by Kubernetes version, and in a rule of a definition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROUGHT = [
 
 
 @pytest.mark.parametrize(("text", "minor"), BROUGHT)
-def test_a_function_is_known_from_its_version_on(text: str, minor: int) -> None:
+def test_a_function_exists_from_its_version_on(text: str, minor: int) -> None:
     assert Environment({}, base_libraries((1, minor))).compile(text)
     if minor:
         with pytest.raises(CompileError):
@@ -43,7 +43,7 @@ def test_a_new_rule_may_use_only_what_the_version_before_has() -> None:
         environment.compile("[1].includes(1)")
 
 
-def test_a_rule_of_a_definition_has_no_authorizer_to_ask() -> None:
+def test_a_rule_of_a_definition_has_no_authorizer() -> None:
     text = "authorizer.path('/x').check('get').allowed()"
     assert Environment({"authorizer": AUTHORIZER}, base_libraries()).compile(text)
     with pytest.raises(CompileError) as caught:

@@ -1,4 +1,4 @@
-"""What calls on data cost, when they run and as an estimate from the limits of a schema; as Kubernetes 1.37 has it."""
+"""Costs of calls on data, at run time and as an estimate from the limits of a schema, as in Kubernetes 1.37."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from atoll.machinery.cel.types import BYTES, DYN, INT, STRING, ListType, MapType
 from atoll.machinery.meta.user import User
 from harness.oracles.cel_expressions import Expected, Sizes, compile_expression
 
-#: 2^64-1, where an estimate ends for want of a limit.
+#: 2^64-1, the upper end of an estimate without a limit.
 MOST = 18_446_744_073_709_551_615
 
 TYPES = {
@@ -35,10 +35,10 @@ TYPES = {
 LIMITS = Sizes({"s": (2, 10), "p": (0, 5), "l": (1, 5), "l.@items": (0, 20), "n": (0, 7), "b": (0, 3), "m": (0, 4)})
 
 
-def _answer(question: AuthorizationAttributes) -> AuthorizationResult:
-    if question.verb == "fail":
+def _answer(attributes: AuthorizationAttributes) -> AuthorizationResult:
+    if attributes.verb == "fail":
         return AuthorizationResult(False, "broken", "no answer")
-    return AuthorizationResult(question.verb == "get")
+    return AuthorizationResult(attributes.verb == "get")
 
 
 VALUES = {

@@ -1,4 +1,4 @@
-"""What `lists` answers, costs and refuses; each row is what Kubernetes 1.37 says."""
+"""Values, messages and costs of `lists`; each row is the result of Kubernetes 1.37."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ERRORS: list[tuple[str, str, int, Expected]] = [
     ("[].max()", "max called on empty list", 0, (10, 10)),
 ]
 
-#: Expression, the checker's complaint.
+#: Expression, issue of the checker.
 ISSUES = [
     ("['a'].sum()", "found no matching overload for 'sum' applied to 'list(string).()'"),
     ("[1, 2].indexOf('a')", "found no matching overload for 'indexOf' applied to 'list(int).(string)'"),

@@ -1,4 +1,4 @@
-"""What `semver` answers, costs and refuses; each row is what Kubernetes 1.37 says."""
+"""Values, messages and costs of `semver`; each row is the result of Kubernetes 1.37."""
 
 from __future__ import annotations
 
