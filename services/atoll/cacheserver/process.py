@@ -20,7 +20,7 @@ from atoll.cacheserver.readiness import Readiness
 from atoll.cacheserver.rows import Rows
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, ReloadTarget
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, ReloadTarget
 from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.process.lifetime import Lifetime
@@ -92,8 +92,10 @@ class _Serving:
         files = await asyncio.to_thread(_read, self._config)
         certificates = Certificates(files.clients.clients)
         listener = await self._listen(files, certificates)
-        renewing = dynamic_client_ca.renew(
-            (self._config.client_ca_file, ""), files.clients, ReloadTarget(files.serving, certificates, listener.use)
+        renewing = dynamic_client_ca.reload_on_change(
+            ClientCAFiles(self._config.client_ca_file),
+            files.clients,
+            ReloadTarget(files.serving, certificates, listener.use),
         )
         self._life.beside(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing)
         await self._life.over()

@@ -82,7 +82,7 @@ class Identity:
     def identify(self, request: HttpRequest, cluster: str, view: View) -> Caller:
         """Who asks something of a cluster ("" for none). Raises Unauthorized, AuthenticationPending."""
         certificate = request.peer.certificate
-        presented = self.certificates.presented(certificate) if certificate is not None else None
+        presented = self.certificates.verify(certificate) if certificate is not None else None
         if presented is not None and presented.proxy:
             sent = [name for name in self._headers.sent(request.headers) if name != assertion.HEADER]
             if sent:
@@ -123,7 +123,7 @@ class Identity:
     def says(self, user: User, cluster: str) -> Headers:
         """What tells a shard who asks something of a cluster. Raises ApiError for too large an identity."""
         try:
-            return [(assertion.HEADER, self._assertions.about(user, cluster))]
+            return [(assertion.HEADER, self._assertions.assertion(user, cluster))]
         except AssertionTooLarge as error:
             raise ApiError(str(error), code=431, reason="RequestHeaderFieldsTooLarge") from error
 

@@ -29,10 +29,11 @@ from atoll.frontproxy.metrics import ProxyMetrics
 from atoll.frontproxy.own import LIVE, READY, OwnPaths
 from atoll.frontproxy.ways import Ways
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
+    ClientCAFiles,
     ClientCAs,
     InvalidCredentials,
     ReloadTarget,
-    renew,
+    reload_on_change,
 )
 from atoll.machinery.apiserver.serving.health import ping, store_check
 from atoll.machinery.egress import Egress, policy
@@ -188,10 +189,10 @@ class FrontProxy:
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, Path(config.root_directory))
         follower = self._follower()
-        renewed = ReloadTarget(self._given.serving, self.identity.certificates, server.use)
-        files = (config.client_ca_file, config.requestheader_client_ca_file)
+        target = ReloadTarget(self._given.serving, self.identity.certificates, server.use)
+        files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file)
         self._life.beside(
-            renew(files, trusted, renewed),
+            reload_on_change(files, trusted, target),
             self._store.run_maintenance(),
             self._tell(f"https://{config.host}:{port}", began_s),
         )

@@ -125,7 +125,7 @@ def build_authentication(
         sources.append(StaticTokens(credentials.tokens.users, issuers.audiences))
     if credentials.users:
         sources.append(StaticTokens(credentials.users, issuers.audiences))
-    sources.append(ServiceAccountTokens(credentials.keys, issuers, elsewhere=foreign.accounts))
+    sources.append(ServiceAccountTokens(credentials.keys, issuers, remote=foreign.accounts))
     if foreign.configured is not None:
         sources.append(foreign.configured)
     bearers = BearerTokens(tuple(sources), issuers.audiences, foreign.workspaces)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, ReloadTarget
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, ReloadTarget
 from atoll.shard.authentication import Credentials
 from atoll.shard.config import ShardConfig
 
@@ -19,6 +19,6 @@ async def renew(
     config: ShardConfig, credentials: Credentials, certificates: Certificates, use: Callable[[ssl.SSLContext], None]
 ) -> None:
     """Look at the files until cancelled; `use` is given the context of new connections."""
-    files = config.client_ca_file, config.requestheader_client_ca_file
+    files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file)
     before = ClientCAs(credentials.client_ca_pem, credentials.proxy_ca_pem)
-    await dynamic_client_ca.renew(files, before, ReloadTarget(credentials.serving, certificates, use))
+    await dynamic_client_ca.reload_on_change(files, before, ReloadTarget(credentials.serving, certificates, use))

@@ -125,7 +125,7 @@ def test_a_file_that_became_unusable_leaves_what_was_in_force(
     before = file.read_bytes()
 
     def told(times: int) -> bool:
-        return shard.stderr_path.read_text().count("authorities not taken over") >= times
+        return shard.stderr_path.read_text().count("client CAs not reloaded") >= times
 
     # Once for each process that listens.
     listening = max(1, int(shard.flags[shard.flags.index("--workers") + 1]))
@@ -135,5 +135,5 @@ def test_a_file_that_became_unusable_leaves_what_was_in_force(
         eventually(partial(told, round_ * listening), "refusal in the log")
         assert all(alice.ask({})[0] in {201, 403} for _ in range(8))
     file.write_bytes(before + pki.make_ca("third").certificate)
-    eventually(lambda: "authorities read" in shard.stderr_path.read_text(), "taken over again")
+    eventually(lambda: "client CAs reloaded" in shard.stderr_path.read_text(), "taken over again")
     assert alice.ask({})[0] in {201, 403}

@@ -185,7 +185,7 @@ def test_the_configuration_is_read_again_and_a_broken_one_changes_nothing(
     config.write_text(configuration(trusted(issuer, "later"), trusted(ruled, **RULES)))
     eventually(lambda: named("oidc:alice"), "the new audience")
     config.write_text("jwt: [{")
-    told = "authentication configuration not taken over"
+    told = "authentication configuration not reloaded"
     eventually(lambda: named("oidc:alice") and told in root.shard.log_tail(200), "a word in the log")
     assert named("oidc:alice")
     config.write_text(before)

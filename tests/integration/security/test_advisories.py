@@ -333,7 +333,7 @@ GUARDS: dict[str, tuple[Callable[[Scene], None], str]] = {
         test_who_administers_a_workspace_borrows_no_power_over_it,
         """
 import atoll.machinery.apiserver.authentication.impersonation as impersonation
-impersonation._keep_out = lambda want, requestor, cluster: None
+impersonation._check_privileges = lambda want, requestor, cluster: None
 """,
     ),
     "the scope of who is borrowed": (

@@ -98,8 +98,8 @@ chain.effective_users = lambda user, cluster: EffectiveUsers((EffectiveUser(user
 """,
     "identity headers": """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
-authenticator.Authenticator._spoken_for = (
-    lambda self, request, presented, sent, cluster: self._headers.user(request.headers, sent))
+authenticator.Authenticator._forwarded = (
+    lambda self, request, certificate, sent, cluster: self._headers.user(request.headers, sent))
 """,
     "impersonation": """
 import atoll.machinery.apiserver.authentication.impersonation as impersonation

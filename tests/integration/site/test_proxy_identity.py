@@ -72,7 +72,7 @@ def own_pair(site: Site) -> pki.Pair:
 
 
 def assertion_of(site: Site, pair: pki.Pair, who: User, cluster: str, clock: Any = time.time) -> dict[str, str]:
-    return {"Atoll-Assertion": AssertionSigner(signing_key(pair.key), clock).about(who, cluster)}
+    return {"Atoll-Assertion": AssertionSigner(signing_key(pair.key), clock).assertion(who, cluster)}
 
 
 def attempts(site: Site, cluster: str) -> list[dict[str, str]]:

@@ -145,8 +145,8 @@ reviews.Reviews.decide = lambda self, asked: Decision(True)
         thirdparty.test_nobody_but_a_shard_says_who_asks,
         """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
-authenticator.Authenticator._spoken_for = (
-    lambda self, request, presented, sent: self._headers.user(request.headers, sent))
+authenticator.Authenticator._forwarded = (
+    lambda self, request, certificate, sent, cluster: self._headers.user(request.headers, sent))
 """,
     ),
 }

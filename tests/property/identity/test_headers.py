@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.authentication.assertion import (
     AssertionClaims,
     AssertionSigner,
     AssertionVerifier,
-    make,
+    sign,
     verify,
 )
 from atoll.machinery.apiserver.authentication.jwt import TokenError
@@ -83,10 +83,10 @@ claims = st.builds(
 @settings(max_examples=50, deadline=None)
 @given(claims)
 def test_whatever_was_said_is_what_is_read(said: AssertionClaims) -> None:
-    assert verify(make(said, KEY), PUBLIC) == said
+    assert verify(sign(said, KEY), PUBLIC) == said
 
 
-SAID = make(AssertionClaims("dave", ("devs",), "u", {"a": ("b",)}, "1here", 1000, 1000 + LIFE_S), KEY)
+SAID = sign(AssertionClaims("dave", ("devs",), "u", {"a": ("b",)}, "1here", 1000, 1000 + LIFE_S), KEY)
 
 
 @settings(max_examples=300, deadline=None)
@@ -123,7 +123,7 @@ def test_caches_never_give_one_user_or_cluster_for_another(asked: list[tuple[Use
     maker, reader = AssertionSigner(KEY, lambda: now[0]), AssertionVerifier(lambda: now[0])
     for user, cluster in asked * 2:
         now[0] += 3
-        said = maker.about(user, cluster)
+        said = maker.assertion(user, cluster)
         found = reader.user([said], PUBLIC, b"", cluster)
         assert msgspec.to_builtins(found) == msgspec.to_builtins(user)
         other = "1a" if cluster != "1a" else "1b"

@@ -83,7 +83,7 @@ class Scene:
         rest = [pair for pair in pairs if pair[0] != assertion.HEADER]
         if not said:
             return rest, None
-        key = assertion.usable(self.pair.x509.public_key())
+        key = assertion.assertion_key(self.pair.x509.public_key())
         assert key is not None
         return rest, assertion.AssertionVerifier().user(said, key, b"", "1here")
 

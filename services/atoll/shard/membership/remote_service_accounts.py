@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts, ShardUnreachable
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
-from atoll.machinery.apiserver.authentication.service_accounts import account_stands, secret_stands
+from atoll.machinery.apiserver.authentication.service_accounts import holds_token, is_account
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
@@ -37,11 +37,11 @@ def foreign_accounts(peers: Callable[[], Peers | None]) -> RemoteServiceAccounts
 
 async def _stands(client: Client, subject: Subject, token: str) -> bool:
     there = client.cluster(subject.cluster)
-    if not account_stands(await _get(there, _ACCOUNTS, subject.name, subject.namespace), subject):
+    if not is_account(await _get(there, _ACCOUNTS, subject.name, subject.namespace), subject):
         return False
     if subject.secret is None:
         return True
-    return secret_stands(await _get(there, _SECRETS, subject.secret.name, subject.namespace), subject, token)
+    return holds_token(await _get(there, _SECRETS, subject.secret.name, subject.namespace), subject, token)
 
 
 async def _get(there: Client, resource: Resource, name: str, namespace: str) -> Object | None:

@@ -1,7 +1,7 @@
-"""Who asks: credentials in, a `User` out; and the tokens that service accounts get from us.
+"""Authentication: from the credentials of a request to a `User`; and issuing service account tokens.
 
-Belongs here: client certificates and the authorities behind them, bearer tokens, what a trusted proxy says (signed
-assertions, identity headers), impersonation, service account keys and tokens, other issuers. A shard, a front proxy and
-a cache server put their authentication together of these. Does not belong here: what the user may do
-(`authorization`), TLS itself (`process.tls`), storing accounts (`kinds`, `control`).
+Belongs here: client certificates and their CAs, bearer tokens, identities forwarded by trusted proxies (signed
+assertions, identity headers), impersonation, service account keys and tokens, OpenID Connect issuers. A shard, a front
+proxy and a cache server assemble their authentication from these parts. Does not belong here: what the user may do
+(`authorization`), TLS itself (`process.tls`), storing service accounts (`kinds`, `control`).
 """

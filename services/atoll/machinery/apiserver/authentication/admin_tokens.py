@@ -1,9 +1,8 @@
-"""Tokens of the built-in administrators, as kcp's `admin` and `user` batteries hand them out.
+"""Tokens of the built-in administrators, as kcp's `admin` and `user` batteries issue them.
 
-A shard process makes them at start, writes them into its kubeconfig and gives `users` to
-`tokens.StaticTokens`. kcp's file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and
-nothing else: that token survives restarts as long as the kubeconfig still has it, the others are new at each
-start.
+A shard makes them at start, writes them into its kubeconfig and passes `users` to `tokens.StaticTokens`. As in kcp, the
+file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and nothing else. Invariant: that token
+survives a restart while the kubeconfig has it; the others are new at each start.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _TOKEN_BYTES = 32
 
 
 class AdminTokens(msgspec.Struct, frozen=True):
-    """The tokens in clear; they go into the kubeconfig and nowhere else. `user` is empty unless asked for."""
+    """The tokens in clear text, for the kubeconfig alone. `user` is empty unless requested."""
 
     shard_admin: str
     kcp_admin: str
@@ -46,10 +45,10 @@ class AdminTokens(msgspec.Struct, frozen=True):
 
 
 def load_admin_tokens(store: Path, kept_token: str = "", *, with_user: bool = False) -> AdminTokens:
-    """The administrators' tokens for this start.
+    """Return the administrators' tokens for this start. Raises OSError.
 
-    `kept_token` is the shard-admin's token found in an existing kubeconfig; it stays good if `store` holds
-    its hash, otherwise a new one is made and its hash stored (0600). Raises OSError.
+    `kept_token` is the shard-admin's token in an existing kubeconfig. It stays valid if `store` holds its hash;
+    otherwise a new token is made and its hash is stored (mode 0600).
     """
     shard_admin = kept_token
     if not kept_token or not _stored(store, token_digest(kept_token)):

@@ -1,12 +1,11 @@
-"""Signed assertions: how a front proxy tells a shard who asks, so that no header alone ever says it.
+"""Signed assertions: the front proxy forwards the identity of an authenticated user to a shard.
 
-The front proxy makes one for each request that it authenticated (`AssertionSigner.about`), the authenticator of a shard
-reads it (`AssertionVerifier.user`). It is a compact JWS signed with the key of the client certificate that the proxy
-connects with, and verified with the key of the certificate at the other end of the very connection: there is no key to
-be configured, named or confused, and a copied assertion is worth nothing to anybody without that key. It counts in one
-logical cluster and for half a minute. Invariants: what is read is what was written, byte for byte (one header for each
-sort of key, one encoding of the claims); both sides keep a bounded cache, so that neither pays for a signature twice
-while an assertion is used.
+The front proxy signs one per user and cluster (`AssertionSigner.assertion`), the authenticator of a shard verifies it
+(`AssertionVerifier.user`). An assertion is a compact JWS. The proxy signs it with the key of its client certificate,
+and the shard verifies it with the key of the certificate of the same connection: no key is configured or named, and a
+copied assertion is useless without that key. It is valid in one logical cluster, for 30 seconds. Invariants: an
+assertion has one spelling (one header per algorithm, one encoding of the claims); both sides cache, bounded, so neither
+computes a signature twice while an assertion is in use.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -28,17 +26,17 @@ from atoll.machinery.meta.user import User
 
 #: The header that carries one, lower case.
 HEADER = "atoll-assertion"
-#: How long one counts, and by how much the clocks of two machines may differ.
+#: Lifetime of an assertion, and the clock skew between two machines.
 LIFE_S, SKEW_S = 30, 10
 MAX_SIZE = 32 * 1024
-#: Bytes of assertions that either side keeps.
+#: Bytes of assertions that either side caches.
 CACHE_BYTES = 8 << 20
 MIN_RSA_BITS = 2048
 _TYPE = "atoll-assertion"
 
 
 class AssertionClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is signed. Times are Unix seconds; `cluster` is the name of a logical cluster, "" for a request to none."""
+    """The signed claims. Times are Unix seconds. `cluster` is a logical cluster, "" for a request to none."""
 
     user: str
     groups: tuple[str, ...]
@@ -50,7 +48,7 @@ class AssertionClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _decoder = msgspec.json.Decoder(AssertionClaims)
-#: The first part of an assertion, by algorithm: nothing in it is anybody's to choose.
+#: The first part of an assertion, by algorithm. It is constant.
 _HEADERS = {
     algorithm: jwt.encode_base64(msgspec.json.encode({"alg": algorithm, "typ": _TYPE}))
     for algorithm in (jwt.ES256, jwt.RS256)
@@ -58,29 +56,29 @@ _HEADERS = {
 
 
 class AssertionTooLarge(Exception):
-    """An identity of more groups and extras than fit into a header."""
+    """The groups and extras of a user do not fit into a header."""
 
 
-def usable(key: object) -> PublicKey | None:
-    """A certificate's key if assertions can be signed with it: P-256 (as our own authorities make) or RSA."""
+def assertion_key(key: object) -> PublicKey | None:
+    """A certificate's key if it can sign assertions: P-256 (as our own CAs make) or RSA; else None."""
     if isinstance(key, EllipticCurvePublicKey):
         return key if isinstance(key.curve, SECP256R1) else None
     return key if isinstance(key, RSAPublicKey) and key.key_size >= MIN_RSA_BITS else None
 
 
 def signing_key(pem: bytes) -> PrivateKey:
-    """The private key of a proxy's client certificate. Raises ValueError for one that cannot sign assertions."""
+    """The private key of a proxy's client certificate. Raises ValueError if it cannot sign assertions."""
     try:
         key = load_pem_private_key(pem, None)
     except TypeError as error:
-        raise ValueError("the key is behind a passphrase") from error
-    if not isinstance(key, EllipticCurvePrivateKey | RSAPrivateKey) or usable(key.public_key()) is None:
+        raise ValueError("the key is encrypted with a passphrase") from error
+    if not isinstance(key, EllipticCurvePrivateKey | RSAPrivateKey) or assertion_key(key.public_key()) is None:
         raise ValueError(f"the key is neither one of the curve P-256 nor RSA of at least {MIN_RSA_BITS} bits")
     return key
 
 
-def make(claims: AssertionClaims, key: PrivateKey) -> str:
-    """An assertion. Raises AssertionTooLarge."""
+def sign(claims: AssertionClaims, key: PrivateKey) -> str:
+    """Return an assertion. Raises AssertionTooLarge."""
     signed = f"{_HEADERS[jwt.algorithm(key)]}.{jwt.encode_base64(msgspec.json.encode(claims))}"
     made = f"{signed}.{jwt.encode_base64(jwt.signature(signed.encode(), key))}"
     if len(made) > MAX_SIZE:
@@ -89,97 +87,105 @@ def make(claims: AssertionClaims, key: PrivateKey) -> str:
 
 
 def verify(text: str, key: PublicKey) -> AssertionClaims:
-    """The claims of what the holder of a key signed. Raises TokenError; times and cluster are for `check`."""
+    """The claims of an assertion that the key's holder signed. Raises TokenError. `check` checks time and cluster."""
     if len(text) > MAX_SIZE or not text.isascii():
         raise TokenError("no assertion")
     signed, _, signature = text.rpartition(".")
     header, _, payload = signed.partition(".")
-    if header != _HEADERS[jwt.algorithm(key)]:
+    algorithm = jwt.algorithm(key)
+    if header != _HEADERS[algorithm]:
         raise TokenError("unknown type or algorithm")
-    try:
-        jwt.check_signature(jwt.decode_base64(signature), signed.encode(), key)
-        found = jwt.decode_base64(payload)
-        claims = _decoder.decode(found)
-    except (InvalidSignature, msgspec.DecodeError, UnicodeError) as error:
-        raise TokenError("wrong signature or claims") from error
-    # A claim said twice, or in a spelling of its own, would be read differently by somebody else.
-    if msgspec.json.encode(claims) != found or not claims.user:
+    if not jwt.is_signed(signed.encode(), jwt.decode_base64(signature), algorithm, key):
+        raise TokenError("wrong signature")
+    encoded = jwt.decode_base64(payload)
+    claims = jwt.decode_json(_decoder, encoded)
+    # Another JSON reader might take the other one of two equal names.
+    if msgspec.json.encode(claims) != encoded or not claims.user:
         raise TokenError("claims in another spelling")
     return claims
 
 
 def check(claims: AssertionClaims, cluster: str, now_s: float) -> None:
-    """Raises TokenError for an assertion of another cluster or another time."""
+    """Raise TokenError unless an assertion is for this cluster and this time."""
     if claims.cluster != cluster:
         raise TokenError("made for another cluster")
     if not 0 < claims.exp - claims.iat <= LIFE_S:
-        raise TokenError("made for too long")
+        raise TokenError("valid for too long")
     if not claims.iat - SKEW_S <= now_s < claims.exp + SKEW_S:
-        raise TokenError("expired, or not yet good: do the clocks differ?")
+        raise TokenError("expired or not yet valid: do the clocks differ?")
 
 
 class AssertionSigner:
-    """Makes assertions with the key of one proxy, and hands each out for half of its life. One an event loop."""
+    """Signs assertions with one proxy's key, and returns each for half of its lifetime. One per event loop."""
 
     def __init__(self, key: PrivateKey, clock: Callable[[], float] = time.time) -> None:
         self._key, self._clock = key, clock
-        self._made: LruCache[Hashable, tuple[float, str]] = LruCache(CACHE_BYTES, _weight)
+        self._signed: LruCache[Hashable, _SignedAssertion] = LruCache(CACHE_BYTES, _signed_bytes)
 
-    def about(self, user: User, cluster: str) -> str:
-        """An assertion that the user asks something of a cluster ("" for none). Raises AssertionTooLarge."""
+    def assertion(self, user: User, cluster: str) -> str:
+        """An assertion of the user for requests to a cluster ("" for none). Raises AssertionTooLarge."""
         key, now_s = (_key(user), cluster), self._clock()
-        known = self._made.get(key)
-        # By the clock that the shards go by: one that was set is seen at once, in either direction.
-        if known is not None and known[0] <= now_s < known[0] + LIFE_S / 2:
-            return known[1]
+        cached = self._signed.get(key)
+        # The wall clock, as on the shards: a clock that is set takes effect at once, in either direction.
+        if cached is not None and cached.at_s <= now_s < cached.at_s + LIFE_S / 2:
+            return cached.text
         at_s = int(now_s)
         extra = {name: tuple(values) for name, values in user.extra.items()}
-        made = make(AssertionClaims(user.name, user.groups, user.uid, extra, cluster, at_s, at_s + LIFE_S), self._key)
-        self._made.put(key, (at_s, made))
-        return made
+        text = sign(AssertionClaims(user.name, user.groups, user.uid, extra, cluster, at_s, at_s + LIFE_S), self._key)
+        self._signed.put(key, _SignedAssertion(at_s, text))
+        return text
 
 
 class AssertionVerifier:
-    """Reads assertions of any number of proxies. One an event loop."""
+    """Verifies assertions of any number of proxies. One per event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._read: LruCache[tuple[bytes, bytes], _Read] = LruCache(CACHE_BYTES, _weight_read)
+        self._verified: LruCache[tuple[bytes, bytes], _VerifiedAssertion] = LruCache(CACHE_BYTES, _verified_bytes)
 
     def user(self, values: Sequence[str], key: PublicKey, certificate: bytes, cluster: str) -> User:
-        """The user that the holder of a certificate (`key`, and its digest) speaks for in a request to a cluster.
+        """The user that the holder of a certificate asserts in a request to a cluster. Raises TokenError.
 
-        Groups are those asserted, none added. Raises TokenError.
+        `values` are the values of the header, `key` is the certificate's key and `certificate` its digest. No group is
+        added.
         """
         if len(values) != 1 or len(values[0]) > MAX_SIZE or not values[0].isascii():
             raise TokenError("not one assertion")
         digest = hashlib.sha256(values[0].encode()).digest()
-        known = self._read.get((certificate, digest))
-        if known is None:
+        verified = self._verified.get((certificate, digest))
+        if verified is None:
             claims = verify(values[0], key)
-            known = _Read(claims, User(claims.user, claims.groups, claims.uid, claims.extra), len(values[0]))
-            self._read.put((certificate, digest), known)
-        check(known.claims, cluster, self._clock())
-        return known.user
+            user = User(claims.user, claims.groups, claims.uid, claims.extra)
+            verified = _VerifiedAssertion(claims, user, len(values[0]))
+            self._verified.put((certificate, digest), verified)
+        check(verified.claims, cluster, self._clock())
+        return verified.user
 
 
-class _Read(msgspec.Struct, frozen=True):
-    """An assertion whose signature held."""
+class _SignedAssertion(msgspec.Struct, frozen=True):
+    """An assertion and the time of its signature (Unix seconds)."""
+
+    at_s: int
+    text: str
+
+
+class _VerifiedAssertion(msgspec.Struct, frozen=True):
+    """An assertion whose signature was verified."""
 
     claims: AssertionClaims
     user: User
     size_bytes: int
 
 
-#: What an entry costs beside its text.
+#: The cost of a cache entry besides its text.
 _ENTRY_BYTES = 512
 
 
-def _weight(entry: tuple[float, str]) -> int:
-    return _ENTRY_BYTES + len(entry[1])
+def _signed_bytes(entry: _SignedAssertion) -> int:
+    return _ENTRY_BYTES + len(entry.text)
 
 
-def _weight_read(entry: _Read) -> int:
+def _verified_bytes(entry: _VerifiedAssertion) -> int:
     return _ENTRY_BYTES + 2 * entry.size_bytes
 
 

@@ -1,9 +1,9 @@
-"""The authenticator: every credential a request can carry, in one order, to one identity.
+"""The authenticator: tries the credentials of a request in one order and returns its user.
 
-    what a trusted proxy says → client certificate → bearer token → anonymous, then impersonation
+    identity forwarded by a trusted proxy → client certificate → bearer token → anonymous; then impersonation
 
-The pipeline calls it once a request, with the request's own snapshot. The first credential that is good
-decides. A credential that is there and not good refuses the request: nobody becomes anonymous by failing.
+The pipeline calls it once per request, with the request's own snapshot. The first valid credential decides. Invariant:
+an invalid credential refuses the request; it never makes the request anonymous.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class AuthenticationResult(msgspec.Struct, frozen=True):
-    """Who a request counts as, who really sent it where that is somebody else, and the proxy that passed it on."""
+    """The user of a request, the impersonator if there is one, and the forwarding proxy's name ("" for none)."""
 
     user: User
     impersonator: User | None = None
@@ -39,24 +39,23 @@ class AuthenticationResult(msgspec.Struct, frozen=True):
 
 
 class WorkspaceSource(Protocol):
-    """Tokens of the issuers that a workspace's own type names."""
+    """Tokens of the issuers that the type of a workspace configures."""
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str) -> User | None:
-        """As TokenSource, for one cluster."""
+        """As `TokenSource.user_of`, for one cluster."""
 
 
 class BearerTokens(msgspec.Struct, frozen=True):
-    """The token sources, asked in order, and the audiences of this server; `workspaces` are asked last."""
+    """The token sources in order, and the audiences of this server; `workspaces` comes last."""
 
     sources: tuple[TokenSource, ...]
     audiences: tuple[str, ...]
     workspaces: WorkspaceSource | None = None
 
     def user_of(self, token: str, snapshot: View, cluster: str, audiences: Sequence[str] = ()) -> User | None:
-        """The user of a token meant for this server, or for one of `audiences` (TokenReview), in a cluster.
+        """The user in a cluster of a token for one of `audiences` (TokenReview), by default those of this server.
 
-        None for a token that no source knows. Raises Unauthorized for a known token that is not valid, and
-        AuthenticationPending.
+        None for a token of no source. Raises Unauthorized for an invalid token of a source, and AuthenticationPending.
         """
         digest, accepted = token_digest(token), audiences or self.audiences
         refused: Unauthorized | None = None
@@ -77,7 +76,7 @@ class BearerTokens(msgspec.Struct, frozen=True):
 
 
 class Authenticator:
-    """Authenticates requests. Synchronous; one an event loop, like the caches of its parts."""
+    """Authenticates requests. Synchronous; one per event loop, like the caches of its parts."""
 
     def __init__(
         self,
@@ -94,49 +93,53 @@ class Authenticator:
         self._anonymous = anonymous
 
     def authenticate(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
-        """The user a request counts as in a cluster ("" for none). Raises Unauthorized; Forbidden and
-        BadRequest for impersonation that is refused or malformed."""
+        """The user of a request in a cluster ("" for none).
+
+        Raises Unauthorized, and for impersonation Forbidden and BadRequest.
+        """
         return self.identify(request, cluster, snapshot).user
 
     def identify(self, request: HttpRequest, cluster: str, snapshot: View) -> AuthenticationResult:
-        """As `authenticate`, with the impersonator and the proxy for audit."""
-        certificate = request.peer.certificate
-        presented = self._certificates.presented(certificate) if certificate is not None else None
-        sender = self._sender(request, presented, cluster, snapshot)
-        through = presented.name if presented is not None and presented.user is not sender else ""
-        want = impersonation_request(request.headers)
-        if want is None:
+        """As `authenticate`, with the impersonator and the proxy for the audit log."""
+        der = request.peer.certificate
+        certificate = self._certificates.verify(der) if der is not None else None
+        sender = self._sender(request, certificate, cluster, snapshot)
+        through = certificate.name if certificate is not None and certificate.user is not sender else ""
+        requested = impersonation_request(request.headers)
+        if requested is None:
             return AuthenticationResult(sender, None, through)
-        return AuthenticationResult(self._impersonator.act_as(want, sender, cluster, snapshot), sender, through)
+        return AuthenticationResult(self._impersonator.act_as(requested, sender, cluster, snapshot), sender, through)
 
-    def _sender(self, request: HttpRequest, presented: ClientCertificate | None, cluster: str, snapshot: View) -> User:
+    def _sender(
+        self, request: HttpRequest, certificate: ClientCertificate | None, cluster: str, snapshot: View
+    ) -> User:
         sent = self._headers.sent(request.headers)
         if sent:
-            return self._spoken_for(request, presented, sent, cluster)
-        if presented is not None and presented.user is not None:
-            return presented.user
+            return self._forwarded(request, certificate, sent, cluster)
+        if certificate is not None and certificate.user is not None:
+            return certificate.user
         if "authorization" in request.headers:
             return self._bearer(request, cluster, snapshot)
         if not self._anonymous:
             raise Unauthorized
         return ANONYMOUS_USER
 
-    def _spoken_for(
-        self, request: HttpRequest, presented: ClientCertificate | None, sent: list[str], cluster: str
+    def _forwarded(
+        self, request: HttpRequest, certificate: ClientCertificate | None, sent: list[str], cluster: str
     ) -> User:
-        if presented is None or not presented.proxy:
+        if certificate is None or not certificate.proxy:
             raise Unauthorized
         if assertion.HEADER not in sent:
             return self._headers.user(request.headers, sent)
-        if len(sent) > 1 or presented.key is None:
-            # Whoever signs what he says does not say it without a signature as well.
+        if len(sent) > 1 or certificate.key is None:
+            # A proxy that signs assertions sends no unsigned identity headers.
             raise Unauthorized
         check_listed(request.headers, sent)
         try:
             values = request.headers[assertion.HEADER]
-            return authenticated(self._assertions.user(values, presented.key, presented.sha256, cluster))
+            return authenticated(self._assertions.user(values, certificate.key, certificate.sha256, cluster))
         except TokenError as error:
-            log.warning("assertion refused", proxy=presented.name, reason=str(error))
+            log.warning("assertion refused", proxy=certificate.name, reason=str(error))
             raise Unauthorized from error
 
     def _bearer(self, request: HttpRequest, cluster: str, snapshot: View) -> User:

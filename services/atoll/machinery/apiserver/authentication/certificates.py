@@ -1,9 +1,9 @@
-"""Client certificates: which of our CAs vouched for one, and whom it names.
+"""Client certificates: which of the configured CAs issued one, and which user or proxy it names.
 
-The authenticator asks for each request of a connection that presented a certificate; the TLS layer verified
-it against all client CAs together, and here it is told apart: the request-header CA makes proxies, the client
-CA makes users, and neither makes the other. Answers are cached by the certificate's hash, bounded, and judged
-again by the clock each time, because connections outlive certificates; and from the start when the CAs change.
+The authenticator calls it for each request of a connection with a client certificate. TLS verified the certificate
+against all CAs together; here the request-header CA makes proxies, the client CA makes users, and neither makes the
+other. Invariant: results are cached by the certificate's hash, bounded, but the expiry is checked on every request,
+because connections outlive certificates; a change of the CAs empties the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import load_der_x509_certificate
 
-from atoll.machinery.apiserver.authentication.assertion import usable
+from atoll.machinery.apiserver.authentication.assertion import assertion_key
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.tokens import authenticated
 from atoll.machinery.meta.lru import LruCache
@@ -30,22 +30,21 @@ MAX_CERTIFICATES = 4096
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
-    """What a certificate makes its holder: a user, a proxy that may speak for users, or both (one CA for both
-    purposes)."""
+    """A verified certificate: of a user, of a proxy that forwards identities, or of both (one CA for both)."""
 
     user: User | None
     proxy: bool
     not_after_s: int
-    #: Of a proxy: its name, the key that it signs assertions with (None if it cannot), the certificate's hash.
+    #: Of a proxy: its common name, its key (None if it cannot sign assertions), and the certificate's hash.
     name: str = ""
     key: PublicKey | None = None
     sha256: bytes = b""
 
 
 class Certificates:
-    """Reads client certificates of two trust domains, each a PEM of CAs, empty where there is none.
+    """Verifies client certificates of two trust domains, each a PEM of CAs, empty for none.
 
-    `proxy_names` are the common names the request-header CA's certificates may have; empty allows any.
+    `proxy_names` are the common names allowed for certificates of the request-header CA; empty allows any.
     """
 
     def __init__(
@@ -58,30 +57,30 @@ class Certificates:
         self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
         self._proxy_names = frozenset(proxy_names)
         self._clock = clock
-        self._known: LruCache[bytes, ClientCertificate] = LruCache(MAX_CERTIFICATES)
+        self._verified: LruCache[bytes, ClientCertificate] = LruCache(MAX_CERTIFICATES)
 
     def trust(self, client_ca_pem: bytes, proxy_ca_pem: bytes) -> None:
-        """Go by other CAs from now on, also for connections that are open."""
+        """Replace the CAs, also for open connections."""
         self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
-        self._known = LruCache(MAX_CERTIFICATES)
+        self._verified = LruCache(MAX_CERTIFICATES)
 
-    def presented(self, der: bytes) -> ClientCertificate:
-        """What a certificate is good for. Raises Unauthorized if for nothing, or no longer."""
+    def verify(self, der: bytes) -> ClientCertificate:
+        """The user or proxy that a certificate names. Raises Unauthorized for neither, and if it has expired."""
         digest = hashlib.sha256(der).digest()
-        found = self._known.get(digest)
-        if found is None:
-            found = self._read(der, digest)
-            self._known.put(digest, found)
-        if (found.user is None and not found.proxy) or self._clock() > found.not_after_s:
+        certificate = self._verified.get(digest)
+        if certificate is None:
+            certificate = self._read(der, digest)
+            self._verified.put(digest, certificate)
+        if (certificate.user is None and not certificate.proxy) or self._clock() > certificate.not_after_s:
             raise Unauthorized
-        return found
+        return certificate
 
     def _read(self, der: bytes, digest: bytes) -> ClientCertificate:
         try:
             identity = client_identity(der)
             client = bool(self._client_ca) and issued_by(der, self._client_ca)
             proxy = bool(self._proxy_ca) and issued_by(der, self._proxy_ca)
-            key = usable(load_der_x509_certificate(der).public_key()) if proxy else None
+            key = assertion_key(load_der_x509_certificate(der).public_key()) if proxy else None
         except (ValueError, UnsupportedAlgorithm) as error:
             raise Unauthorized from error
         user = None

@@ -1,8 +1,8 @@
-"""ClientCAs of client certificates and of proxies: read from files, and taken over anew when these change.
+"""CAs of client certificates and of proxies: read from files, and reloaded when the files change.
 
-Whoever listens runs `renew` beside its server: new connections go by the new authorities, and a certificate of one that
-was taken out makes nobody any more, on connections that are open too. Invariant: a file that is absent or holds no
-certificates leaves what was in force, and is told of once.
+A process that listens runs `reload_on_change` beside its server. New connections are verified with the new CAs, and a
+certificate of a removed CA authenticates no request any more, on open connections too. Invariant: a file that is absent
+or holds no certificate changes nothing, and is logged once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -22,29 +23,37 @@ from atoll.machinery.process.tls import server_context
 
 log = structlog.get_logger()
 
-#: How often the files are looked at.
-LOOK_EVERY_S = 1.0
+#: Interval between two looks at the files.
+CHECK_EVERY_S = 1.0
 
-Stamp = tuple[int, int, int]
+#: Modification time (ns), size and inode of a file; None for a file that is absent.
+FileState = tuple[int, int, int] | None
 
 
 class InvalidCredentials(Exception):
-    """A file with tokens, keys or authorities that is not what it should be; names the file, quotes nothing of it."""
+    """A file with tokens, keys or CAs is unusable. The text names the file and quotes nothing of it."""
+
+
+class ClientCAFiles(NamedTuple):
+    """PEM files with the CAs of users and of proxies that forward identities; "" for none."""
+
+    clients: str = ""
+    proxies: str = ""
 
 
 class ClientCAs(msgspec.Struct, frozen=True):
-    """PEM of the authorities of users and of those of proxies that speak for users; empty where there are none."""
+    """PEM of the CAs of users and of proxies that forward identities; empty for none."""
 
     clients: bytes = b""
     proxies: bytes = b""
 
     def context(self, serving: Pair) -> ssl.SSLContext:
-        """What connections are served by; which of the CAs signed a certificate decides what it is good for."""
+        """The TLS context of the server. `Certificates` decides by the issuing CA what a certificate is for."""
         return server_context(serving, b"\n".join(pem for pem in (self.clients, self.proxies) if pem))
 
 
 def read(file: str) -> bytes:
-    """The CA certificates of a PEM file, none without one. Raises InvalidCredentials, OSError."""
+    """The CA certificates of a PEM file; none for "". Raises InvalidCredentials, OSError."""
     if not file:
         return b""
     pem = Path(file).read_bytes()
@@ -56,28 +65,28 @@ def read(file: str) -> bytes:
 
 
 class ReloadTarget(msgspec.Struct, frozen=True):
-    """What goes by the authorities: certificates are judged, and `use` is given the context of new connections."""
+    """The parts of a server that use the CAs: `use` takes the TLS context of new connections."""
 
     serving: Pair
     certificates: Certificates
     use: Callable[[ssl.SSLContext], None]
 
 
-async def renew(files: tuple[str, str], before: ClientCAs, renewed: ReloadTarget) -> None:
-    """Look at the files of clients' and proxies' authorities ("" for none) until cancelled."""
-    seen: tuple[Stamp | None, ...] = ()
+async def reload_on_change(files: ClientCAFiles, current: ClientCAs, target: ReloadTarget) -> None:
+    """Watch the files and reload them when they change, until cancelled."""
+    seen: tuple[FileState, ...] = ()
     if not any(files):
         await asyncio.Event().wait()
     while True:
-        # What was written between the first reading and the first look is found as well: nothing is seen yet.
-        stamps = tuple(_stamp(file) for file in files)
-        if stamps != seen:
-            seen = stamps
-            before = _taken_over(files, before, renewed)
-        await asyncio.sleep(LOOK_EVERY_S)
+        # The first round always reads: a file may have changed between the start and this loop.
+        states = tuple(_state(file) for file in files)
+        if states != seen:
+            seen = states
+            current = _reload(files, current, target)
+        await asyncio.sleep(CHECK_EVERY_S)
 
 
-def _stamp(file: str) -> Stamp | None:
+def _state(file: str) -> FileState:
     try:
         found = Path(file).stat() if file else None
     except OSError:
@@ -85,17 +94,17 @@ def _stamp(file: str) -> Stamp | None:
     return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
 
 
-def _taken_over(files: tuple[str, str], before: ClientCAs, renewed: ReloadTarget) -> ClientCAs:
+def _reload(files: ClientCAFiles, current: ClientCAs, target: ReloadTarget) -> ClientCAs:
     try:
         found = ClientCAs(*map(read, files))
-        if found == before:
-            return before
-        context = found.context(renewed.serving)
+        if found == current:
+            return current
+        context = found.context(target.serving)
     except (InvalidCredentials, OSError) as error:
-        log.error("authorities not taken over", reason=str(error))
-        return before
-    # Certificates first: whoever is let in by the new context is judged by the same authorities.
-    renewed.certificates.trust(found.clients, found.proxies)
-    renewed.use(context)
-    log.info("authorities read")
+        log.error("client CAs not reloaded", reason=str(error))
+        return current
+    # Certificates first: a connection of the new context is then verified with the same CAs.
+    target.certificates.trust(found.clients, found.proxies)
+    target.use(context)
+    log.info("client CAs reloaded")
     return found

@@ -1,15 +1,15 @@
-"""Impersonation: acting as somebody else, for who may, within one workspace.
+"""Impersonation within one logical cluster: the Impersonate-* headers.
 
-The authenticator calls it after it knows the requestor. Kubernetes asks the authorizer for the verb
-`impersonate` on each part of the identity; kcp adds that nobody gets a group of power that they are not in,
-nor a name or extra that the system makes itself, and that the borrowed identity counts only in the cluster it
-was borrowed in. system:masters is bound by neither. Invariant: no chain of impersonations raises what one may
-do anywhere.
+The authenticator calls it with the authenticated requestor. As in Kubernetes, the authorizer must allow the verb
+`impersonate` on each part of the identity. As in kcp, a requestor cannot gain a privileged group, nor a user name or
+extra that is reserved to the system, and the impersonated user is scoped to the cluster of the request. system:masters
+is exempt from the kcp rules. Invariant: no chain of impersonations adds rights anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -36,7 +36,7 @@ _AUTHENTICATION = "authentication.k8s.io"
 
 
 class ImpersonationRequest(msgspec.Struct, frozen=True):
-    """The identity a request asks to be taken for. `groups` is None where no group header was sent."""
+    """The identity that a request asks for. `groups` is None if no group header was sent."""
 
     user: str
     groups: tuple[str, ...] | None
@@ -45,7 +45,7 @@ class ImpersonationRequest(msgspec.Struct, frozen=True):
 
 
 def impersonation_request(headers: Headers) -> ImpersonationRequest | None:
-    """What the headers ask for, None for nothing. Raises BadRequest for headers that make no identity."""
+    """Parse the impersonation headers; None without any. Raises BadRequest for malformed headers."""
     sent = in_family(headers, (_FAMILY,))
     if not sent:
         return None
@@ -66,40 +66,40 @@ def impersonation_request(headers: Headers) -> ImpersonationRequest | None:
 
 
 class Impersonator:
-    """Turns a requestor into whom they may act as."""
+    """Authorizes impersonation."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
     def act_as(self, want: ImpersonationRequest, requestor: User, cluster: str, snapshot: View) -> User:
-        """The identity the request goes on with. Raises Forbidden."""
+        """The impersonated user. Raises Forbidden."""
         master = requestor.is_master and in_scope(requestor, cluster)
         if not master:
-            _keep_out(want, requestor, cluster)
-        for asked in _questions(want, requestor, cluster):
-            decision = self._authorizer.authorize(snapshot, asked)
+            _check_privileges(want, requestor, cluster)
+        for attributes in _attributes(want, requestor, cluster):
+            decision = self._authorizer.authorize(snapshot, attributes)
             if not decision.allowed:
-                raise forbidden(asked, decision.reason)
+                raise forbidden(attributes, decision.reason)
         extra = dict(want.extra)
         if not master:
             extra[SCOPES] = (f"cluster:{cluster}",)
         return User(want.user, _groups(want), want.uid, extra)
 
 
-def _keep_out(want: ImpersonationRequest, requestor: User, cluster: str) -> None:
-    """kcp's gatekeeper: what no permission inside a workspace can give."""
+def _check_privileges(want: ImpersonationRequest, requestor: User, cluster: str) -> None:
+    """kcp's impersonation gatekeeper: refuse what no permission inside a workspace may grant. Raises Forbidden."""
     for key in want.extra:
         if RESERVED_EXTRA in key:
             text = f"impersonating the extra key {quoted(key)} is not allowed for the requestor"
             raise Forbidden(f"forbidden: {text}")
     held = effective_users(requestor, cluster).own.groups
-    rising = any(is_privileged(group) and group not in held for group in want.groups or ())
-    if rising or want.user.startswith(RESERVED_PREFIXES):
+    escalates = any(is_privileged(group) and group not in held for group in want.groups or ())
+    if escalates or want.user.startswith(RESERVED_PREFIXES):
         raise Forbidden("forbidden: impersonation is not allowed for the requestor")
 
 
-def _questions(want: ImpersonationRequest, requestor: User, cluster: str) -> Iterator[Attributes]:
-    """What the authorizer must allow, in the order in which Kubernetes asks."""
+def _attributes(want: ImpersonationRequest, requestor: User, cluster: str) -> Iterator[Attributes]:
+    """The requests that the authorizer must allow, in Kubernetes' order."""
 
     def may(resource: str, name: str, group: str = "", namespace: str = "", sub: str = "") -> Attributes:
         return Attributes(
@@ -115,7 +115,7 @@ def _questions(want: ImpersonationRequest, requestor: User, cluster: str) -> Ite
         )
 
     if (account := _service_account(want.user)) is not None:
-        yield may("serviceaccounts", account[1], namespace=account[0])
+        yield may("serviceaccounts", account.name, namespace=account.namespace)
     else:
         yield may("users", want.user)
     for group in want.groups or ():
@@ -127,19 +127,25 @@ def _questions(want: ImpersonationRequest, requestor: User, cluster: str) -> Ite
         yield may("uids", want.uid, _AUTHENTICATION)
 
 
-def _service_account(name: str) -> tuple[str, str] | None:
-    """Namespace and name of a service account's user name."""
+class _ServiceAccountName(NamedTuple):
+    namespace: str
+    name: str
+
+
+def _service_account(name: str) -> _ServiceAccountName | None:
+    """The service account of a user name; None for other users."""
     if not name.startswith(SERVICE_ACCOUNT_PREFIX):
         return None
     namespace, colon, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
-    return (namespace, account) if colon and namespace and account and ":" not in account else None
+    valid = colon and namespace and account and ":" not in account
+    return _ServiceAccountName(namespace, account) if valid else None
 
 
 def _groups(want: ImpersonationRequest) -> tuple[str, ...]:
     groups = want.groups or ()
     account = _service_account(want.user)
     if account is not None and want.groups is None:
-        groups = account_groups(account[0])
+        groups = account_groups(account.namespace)
     if AUTHENTICATED in groups or UNAUTHENTICATED in groups:
         return groups
     return (*groups, UNAUTHENTICATED if want.user == ANONYMOUS else AUTHENTICATED)

@@ -1,9 +1,9 @@
-"""Identity headers: who may send them, and what they say.
+"""Identity headers of the request-header CA's proxies: X-Remote-User and the like.
 
-A proxy with a certificate of the request-header CA says for whom it asks: ours with a signed assertion, others with
-X-Remote-* headers (as kcp's front proxy does), nobody with both. From anybody else such a header is an attempt, in
-whatever spelling, and refuses the request; a trusted proxy's request is refused too if a spelling got through it that
-only looks like one. What passes requests on asks `in_family` what must not go out.
+The authenticator reads them. A proxy with a certificate of that CA names the user of a request: our front proxy with a
+signed assertion, other proxies with X-Remote-* headers (as kcp's front proxy does), none with both. Forwarders call
+`in_family` for the headers that must not leave. Invariant: identity headers of any other sender, in any spelling,
+refuse the request; so does a header of a trusted proxy that merely resembles an identity header.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from atoll.machinery.process.config import comma_separated
 
 Headers = Mapping[str, list[str]]
 
-#: Refused from others even where the headers in use were renamed: something behind us may know them.
+#: Refused from other senders even if the configured names differ: a backend may read the default names.
 DEFAULT_FAMILY = ("x-remote-", assertion.HEADER)
 _OTHERS = re.compile("[^a-z0-9]")
 _NAME = re.compile(r"[A-Za-z0-9-]{1,128}")
 
 
 class HeaderNames(msgspec.Struct, frozen=True):
-    """Names of the identity headers, lower case, in the order in which they are looked at; `extra` are prefixes."""
+    """Names of the identity headers, lower case, in order of preference; `extra` are prefixes."""
 
     user: tuple[str, ...] = ("x-remote-user",)
     group: tuple[str, ...] = ("x-remote-group",)
@@ -39,8 +39,10 @@ class HeaderNames(msgspec.Struct, frozen=True):
 
     @classmethod
     def listed(cls, user: str, group: str, uid: str, extra: str) -> HeaderNames:
-        """Of settings that are comma separated lists of names. Raises ValueError for one that holds what is no name,
-        and where none names the user."""
+        """Parse settings that are comma-separated lists of names.
+
+        Raises ValueError for a malformed name, and if no header names the user.
+        """
         found = {"username-headers": user, "group-headers": group, "uid-headers": uid, "extra-headers-prefix": extra}
         for flag, text in found.items():
             if not all(_NAME.fullmatch(name) for name in comma_separated(text)):
@@ -55,33 +57,32 @@ class HeaderNames(msgspec.Struct, frozen=True):
 
 
 def canonical(name: str) -> str:
-    """A header name as a careless program behind us might read it: in any case, percent-encoded however often, and with
-    `_`, `.` or any other sign for `-`."""
+    """A header name as a lenient backend might read it: case folded, percent-decoded, any other character as `-`."""
     while (plain := unquote(name)) != name:
         name = plain
     return _OTHERS.sub("-", name.casefold())
 
 
 def in_family(headers: Headers, prefixes: tuple[str, ...]) -> list[str]:
-    """Header names that are, or could be read as, of a family, as they were sent."""
+    """The names, as sent, of headers that are of a family or could be read as such."""
     return [name for name in headers if belongs(name, prefixes)]
 
 
 @lru_cache(maxsize=1024)
 def belongs(name: str, prefixes: tuple[str, ...]) -> bool:
-    """Whether a header is, or could be read as, of a family."""
+    """Return whether a header is of a family or could be read as such."""
     return canonical(name).startswith(prefixes)
 
 
 def check_listed(headers: Headers, names: Collection[str]) -> None:
-    """Raises Unauthorized if the Connection header lists one of the names: it would have ended with the last hop."""
+    """Raise Unauthorized if the Connection header lists one of the names: such a header ends at the last hop."""
     listed = {token.strip().lower() for value in headers.get("connection", ()) for token in value.split(",")}
     if not listed.isdisjoint(names):
         raise Unauthorized
 
 
 class RequestHeaders:
-    """Reads the identity headers of trusted proxies."""
+    """Parses the identity headers of trusted proxies."""
 
     def __init__(self, names: HeaderNames | None = None) -> None:
         self._names = names or HeaderNames()
@@ -92,7 +93,7 @@ class RequestHeaders:
         return in_family(headers, self.family)
 
     def user(self, headers: Headers, sent: Collection[str]) -> User:
-        """The user a trusted proxy speaks for. Raises Unauthorized unless all is spelled as configured."""
+        """The user that a trusted proxy names. Raises Unauthorized unless all headers are spelled as configured."""
         names = self._names
         check_listed(headers, sent)
         extra: dict[str, tuple[str, ...]] = {}
@@ -110,11 +111,11 @@ class RequestHeaders:
         return authenticated(User(user, groups, self._single(headers, names.uid), extra))
 
     def _single(self, headers: Headers, names: tuple[str, ...]) -> str:
-        """The value of the first of these headers that has one."""
+        """The value of the first of these headers that has one. Raises Unauthorized for a repeated header."""
         found = ""
         for name in names:
             values = headers.get(name, [])
             if len(values) > 1:
-                raise Unauthorized  # whose is the second?
+                raise Unauthorized
             found = found or (values[0] if values else "")
         return found

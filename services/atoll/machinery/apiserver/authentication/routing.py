@@ -1,8 +1,8 @@
-"""Which cluster a request without one means: kcp's rewrite by the service account token it carries.
+"""The cluster of a request whose URL names none: kcp's rewrite by the service account token of the request.
 
-The shard and the front proxy ask before authentication, for requests that name neither /clusters/ nor
-/services/ (client-go in a pod knows no other URL). Nothing is verified here: the answer only says where to
-look, the token is verified there like any other.
+The shard and the front proxy call it before authentication, for URLs with neither /clusters/ nor /services/ (client-go
+in a pod has no other URL). Nothing is verified here: the result selects the cluster, and the token is verified there
+like any other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.wire.exchange import HttpRequest
 
-#: Set by a proxy that already decided where the request goes.
+#: Set by a proxy that has already selected the cluster.
 SHARDED_REQUEST = "x-kubernetes-sharded-request"
 
 
@@ -30,19 +30,19 @@ _decoder = msgspec.json.Decoder(_Claims)
 
 
 def bearer_token(request: HttpRequest) -> str | None:
-    """The bearer token of a request, None where the Authorization header is absent or of another scheme."""
+    """The bearer token of a request; None if the Authorization header is absent or of another scheme."""
     scheme, _, token = request.header("authorization").strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
 def token_cluster(request: HttpRequest) -> str:
-    """The cluster that the request's token claims to be of; "" where there is no such claim."""
+    """The cluster that the request's token claims; "" without such a claim."""
     token = bearer_token(request)
     if not token or SHARDED_REQUEST in request.headers:
         return ""
     try:
-        claimed = _decoder.decode(jwt.unverified_claims(token))
-    except (jwt.TokenError, msgspec.DecodeError):
+        claims = jwt.decode_json(_decoder, jwt.unverified_claims(token))
+    except jwt.TokenError:
         return ""
-    cluster = claimed.bound.cluster_name or claimed.legacy
+    cluster = claims.bound.cluster_name or claims.legacy
     return cluster if is_cluster_name(cluster) else ""

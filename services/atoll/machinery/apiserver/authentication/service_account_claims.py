@@ -1,24 +1,24 @@
-"""What a service account token says: Kubernetes' claims with kcp's clusterName, bound and legacy form.
+"""Claims of service account tokens: Kubernetes' claims with kcp's clusterName, in the bound and the legacy form.
 
-`token_issuer` writes them, `service_accounts` reads them after the signature held, `routing` reads the cluster
-before. Reading is strict: a token that is not exactly of one of the two forms is none.
+`token_issuer` writes them, `service_accounts` reads them after verifying the signature; `routing` reads the cluster
+before that. Invariant: claims that are not exactly of one of the two forms are refused.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.apiserver.authentication.jwt import TokenError
+from atoll.machinery.apiserver.authentication.jwt import TokenError, decode_json, unverified_claims
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.meta.names import is_cluster_name
 
-#: Issuer of tokens kept in Secrets, whatever issuer is configured.
+#: Issuer of tokens in Secrets, independent of the configured issuers.
 LEGACY_ISSUER = "kubernetes/serviceaccount"
 _LEGACY = "kubernetes.io/serviceaccount/"
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """An object a token names."""
+    """An object that a token names."""
 
     name: str
     uid: str = ""
@@ -49,7 +49,7 @@ class BoundClaims(msgspec.Struct, frozen=True):
 
 
 class LegacyClaims(msgspec.Struct, frozen=True):
-    """Claims of a token that a Secret of type kubernetes.io/service-account-token keeps; it never expires."""
+    """Claims of the token in a Secret of type kubernetes.io/service-account-token; it never expires."""
 
     iss: str
     sub: str
@@ -61,9 +61,9 @@ class LegacyClaims(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Both forms, read. `secret` is None where the token is bound to the account alone.
+    """The verified claims of either form. `secret` is None if the token is bound to the account alone.
 
-    `legacy` tokens have no times and no audience, and must equal what their Secret keeps.
+    A `legacy` token has no times and no audience; it must equal the token that its Secret stores.
     """
 
     cluster: str
@@ -91,28 +91,28 @@ _bound_decoder = msgspec.json.Decoder(BoundClaims)
 _legacy_decoder = msgspec.json.Decoder(LegacyClaims)
 
 
-def issuer_of(claims: bytes) -> str:
-    """The issuer a payload names, "" where it names none."""
+def unverified_issuer(token: str) -> str:
+    """The issuer that a token names, "" for a text that is no token or names none. The signature is not checked."""
     try:
-        return _issuer_decoder.decode(claims).iss
-    except msgspec.DecodeError:
+        return _issuer(unverified_claims(token))
+    except TokenError:
         return ""
 
 
+def _issuer(claims: bytes) -> str:
+    return decode_json(_issuer_decoder, claims).iss
+
+
 def read(claims: bytes) -> Subject:
-    """The subject of verified claims. Raises TokenError for claims of neither form, or that contradict
-    themselves."""
-    try:
-        subject, sub = _legacy(claims) if issuer_of(claims) == LEGACY_ISSUER else _bound(claims)
-    except msgspec.DecodeError as error:
-        raise TokenError("unusable claims") from error
+    """The subject of verified claims. Raises TokenError for claims of neither form, or that contradict each other."""
+    subject, sub = _legacy(claims) if _issuer(claims) == LEGACY_ISSUER else _bound(claims)
     if sub != subject.user_name or not is_cluster_name(subject.cluster) or not subject.uid:
         raise TokenError("claims contradict themselves")
     return subject
 
 
 def _bound(claims: bytes) -> tuple[Subject, str]:
-    found = _bound_decoder.decode(claims)
+    found = decode_json(_bound_decoder, claims)
     bound = found.kubernetes
     if bound.pod is not None or bound.node is not None:
         raise TokenError("bound to an object that does not exist here")
@@ -132,6 +132,6 @@ def _bound(claims: bytes) -> tuple[Subject, str]:
 
 
 def _legacy(claims: bytes) -> tuple[Subject, str]:
-    found = _legacy_decoder.decode(claims)
+    found = decode_json(_legacy_decoder, claims)
     secret = Reference(found.secret)
     return Subject(found.cluster, found.namespace, found.account, found.uid, secret, legacy=True), found.sub

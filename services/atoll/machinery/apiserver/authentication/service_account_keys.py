@@ -1,8 +1,8 @@
-"""Keys of the service account issuer: one signs, any number verify (the present one and retired ones).
+"""Keys of the service account issuer: one key signs, any number verify (the current one and retired ones).
 
-A process makes a `KeySet` of its signing key and of those it used before, and hands it to token verification, issuing
-and the JWKS document. Key ids are derived from the key as Kubernetes derives them, so a key has the same id in every
-process.
+A process makes a `KeySet` of its signing key and its retired keys. `service_accounts` verifies with it, `token_issuer`
+signs with it, and the JWKS document lists it. Invariant: a key id is derived from the key as in Kubernetes, so a key
+has the same id in every process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL
 
 
 class KeySet(msgspec.Struct, frozen=True):
-    """`signing` and its id; `verifying` by id, the signing key's public half among them."""
+    """`signing` with its id; `verifying` by id, including the public half of `signing`."""
 
     signing: PrivateKey
     signing_id: str
@@ -37,9 +37,9 @@ class KeySet(msgspec.Struct, frozen=True):
 
 
 def load_keys(private_pem: bytes, retired_pems: Iterable[bytes] = ()) -> KeySet:
-    """Keys of a PEM private key and of PEM texts with keys, public or private, whose tokens still count.
+    """Load the signing key, and retired keys (public or private) whose tokens are still accepted.
 
-    Raises ValueError for what is neither an RSA key of at least 2048 bits nor one of the curve P-256.
+    Raises ValueError for a key that is neither RSA of at least 2048 bits nor of the curve P-256.
     """
     private = load_pem_private_key(private_pem, None)
     if not isinstance(private, RSAPrivateKey | EllipticCurvePrivateKey):
@@ -49,8 +49,8 @@ def load_keys(private_pem: bytes, retired_pems: Iterable[bytes] = ()) -> KeySet:
 
 
 def public_keys(pem: bytes) -> Iterator[PublicKey]:
-    """The keys of a PEM text, of private ones their public half. Raises ValueError, also where there are none."""
-    blocks = [found for found in _PEM.finditer(pem) if found[1].endswith(b"KEY")]
+    """Yield the public keys of a PEM text; of a private key its public half. Raises ValueError, also for no key."""
+    blocks = [block for block in _PEM.finditer(pem) if block[1].endswith(b"KEY")]
     if not blocks:
         raise ValueError("no PEM key")
     for block in blocks:
@@ -64,7 +64,7 @@ _UNUSABLE = f"service account keys are RSA keys of at least {MIN_BITS} bits, or 
 
 
 def _checked(key: object) -> PublicKey:
-    """Raises ValueError. The other curves go with other algorithms, and nobody needs them."""
+    """Raise ValueError unless the key can be used. Other curves need other algorithms than RS256 and ES256."""
     if isinstance(key, RSAPublicKey) and key.key_size >= MIN_BITS:
         return key
     if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
@@ -73,7 +73,7 @@ def _checked(key: object) -> PublicKey:
 
 
 def key_id(key: PublicKey) -> str:
-    """Base64 of the SHA-256 of the key's DER, as Kubernetes names service account keys."""
+    """Base64 of the SHA-256 of the key's DER: the key id that Kubernetes uses for service account keys."""
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return encode_base64(hashlib.sha256(der).digest())
 
@@ -89,7 +89,7 @@ def _jwk(name: str, key: PublicKey) -> Object:
         numbers = key.public_numbers()
         return {**common, "kty": "RSA", "n": _number(numbers.n), "e": _number(numbers.e)}
     point = key.public_numbers()
-    # Coordinates have the length of the curve, leading zeros and all (RFC 7518 6.2.1.2).
+    # Coordinates are padded to the length of the curve (RFC 7518 6.2.1.2).
     x, y = (encode_base64(value.to_bytes(NUMBER_BYTES, "big")) for value in (point.x, point.y))
     return {**common, "kty": "EC", "crv": "P-256", "x": x, "y": y}
 

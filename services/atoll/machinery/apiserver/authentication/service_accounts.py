@@ -1,9 +1,9 @@
-"""Service account tokens in: signature, times and audience, and whether the account still stands.
+"""Service account tokens: verifies the signature, times, audience, and that the account still exists.
 
-The authenticator and TokenReview ask. A verified token is remembered by its hash with what it says; that the
-account (same uid) and the Secret it is bound to still exist is judged at the revisions of the request's own
-snapshot, so a deleted account's token dies with the next request. A token is good in its own cluster; what
-its user counts for elsewhere is `authorization.effective_users`'s to say.
+The authenticator and TokenReview call it. A verified token is cached by its hash. Invariant: times and audience are
+checked on every use, and the account (same uid) and the Secret that the token is bound to are checked at the revisions
+of the request's snapshot, so the token of a deleted account is refused with the next request. A token is valid in its
+own cluster; `authorization.effective_users` decides what its user is in other clusters.
 """
 
 from __future__ import annotations
@@ -34,45 +34,33 @@ from atoll.machinery.meta.user import AUTHENTICATED, User
 
 DEFAULT_ISSUER = "https://kcp.default.svc"
 MAX_TOKENS = 8192
-#: A token issued by another shard may be from a little in our future.
+#: Another shard's clock may be ahead of this one.
 CLOCK_SKEW_S = 10
 
 
 class ServiceAccountIssuers(msgspec.Struct, frozen=True):
-    """Who issues tokens we accept (the first is us), and for whom they are meant unless asked otherwise."""
+    """Accepted issuers, of which the first signs here; and the default audiences of tokens."""
 
     names: tuple[str, ...] = (DEFAULT_ISSUER,)
     audiences: tuple[str, ...] = (DEFAULT_ISSUER,)
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str = ""
-    deletion_timestamp: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    data: dict[str, str] = {}
-
-
 class _VerifiedToken(msgspec.Struct):
-    """A token whose signature held. `alive_at` are the last revisions at which its objects were found."""
+    """A token whose signature was verified, and the last changes of its cluster's objects when they were checked."""
 
     subject: Subject
     user: User
-    alive_at: tuple[int, int] = (-1, -1)
+    accounts_revision: int = -1
+    secrets_revision: int = -1
 
 
 def subject_of(token: str, keys: Mapping[str, PublicKey], issuers: Sequence[str]) -> Subject | None:
-    """Whose token it is by its signature alone; None for what is none of these issuers (nor of a Secret).
+    """The subject of a token by its signature alone; None for a token that names none of the issuers.
 
-    Raises Unauthorized for one that names such an issuer and is not signed with one of the keys.
+    The issuer of tokens in Secrets is always accepted. Raises Unauthorized for a token of an accepted issuer that is
+    not signed with one of the keys.
     """
-    try:
-        issuer = service_account_claims.issuer_of(jwt.unverified_claims(token))
-    except jwt.TokenError:
-        return None
-    if issuer not in (*issuers, service_account_claims.LEGACY_ISSUER):
+    if service_account_claims.unverified_issuer(token) not in (*issuers, service_account_claims.LEGACY_ISSUER):
         return None
     try:
         return service_account_claims.read(jwt.verify(token, keys))
@@ -81,7 +69,7 @@ def subject_of(token: str, keys: Mapping[str, PublicKey], issuers: Sequence[str]
 
 
 class TokenLifetime(Protocol):
-    """When a token counts, in Unix seconds; a legacy one always does."""
+    """Validity of a token in Unix seconds; a legacy token is always valid."""
 
     @property
     def legacy(self) -> bool: ...
@@ -94,7 +82,7 @@ class TokenLifetime(Protocol):
 
 
 def check_times(subject: TokenLifetime, now_s: float) -> None:
-    """Raises Unauthorized for a token that is over, or not yet good."""
+    """Raise Unauthorized for a token that has expired, or is not yet valid."""
     if not subject.legacy and not subject.not_before - CLOCK_SKEW_S <= now_s < subject.expires:
         raise Unauthorized
 
@@ -108,52 +96,50 @@ class ServiceAccountTokens:
         issuers: ServiceAccountIssuers,
         clock: Callable[[], float] = time.time,
         *,
-        elsewhere: RemoteServiceAccounts | None = None,
+        remote: RemoteServiceAccounts | None = None,
     ) -> None:
-        """`elsewhere` answers for clusters of other shards; without it nobody of theirs comes in."""
-        self._keys, self._issuers, self._clock, self._elsewhere = keys, issuers, clock, elsewhere
-        self._known: LruCache[bytes, _VerifiedToken] = LruCache(MAX_TOKENS)
+        """`remote` checks accounts of clusters on other shards; without it their tokens are refused."""
+        self._keys, self._issuers, self._clock, self._remote = keys, issuers, clock, remote
+        self._verified: LruCache[bytes, _VerifiedToken] = LruCache(MAX_TOKENS)
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View) -> User | None:
-        """See TokenSource. None for what is not a token of our issuers."""
-        known = self._known.get(digest)
-        if known is not None:
-            self._check(known, (token, digest), audiences, snapshot)
-            return known.user
-        subject = subject_of(token, self._keys.verifying, self._issuers.names)
-        if subject is None:
-            return None
-        known = _VerifiedToken(subject, user_of(subject))
-        self._check(known, (token, digest), audiences, snapshot)
-        self._known.put(digest, known)
-        return known.user
+        """See TokenSource. Raises AuthenticationPending for an account of another shard that must be checked first."""
+        verified = self._verified.get(digest)
+        is_new = verified is None
+        if verified is None:
+            subject = subject_of(token, self._keys.verifying, self._issuers.names)
+            if subject is None:
+                return None
+            verified = _VerifiedToken(subject, user_of(subject))
+        self._check_claims(verified.subject, audiences)
+        self._check_objects(verified, token, digest, snapshot)
+        if is_new:
+            self._verified.put(digest, verified)
+        return verified.user
 
-    def _check(self, known: _VerifiedToken, token: tuple[str, bytes], audiences: Sequence[str], snapshot: View) -> None:
-        subject = known.subject
+    def _check_claims(self, subject: Subject, audiences: Sequence[str]) -> None:
         check_times(subject, self._clock())
         meant_for = self._issuers.audiences if subject.legacy else subject.audiences
         if set(meant_for).isdisjoint(audiences):
             raise Unauthorized
-        self._check_alive(known, token, snapshot)
 
-    def _check_alive(self, known: _VerifiedToken, token: tuple[str, bytes], snapshot: View) -> None:
-        """`token` with its digest. Raises Unauthorized, and AuthenticationPending of an account on another shard."""
-        subject = known.subject
+    def _check_objects(self, verified: _VerifiedToken, token: str, digest: bytes, snapshot: View) -> None:
+        subject = verified.subject
+        accounts = snapshot.last(ACCOUNTS, subject.cluster)
         secrets = snapshot.last(SECRETS, subject.cluster) if subject.secret is not None else 0
-        now_at = (snapshot.last(ACCOUNTS, subject.cluster), secrets)
-        if known.alive_at == now_at:
+        if verified.accounts_revision == accounts and verified.secrets_revision == secrets:
             return
         shard = "" if snapshot.gate(subject.cluster).generation else snapshot.replicas.shard_of(subject.cluster)
-        if shard and self._elsewhere is not None:
-            self._elsewhere.check(shard, subject, *token)
+        if shard and self._remote is not None:
+            self._remote.check(shard, subject, token, digest)
             return
-        if not account_stands(_get(snapshot, ACCOUNTS, subject, subject.name), subject):
+        if not is_account(_get(snapshot, ACCOUNTS, subject, subject.name), subject):
             raise Unauthorized
         if subject.secret is not None:
             secret = _get(snapshot, SECRETS, subject, subject.secret.name)
-            if not secret_stands(secret, subject, token[0]):
+            if not holds_token(secret, subject, token):
                 raise Unauthorized
-        known.alive_at = now_at
+        verified.accounts_revision, verified.secrets_revision = accounts, secrets
 
 
 def _get(snapshot: View, type_: ResourceType, subject: Subject, name: str) -> Object | None:
@@ -162,35 +148,36 @@ def _get(snapshot: View, type_: ResourceType, subject: Subject, name: str) -> Ob
     return decode(record.value) if record is not None else None
 
 
-def account_stands(obj: Object | None, subject: Subject) -> bool:
-    """Whether an object is the account that a token was issued for, and is not being deleted."""
-    account = _standing(obj)
-    return account is not None and account.metadata.uid == subject.uid
+def is_account(obj: Object | None, subject: Subject) -> bool:
+    """Return whether an object is the account that a token was issued for, and is not being deleted."""
+    return _live_uid(obj) == subject.uid
 
 
-def secret_stands(obj: Object | None, subject: Subject, token: str) -> bool:
-    """Whether an object is the Secret that a token is bound to, or was handed out in."""
-    secret = _standing(obj)
-    if secret is None or subject.secret is None:
+def holds_token(obj: Object | None, subject: Subject, token: str) -> bool:
+    """Return whether an object is the Secret that a token is bound to, or that stores it, and is not being deleted."""
+    uid = _live_uid(obj)
+    if obj is None or uid is None or subject.secret is None:
         return False
     if subject.legacy:
-        # The Secret is what was handed out; changing or replacing it takes the token back.
-        return secret.data.get("token", "") == base64.b64encode(token.encode()).decode()
-    return secret.metadata.uid == subject.secret.uid
+        # A legacy token is revoked by changing or replacing the Secret that stores it.
+        return bool((obj.get("data") or {}).get("token") == base64.b64encode(token.encode()).decode())
+    return uid == subject.secret.uid
 
 
-def _standing(obj: Object | None) -> _Object | None:
-    found = msgspec.convert(obj, _Object) if obj is not None else None
-    return None if found is None or found.metadata.deletion_timestamp else found
+def _live_uid(obj: Object | None) -> str | None:
+    """The uid of an object, None without an object and for one that is being deleted."""
+    if obj is None or obj["metadata"].get("deletionTimestamp"):
+        return None
+    return str(obj["metadata"].get("uid", ""))
 
 
 def account_groups(namespace: str) -> tuple[str, ...]:
-    """The groups every service account of a namespace is in."""
+    """The groups of every service account of a namespace."""
     return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}", AUTHENTICATED)
 
 
 def user_of(subject: Subject) -> User:
-    """The user of a token. Groups are fixed: nothing in a token can name one."""
+    """The user of a token. The groups follow from the namespace; a token cannot name any."""
     extra = {CLUSTER_NAME: (subject.cluster,)}
     if subject.token_id:
         extra[CREDENTIAL_ID] = (f"JTI={subject.token_id}",)

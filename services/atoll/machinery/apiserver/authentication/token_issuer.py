@@ -1,8 +1,8 @@
-"""Service account tokens out: the TokenRequest subresource, and tokens that Secrets keep.
+"""Issues service account tokens: the TokenRequest subresource, and the tokens in Secrets.
 
-The verb handler of `serviceaccounts/token` calls `token_request`; the controller that fills Secrets of type
-kubernetes.io/service-account-token calls `legacy`. A token names its logical cluster (kcp's clusterName) and
-is good there; nothing a caller sends gets into it but audiences, lifetime and the Secret it is bound to.
+The handler of `serviceaccounts/token` calls `token_request`; the controller that fills Secrets of type
+kubernetes.io/service-account-token calls `legacy`. A token names its logical cluster (kcp's clusterName) and is valid
+there. Invariant: a client chooses the audiences, the lifetime and the bound Secret of a token, and nothing else of it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,7 +41,7 @@ _KIND = "TokenRequest.authentication.k8s.io"
 
 
 class Account(msgspec.Struct, frozen=True):
-    """The service account a token is for."""
+    """The service account of a token."""
 
     cluster: str
     namespace: str
@@ -52,8 +53,15 @@ class Account(msgspec.Struct, frozen=True):
         return f"{SERVICE_ACCOUNT_PREFIX}{self.namespace}:{self.name}"
 
 
+class IssuedToken(NamedTuple):
+    """A signed token and its expiry (Unix seconds)."""
+
+    text: str
+    expires_s: int
+
+
 class TokenIssuer:
-    """Signs tokens with the issuer's key. `max_lifetime_s` 0 leaves lifetimes as they are asked for."""
+    """Signs tokens with the issuer's key. `max_lifetime_s` 0 does not limit lifetimes."""
 
     def __init__(
         self,
@@ -67,30 +75,29 @@ class TokenIssuer:
 
     def issue(
         self, account: Account, audiences: tuple[str, ...], lifetime_s: int, secret: Reference | None = None
-    ) -> tuple[str, int]:
-        """A signed token and when it expires (Unix seconds)."""
+    ) -> IssuedToken:
+        """Issue a token for an account, bound to a Secret if one is given."""
         now = int(self._clock())
         bound = KubernetesClaim(account.cluster, account.namespace, Reference(account.name, account.uid), secret)
-        said = BoundClaims(
+        claims = BoundClaims(
             self._issuers.names[0], account.user_name, audiences, now, now, now + lifetime_s, new_uid(), bound
         )
-        return self._sign(said), said.exp
+        return IssuedToken(self._sign(claims), claims.exp)
 
     def legacy(self, account: Account, secret: str) -> str:
-        """A token for a Secret to keep: it has no end, and is good only while that Secret holds it."""
-        said = LegacyClaims(
+        """Issue a token for a Secret. It never expires, and is valid while that Secret stores it."""
+        claims = LegacyClaims(
             LEGACY_ISSUER, account.user_name, account.namespace, secret, account.name, account.uid, account.cluster
         )
-        return self._sign(said)
+        return self._sign(claims)
 
-    def _sign(self, said: msgspec.Struct) -> str:
-        return jwt.sign(msgspec.json.encode(said), self._keys.signing, self._keys.signing_id)
+    def _sign(self, claims: msgspec.Struct) -> str:
+        return jwt.sign(msgspec.json.encode(claims), self._keys.signing, self._keys.signing_id)
 
     def token_request(self, obj: Object, account: ObjectKey, snapshot: View) -> tuple[Object, list[str]]:
-        """Answer a TokenRequest for a service account: the object with its status, and warnings.
+        """Answer a TokenRequest for a service account. Returns the object with its status, and warnings.
 
-        Raises NotFound (account or bound object), Conflict (bound object of another uid), Invalid and
-        BadRequest.
+        Raises NotFound (account or bound object), Conflict (bound object of another uid), Invalid and BadRequest.
         """
         record = snapshot.get(account)
         if record is None:
@@ -98,22 +105,22 @@ class TokenIssuer:
         spec = _checked_spec(obj, account)
         lifetime_s, warnings = self._lifetime(int(spec.get("expirationSeconds") or DEFAULT_LIFETIME_S))
         audiences = tuple(spec.get("audiences") or self._issuers.audiences)
-        who = Account(account.cluster, account.namespace, account.name, decode(record.value)["metadata"]["uid"])
-        token, expires = self.issue(who, audiences, lifetime_s, _bound_secret(spec, account, snapshot))
-        stamp = datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        subject = Account(account.cluster, account.namespace, account.name, decode(record.value)["metadata"]["uid"])
+        token = self.issue(subject, audiences, lifetime_s, _bound_secret(spec, account, snapshot))
+        expires = datetime.fromtimestamp(token.expires_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         answer = {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"name": account.name, "namespace": account.namespace},
             "spec": {**spec, "audiences": list(audiences), "expirationSeconds": lifetime_s},
-            "status": {"token": token, "expirationTimestamp": stamp},
+            "status": {"token": token.text, "expirationTimestamp": expires},
         }
         return answer, warnings
 
-    def _lifetime(self, asked_s: int) -> tuple[int, list[str]]:
-        if not self._max_lifetime_s or asked_s <= self._max_lifetime_s:
-            return asked_s, []
-        text = f"requested expiration of {asked_s} seconds shortened to {self._max_lifetime_s} seconds"
+    def _lifetime(self, requested_s: int) -> tuple[int, list[str]]:
+        if not self._max_lifetime_s or requested_s <= self._max_lifetime_s:
+            return requested_s, []
+        text = f"requested expiration of {requested_s} seconds shortened to {self._max_lifetime_s} seconds"
         return self._max_lifetime_s, [text]
 
 
@@ -122,27 +129,27 @@ def _checked_spec(obj: Object, account: ObjectKey) -> Object:
     for field, own in (("name", account.name), ("namespace", account.namespace)):
         if metadata.get(field, own) not in ("", own):
             raise BadRequest(f"metadata.{field} must match the service account's if specified")
-    asked = spec.get("expirationSeconds")
+    seconds = spec.get("expirationSeconds")
     audiences = spec.get("audiences") or []
     if not isinstance(audiences, list) or not all(isinstance(audience, str) for audience in audiences):
         raise BadRequest("spec.audiences must be a list of strings")
-    if asked is None:
+    if seconds is None:
         return dict(spec)
-    if not isinstance(asked, int) or isinstance(asked, bool):
+    if not isinstance(seconds, int) or isinstance(seconds, bool):
         raise BadRequest("spec.expirationSeconds must be an integer")
     problem = ""
-    if asked < MIN_LIFETIME_S:
+    if seconds < MIN_LIFETIME_S:
         problem = "may not specify a duration less than 10 minutes"
-    elif asked > MAX_LIFETIME_S:
+    elif seconds > MAX_LIFETIME_S:
         problem = "may not specify a duration larger than 2^32 seconds"
     if problem:
-        error = FieldError("FieldValueInvalid", "spec.expirationSeconds", f"Invalid value: {asked}: {problem}")
+        error = FieldError("FieldValueInvalid", "spec.expirationSeconds", f"Invalid value: {seconds}: {problem}")
         raise invalid(_KIND, "", [error])
     return dict(spec)
 
 
 def _bound_secret(spec: Object, account: ObjectKey, snapshot: View) -> Reference | None:
-    """The Secret a token is to be bound to. There are no pods and nodes here to bind one to."""
+    """The Secret that a token is bound to. There are no pods and nodes here."""
     reference = spec.get("boundObjectRef")
     if not reference:
         return None
@@ -170,5 +177,5 @@ def _not_found(resource: str, name: str) -> NotFound:
 
 
 def account_key(cluster: str, namespace: str, name: str) -> ObjectKey:
-    """Where a service account is stored."""
+    """The store key of a service account."""
     return ObjectKey(ACCOUNTS, cluster, namespace, name)

@@ -1,7 +1,7 @@
-"""Bearer tokens that are looked up: the static token file, and the administrators' tokens of this process.
+"""Sources of bearer tokens, and static tokens: the token file and the administrators' tokens of this process.
 
-The authenticator asks each `TokenSource` in turn. Tokens are kept as SHA-256 only, so neither a dump of the
-process nor a lookup's timing tells one.
+The authenticator tries each `TokenSource` in turn. Invariant: static tokens are stored as SHA-256 only, so neither a
+memory dump nor the timing of a lookup reveals one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TokenSource(Protocol):
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View) -> User | None:
         """The token's user, or None if the token is of another kind.
 
-        `digest` is its SHA-256. Raises Unauthorized for a token of this kind that is not (or no longer) good,
+        `digest` is the token's SHA-256. Raises Unauthorized for a token of this kind that is invalid, expired, revoked,
         or not meant for any of the audiences.
         """
 
@@ -34,8 +34,11 @@ def token_digest(token: str) -> bytes:
 
 
 def authenticated(user: User) -> User:
-    """The user as every authenticator hands it on: with system:authenticated, without the groups that only
-    the shard itself gives (kcp: system:kcp:initializer:*, system:kcp:terminator:*)."""
+    """The user with system:authenticated, and without the groups that only the shard itself may add.
+
+    Every authenticator returns its users through this. The groups are kcp's system:kcp:initializer:* and
+    system:kcp:terminator:*.
+    """
     groups = without_lifecycle(user.groups)
     if user.name != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
@@ -43,7 +46,7 @@ def authenticated(user: User) -> User:
 
 
 class StaticTokens:
-    """A fixed table of tokens. Good for the API server's own audiences, whichever are asked for."""
+    """A fixed table of tokens, valid for the API server's own audiences."""
 
     def __init__(self, users: Mapping[bytes, User], audiences: Sequence[str]) -> None:
         self._users = {digest: authenticated(user) for digest, user in users.items()}
@@ -58,7 +61,7 @@ class StaticTokens:
 def parse_token_file(text: str) -> dict[bytes, User]:
     """Users by token digest of a static token file: CSV of token, user, uid and optionally `"group1,group2"`.
 
-    Raises ValueError naming the line (never the token) of what is no such line.
+    Raises ValueError with the number of the malformed record, never with a token.
     """
     users: dict[bytes, User] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text), skipinitialspace=True), start=1):

@@ -19,9 +19,9 @@ from atoll.machinery.apiserver.authentication.assertion import (
     AssertionSigner,
     AssertionTooLarge,
     AssertionVerifier,
-    make,
+    assertion_key,
+    sign,
     signing_key,
-    usable,
     verify,
 )
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
@@ -55,11 +55,11 @@ def claims(**changed: object) -> AssertionClaims:
 
 @pytest.mark.parametrize("key", [KEY, RSA], ids=["ES256", "RS256"])
 def test_what_was_made_is_read(key: jwt.PrivateKey) -> None:
-    assert verify(make(claims(), key), key.public_key()) == claims()
+    assert verify(sign(claims(), key), key.public_key()) == claims()
 
 
 def test_another_key_reads_nothing() -> None:
-    made = make(claims(), KEY)
+    made = sign(claims(), KEY)
     for key in (ec.generate_private_key(ec.SECP256R1()), RSA):
         with pytest.raises(TokenError):
             verify(made, key.public_key())
@@ -129,8 +129,8 @@ def test_a_signature_of_the_key_for_another_purpose_is_none() -> None:
 
 def test_what_is_too_long_is_neither_made_nor_read() -> None:
     with pytest.raises(AssertionTooLarge):
-        make(claims(groups=("x" * MAX_SIZE,)), KEY)
-    for text in ("a" * (MAX_SIZE + 1), "ä.ä.ä", "", ".", "..", "a.b", make(claims(), KEY) + ".x"):
+        sign(claims(groups=("x" * MAX_SIZE,)), KEY)
+    for text in ("a" * (MAX_SIZE + 1), "ä.ä.ä", "", ".", "..", "a.b", sign(claims(), KEY) + ".x"):
         with pytest.raises(TokenError):
             verify(text, KEY.public_key())
 
@@ -148,14 +148,14 @@ class TestReading:
         return reader.user([text], KEY.public_key(), b"digest", cluster)
 
     def test_the_user_is_the_one_asserted(self, reader: AssertionVerifier, clock: Clock) -> None:
-        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
+        made = AssertionSigner(KEY, clock).assertion(DAVE, WEB)
         assert self.read(reader, made) == DAVE
         assert self.read(reader, made) is self.read(reader, made), "the second time without its signature"
 
     def test_it_counts_in_its_cluster_alone_whether_it_was_read_before_or_not(
         self, reader: AssertionVerifier, clock: Clock
     ) -> None:
-        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
+        made = AssertionSigner(KEY, clock).assertion(DAVE, WEB)
         for cluster in (OTHER, "", "?"):
             with pytest.raises(TokenError, match="cluster"):
                 self.read(reader, made, cluster)
@@ -167,7 +167,7 @@ class TestReading:
     def test_it_counts_in_its_time_alone_whether_it_was_read_before_or_not(
         self, reader: AssertionVerifier, clock: Clock, moment: int
     ) -> None:
-        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
+        made = AssertionSigner(KEY, clock).assertion(DAVE, WEB)
         begin = clock.now
         for _ in range(2):
             clock.now = begin + moment
@@ -177,7 +177,7 @@ class TestReading:
             self.read(reader, made)
 
     def test_clocks_may_differ_a_little(self, reader: AssertionVerifier, clock: Clock) -> None:
-        made, begin = AssertionSigner(KEY, clock).about(DAVE, WEB), clock.now
+        made, begin = AssertionSigner(KEY, clock).assertion(DAVE, WEB), clock.now
         for apart in (-SKEW_S, 0, LIFE_S, LIFE_S + SKEW_S - 1):
             clock.now = begin + apart
             assert self.read(reader, made) == DAVE
@@ -186,19 +186,19 @@ class TestReading:
     def test_nobody_makes_one_that_lives_longer(self, reader: AssertionVerifier, clock: Clock, exp: int) -> None:
         clock.now = 1000.0
         with pytest.raises(TokenError, match="too long"):
-            self.read(reader, make(claims(exp=exp), KEY))
+            self.read(reader, sign(claims(exp=exp), KEY))
 
     def test_one_read_for_one_certificate_is_read_anew_for_another(
         self, reader: AssertionVerifier, clock: Clock
     ) -> None:
-        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
+        made = AssertionSigner(KEY, clock).assertion(DAVE, WEB)
         self.read(reader, made)
         with pytest.raises(TokenError):
             reader.user([made], ec.generate_private_key(ec.SECP256R1()).public_key(), b"another", WEB)
 
     @pytest.mark.parametrize("count", [0, 2])
     def test_there_is_exactly_one(self, reader: AssertionVerifier, clock: Clock, count: int) -> None:
-        made = AssertionSigner(KEY, clock).about(DAVE, WEB)
+        made = AssertionSigner(KEY, clock).assertion(DAVE, WEB)
         with pytest.raises(TokenError):
             reader.user([made] * count, KEY.public_key(), b"digest", WEB)
 
@@ -206,28 +206,28 @@ class TestReading:
         monkeypatch.setattr(assertion, "CACHE_BYTES", 20_000)
         small, maker = AssertionVerifier(clock), AssertionSigner(KEY, clock)
         for number in range(100):
-            small.user([maker.about(User(f"u{number}"), WEB)], KEY.public_key(), b"", WEB)
-        assert len(small._read) <= 20
-        assert len(maker._made) <= 30
+            small.user([maker.assertion(User(f"u{number}"), WEB)], KEY.public_key(), b"", WEB)
+        assert len(small._verified) <= 20
+        assert len(maker._signed) <= 30
 
 
 class TestMaking:
     def test_one_is_used_for_half_its_life_and_never_after(self) -> None:
         clock = Clock()
         maker = AssertionSigner(KEY, clock)
-        first = maker.about(DAVE, WEB)
+        first = maker.assertion(DAVE, WEB)
         clock.now += LIFE_S / 2 - 0.1
-        assert maker.about(DAVE, WEB) == first
+        assert maker.assertion(DAVE, WEB) == first
         clock.now += 0.2
-        assert maker.about(DAVE, WEB) != first
+        assert maker.assertion(DAVE, WEB) != first
 
     def test_a_clock_that_was_set_is_seen_at_once(self) -> None:
         for step in (-300, 300):
             clock = Clock()
             maker = AssertionSigner(KEY, clock)
-            maker.about(DAVE, WEB)
+            maker.assertion(DAVE, WEB)
             clock.now += step
-            AssertionVerifier(clock).user([maker.about(DAVE, WEB)], KEY.public_key(), b"", WEB)
+            AssertionVerifier(clock).user([maker.assertion(DAVE, WEB)], KEY.public_key(), b"", WEB)
 
     def test_each_identity_and_each_cluster_has_its_own(self) -> None:
         maker = AssertionSigner(KEY, Clock())
@@ -239,14 +239,14 @@ class TestMaking:
             User("dave", DAVE.groups, DAVE.uid),
             User("dave", DAVE.groups, DAVE.uid, {"example.com/team": ("red",)}),
         ]
-        made = {maker.about(user, cluster) for user in users for cluster in (WEB, OTHER, "")}
+        made = {maker.assertion(user, cluster) for user in users for cluster in (WEB, OTHER, "")}
         assert len(made) == 3 * len(users)
 
 
 def test_keys_that_cannot_sign_are_refused() -> None:
     form = (Encoding.PEM, PrivateFormat.PKCS8)
     for key in (ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(public_exponent=3, key_size=1024)):
-        assert usable(key.public_key()) is None
+        assert assertion_key(key.public_key()) is None
         with pytest.raises(ValueError, match="neither"):
             signing_key(key.private_bytes(*form, NoEncryption()))
     with pytest.raises(ValueError, match="passphrase"):
@@ -291,7 +291,7 @@ class TestAuthenticator:
     def test_a_proxy_speaks_for_whom_it_signed_and_is_named(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair
     ) -> None:
-        made = AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).assertion(DAVE, WEB)
         found = authenticator.identify(self.ask(proxy, {HEADER: [made]}), WEB, store)
         assert (found.user, found.through) == (DAVE, "front-proxy")
 
@@ -299,14 +299,14 @@ class TestAuthenticator:
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair
     ) -> None:
         user = User("dave", ("system:kcp:initializer:root:x", "devs"))
-        made = AssertionSigner(signing_key(proxy.key)).about(user, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).assertion(user, WEB)
         found = authenticator.authenticate(self.ask(proxy, {HEADER: [made]}), WEB, store)
         assert found.groups == ("devs", "system:authenticated")
 
     def test_nobody_else_is_believed(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair, proxies: Pair, clients: Pair
     ) -> None:
-        made = AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).assertion(DAVE, WEB)
         others = (
             None,
             make_client(clients, "front-proxy"),
@@ -335,7 +335,7 @@ class TestAuthenticator:
     def test_it_stands_alone(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair, more: dict[str, list[str]]
     ) -> None:
-        made = AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)
+        made = AssertionSigner(signing_key(proxy.key)).assertion(DAVE, WEB)
         with pytest.raises(Unauthorized):
             authenticator.authenticate(self.ask(proxy, {HEADER: [made], **more}), WEB, store)
         with pytest.raises(Unauthorized):
@@ -344,7 +344,7 @@ class TestAuthenticator:
     def test_who_impersonates_is_who_was_asserted(
         self, authenticator: Authenticator, store: FakeStore, proxy: Pair
     ) -> None:
-        made = AssertionSigner(signing_key(proxy.key)).about(User("dave", ("system:authenticated",)), WEB)
+        made = AssertionSigner(signing_key(proxy.key)).assertion(User("dave", ("system:authenticated",)), WEB)
         found = authenticator.identify(self.ask(proxy, {HEADER: [made], "impersonate-user": ["eve"]}), WEB, store)
         assert found.impersonator is not None
         assert (found.user.name, found.impersonator.name, found.through) == ("eve", "dave", "front-proxy")
@@ -354,7 +354,7 @@ class TestAuthenticator:
     ) -> None:
         certificates = Certificates(b"", proxies.certificate)
         authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
-        sent = self.ask(proxy, {HEADER: [AssertionSigner(signing_key(proxy.key)).about(DAVE, WEB)]})
+        sent = self.ask(proxy, {HEADER: [AssertionSigner(signing_key(proxy.key)).assertion(DAVE, WEB)]})
         assert authenticator.authenticate(sent, WEB, store) == DAVE
         certificates.trust(b"", make_ca("proxies").certificate)
         with pytest.raises(Unauthorized):
@@ -364,4 +364,4 @@ class TestAuthenticator:
 def test_the_digest_of_a_certificate_is_of_all_of_it() -> None:
     ca = make_ca("proxies")
     der = pem_to_der(make_client(ca, "p").certificate)
-    assert Certificates(b"", ca.certificate).presented(der).sha256 == hashlib.sha256(der).digest()
+    assert Certificates(b"", ca.certificate).verify(der).sha256 == hashlib.sha256(der).digest()

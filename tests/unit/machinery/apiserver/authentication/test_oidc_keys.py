@@ -94,27 +94,27 @@ async def test_a_token_does_not_outlive_the_key_that_signed_it(site: Site) -> No
     found = site.tokens()
     by_first = site.issuer.token(sub="a", aud="me")
     with pytest.raises(AuthenticationPending) as raised:
-        found.read(by_first, b"1")
+        found.verify(by_first, b"1")
     await raised.value.complete()
-    assert found.read(by_first, b"1").user.name == "a"
+    assert found.verify(by_first, b"1").user.name == "a"
     del site.issuer.keys["first"]
     site.now += issuer_keys.MAX_AGE_S + 1
-    found.read(by_first, b"1")
+    found.verify(by_first, b"1")
     await asyncio.sleep(0.01)
     with pytest.raises((Unauthorized, AuthenticationPending)):
-        found.read(by_first, b"1")
+        found.verify(by_first, b"1")
 
 
 async def test_tokens_of_all_issuers_are_remembered_in_one_bounded_place(site: Site) -> None:
     first, second = site.tokens(), site.tokens()
     for each in (first, second):
         with pytest.raises(AuthenticationPending) as raised:
-            each.read(site.issuer.token(sub="a", aud="me"), b"0")
+            each.verify(site.issuer.token(sub="a", aud="me"), b"0")
         await raised.value.complete()
     for number in range(6):
         token = site.issuer.token(sub=f"u{number}", aud="me")
         for each in (first, second):
-            assert each.read(token, b"%d" % number).user.name == f"u{number}"
+            assert each.verify(token, b"%d" % number).user.name == f"u{number}"
     assert len(site.known) == 4
 
 

@@ -14,8 +14,8 @@ from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authentication.service_accounts import (
     ServiceAccountIssuers,
     ServiceAccountTokens,
-    account_stands,
-    secret_stands,
+    holds_token,
+    is_account,
 )
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import token_digest
@@ -70,7 +70,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def tokens(keys: KeySet, shards: Shards, clock: Clock) -> ServiceAccountTokens:
-    return ServiceAccountTokens(keys, ServiceAccountIssuers(), elsewhere=RemoteServiceAccounts(shards, clock))
+    return ServiceAccountTokens(keys, ServiceAccountIssuers(), remote=RemoteServiceAccounts(shards, clock))
 
 
 @pytest.fixture
@@ -213,6 +213,6 @@ async def test_an_account_of_a_cluster_that_nobody_knows_is_nobody(
 )
 def test_what_does_not_stand(metadata: Object) -> None:
     subject = Subject(THERE, "ns", "builder", "uid-1", secret=Reference("s", "uid-1"))
-    assert not account_stands({"metadata": metadata}, subject)
-    assert not secret_stands({"metadata": metadata}, subject, "token")
-    assert not account_stands(None, subject) and not secret_stands(None, subject, "token")
+    assert not is_account({"metadata": metadata}, subject)
+    assert not holds_token({"metadata": metadata}, subject, "token")
+    assert not is_account(None, subject) and not holds_token(None, subject, "token")

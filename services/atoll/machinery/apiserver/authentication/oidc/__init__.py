@@ -1,7 +1,7 @@
 """Tokens of other issuers: OpenID Connect as Kubernetes' structured AuthenticationConfiguration describes it.
 
-Here belong: what a configuration says (`config`), from claims to a user (`mapping`), signatures (`jws`), the keys of an
-issuer (`keys`) and the token sources made of these (`source`, for the installation and for each workspace's own).
-
-Not here: tokens that we issue ourselves (`service_accounts`), and who fetches (`egress`).
+Belongs here: the configuration (`config`), the mapping of claims to a user (`mapping`), an issuer's key set
+(`key_set`), fetching and refreshing it (`issuer_keys`), the token sources (`source`) and where issuers are configured
+(`issuers`). Does not belong here: tokens that this installation issues (`service_accounts`), and outgoing connections
+(`egress`).
 """

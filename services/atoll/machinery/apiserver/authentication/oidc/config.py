@@ -1,7 +1,8 @@
-"""What an AuthenticationConfiguration says, and a WorkspaceAuthenticationConfiguration alike.
+"""AuthenticationConfiguration, and the same content in a WorkspaceAuthenticationConfiguration.
 
-Read from the operator's file at start and when it changes, and from objects of tenants. Checked whole before any of it
-counts: fields that exclude each other, URLs, expressions. Errors name the field as Kubernetes does.
+`source` parses the operator's file at start and when it changes, and the objects of tenants. Invariant: a configuration
+is validated as a whole before any of it is used: exclusive fields, URLs, expressions. Errors name the field as
+Kubernetes does.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from atoll.machinery.meta.objects import Object
 GROUP_VERSIONS = tuple(f"apiserver.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 KIND = "AuthenticationConfiguration"
 MAX_ISSUERS, MAX_FILE_BYTES = 64, 1 << 20
-#: Rules and mappings of one object of a tenant, compiled on the loop when a token comes.
+#: Size of the rules and mappings in one object of a tenant; they are compiled on the event loop.
 MAX_RULES_BYTES = 16 << 10
 _EMAIL, _VERIFIED = re.compile(r"\bclaims\.email\b(?!_)"), re.compile(r"\bclaims\.\??email_verified\b")
 
 
 class Issuer(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Who signs. `certificate_authority` is PEM; empty means the system's."""
+    """An issuer. `certificate_authority` is PEM; empty means the system's CAs."""
 
     url: str = ""
     discovery_url: str = msgspec.field(default="", name="discoveryURL")
@@ -43,7 +44,7 @@ class ClaimValidationRule(msgspec.Struct, frozen=True, rename="camel", forbid_un
 
 
 class PrefixedClaimOrExpression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A claim with a prefix before it, or an expression."""
+    """A claim with a prefix, or an expression."""
 
     claim: str = ""
     prefix: str | None = None
@@ -51,21 +52,21 @@ class PrefixedClaimOrExpression(msgspec.Struct, frozen=True, forbid_unknown_fiel
 
 
 class ClaimOrExpression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A claim, or an expression; or neither."""
+    """A claim, an expression, or neither."""
 
     claim: str = ""
     expression: str = ""
 
 
 class ExtraMapping(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """An extra of the user."""
+    """A key of the user's extra and the expression of its value."""
 
     key: str = ""
     value_expression: str = ""
 
 
 class ClaimMappings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """From claims to a user."""
+    """The mapping of claims to a user."""
 
     username: PrefixedClaimOrExpression = PrefixedClaimOrExpression()
     groups: PrefixedClaimOrExpression = PrefixedClaimOrExpression()
@@ -81,7 +82,7 @@ class UserValidationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class JWTAuthenticator(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One issuer, and what its tokens make of whom."""
+    """An issuer and the rules and mappings of its tokens."""
 
     issuer: Issuer = Issuer()
     claim_validation_rules: tuple[ClaimValidationRule, ...] = ()
@@ -90,7 +91,7 @@ class JWTAuthenticator(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class InvalidConfig(Exception):
-    """What is wrong, field by field."""
+    """An invalid configuration. The text lists the errors by field."""
 
 
 class _File(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -217,7 +218,7 @@ def _extra_errors(extras: tuple[ExtraMapping, ...]) -> Iterator[str]:
 
 
 def _email_errors(authenticator: JWTAuthenticator) -> Iterator[str]:
-    """An unverified address must not become a name by oversight."""
+    """Require that a user name made of an email address also checks that the address is verified."""
     mappings = authenticator.claim_mappings
     used = (
         mappings.username.expression,

@@ -1,7 +1,7 @@
-"""Where the issuers of tokens come from: the operator's file, and what WorkspaceTypes name; and how they are fetched.
+"""The configured issuers: those of the operator's file, and those of WorkspaceTypes.
 
-A shard and a front proxy put their authenticators together with it. What the operator names is fetched wherever it is,
-what a tenant names through every guard of `egress`.
+A shard and a front proxy assemble their authenticators with it. Invariant: an issuer of the operator is fetched from
+any address, an issuer of a tenant only from the addresses that `egress` allows.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def configured(file: str, audiences: tuple[str, ...], egress: Egress) -> Configu
 
 
 class WorkspaceTypeConfigurations:
-    """Finds the WorkspaceAuthenticationConfigurations of a logical cluster's type, on whichever shard they are."""
+    """Finds the WorkspaceAuthenticationConfigurations of a logical cluster's type, on any shard."""
 
     def __init__(self, find_type: FindType, tenancy: Callable[[View], str]) -> None:
         self._find_type, self._tenancy = find_type, tenancy
 
     def __call__(self, view: View, cluster: str) -> Iterable[Record]:
-        """In the order of the type's list; what is not there is passed over."""
+        """In the order of the type's list; absent objects are skipped."""
         view = federated(view)
         record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
         annotations = decode(record.value)["metadata"].get("annotations") or {} if record is not None else {}

@@ -1,7 +1,7 @@
-"""Signatures of tokens that others signed: the asymmetric algorithms, each only with a key of its own kind.
+"""JSON Web Key sets of issuers (RFC 7517), and the tokens that their keys signed.
 
-`keys` calls `public_keys` for a key set and `verify` for a token. Invariant: the token's header chooses among the
-issuer's keys and nothing else; no algorithm without a signature, and none with a shared secret, exists here.
+`issuer_keys` calls `public_keys` for a document and `verify` for a token. Invariant: the size of a document, the number
+of its keys and the cost of each key are bounded, because every token of the issuer is verified with them on the loop.
 """
 
 from __future__ import annotations
@@ -10,39 +10,31 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from atoll.machinery.apiserver.authentication.jwt import TokenError, decode_base64, unverified_claims
+from atoll.machinery.apiserver.authentication import jwt
+from atoll.machinery.apiserver.authentication.jwt import TokenError, decode_base64, decode_json
 
 MAX_KEYS = 64
 MIN_RSA_BITS = 2048
-#: What a key may cost: whoever publishes it has every token verified with it, on the loop.
 MAX_RSA_BITS, MAX_EXPONENT, MAX_DOCUMENT_BYTES = 8192, 1 << 32, 1 << 20
-_HASHES: Mapping[str, hashes.HashAlgorithm] = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
 _CURVES: Mapping[str, ec.EllipticCurve] = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
-_CURVE_OF = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
-ALGORITHMS = frozenset(f"{family}{size}" for family in ("RS", "ES", "PS") for size in _HASHES)
-
-Key = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a token says of its signature; `crit` names extensions that must be understood, and none is."""
+    """A token's header. `crit` names extensions that the verifier must understand; none is supported."""
 
     alg: str
     kid: str = ""
     crit: tuple[str, ...] = ()
 
 
-class PublicKey(NamedTuple):
-    """One key of a set. `algorithm` is empty where the set leaves it open."""
+class IssuerKey(NamedTuple):
+    """One key of a set. `algorithm` is empty if the set does not restrict it."""
 
     id: str
     algorithm: str
-    key: Key
+    key: jwt.PublicKey
 
 
 class _Jwk(msgspec.Struct, frozen=True):
@@ -65,79 +57,52 @@ _header_decoder = msgspec.json.Decoder(Header)
 _set_decoder = msgspec.json.Decoder(_KeySet)
 
 
-def public_keys(document: bytes) -> tuple[PublicKey, ...]:
-    """The usable keys of a JWK set. Raises TokenError for what is none, or holds too many or too much."""
+def public_keys(document: bytes) -> tuple[IssuerKey, ...]:
+    """Return the usable signing keys of a JWK set. Raises TokenError if it is no JWK set, or exceeds a bound."""
     if len(document) > MAX_DOCUMENT_BYTES:
         raise TokenError(f"more than {MAX_DOCUMENT_BYTES} bytes of keys")
-    try:
-        found = _set_decoder.decode(document)
-    except msgspec.DecodeError as error:
-        raise TokenError("not a JWK set") from error
+    found = decode_json(_set_decoder, document)
     if len(found.keys) > MAX_KEYS:
         raise TokenError(f"more than {MAX_KEYS} keys")
     keys = (_public_key(jwk) for jwk in found.keys if jwk.use in {"", "sig"})
     return tuple(key for key in keys if key is not None)
 
 
-def _public_key(jwk: _Jwk) -> PublicKey | None:
+def _public_key(jwk: _Jwk) -> IssuerKey | None:
     try:
         if jwk.kty == "RSA":
             numbers = rsa.RSAPublicNumbers(_number(jwk.e), _number(jwk.n))
             if not MIN_RSA_BITS <= numbers.n.bit_length() <= MAX_RSA_BITS or numbers.e > MAX_EXPONENT:
                 return None
-            key: Key = numbers.public_key()
+            key: jwt.PublicKey = numbers.public_key()
         elif jwk.kty == "EC" and jwk.crv in _CURVES:
             key = ec.EllipticCurvePublicNumbers(_number(jwk.x), _number(jwk.y), _CURVES[jwk.crv]).public_key()
         else:
             return None
     except (ValueError, TokenError):
         return None
-    return PublicKey(jwk.kid, jwk.alg, key)
+    return IssuerKey(jwk.kid, jwk.alg, key)
 
 
 def _number(text: str) -> int:
-    return int.from_bytes(decode_base64(text.rstrip("=")))
+    return int.from_bytes(decode_base64(text.rstrip("=")), "big")
 
 
 def header_of(token: str) -> Header:
-    """The header of what looks like a token. Raises TokenError, also for an algorithm that is not accepted."""
-    try:
-        header = _header_decoder.decode(decode_base64(token.partition(".")[0]))
-    except msgspec.DecodeError as error:
-        raise TokenError("unusable header") from error
-    if header.alg not in ALGORITHMS or header.crit:
+    """Return a token's unverified header. Raises TokenError, also for an algorithm that is not accepted."""
+    header = decode_json(_header_decoder, decode_base64(token.partition(".")[0]))
+    if header.alg not in jwt.ALGORITHMS or header.crit:
         raise TokenError("unknown algorithm or extension")
     return header
 
 
-def verify(token: str, keys: tuple[PublicKey, ...]) -> bytes:
-    """The payload of a token that one of the keys signed. Raises TokenError; claims are for the caller."""
-    claims, header = unverified_claims(token), header_of(token)
-    signed, _, signature = token.rpartition(".")
+def verify(token: str, keys: tuple[IssuerKey, ...]) -> bytes:
+    """Return the payload of a token that one of the keys signed. Raises TokenError. The caller checks the claims."""
+    claims, header = jwt.unverified_claims(token), header_of(token)
+    signed, _, encoded = token.rpartition(".")
     for key in keys:
         if (header.kid and key.id != header.kid) or key.algorithm not in {"", header.alg}:
             continue
-        if _signed(signed.encode(), decode_base64(signature), header.alg, key.key):
+        if jwt.is_signed(signed.encode(), decode_base64(encoded), header.alg, key.key):
             return claims
     raise TokenError("wrong signature")
-
-
-def _signed(signed: bytes, signature: bytes, algorithm: str, key: Key) -> bool:
-    digest = _HASHES[algorithm[2:]]
-    try:
-        if isinstance(key, ec.EllipticCurvePublicKey):
-            size = (key.curve.key_size + 7) // 8
-            if _CURVE_OF.get(algorithm) != key.curve.name or len(signature) != 2 * size:
-                return False
-            r, s = int.from_bytes(signature[:size]), int.from_bytes(signature[size:])
-            key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(digest))
-        elif algorithm.startswith("PS"):
-            pss = padding.PSS(padding.MGF1(digest), padding.PSS.DIGEST_LENGTH)
-            key.verify(signature, signed, pss, digest)
-        elif algorithm.startswith("RS"):
-            key.verify(signature, signed, padding.PKCS1v15(), digest)
-        else:
-            return False
-    except InvalidSignature:
-        return False
-    return True

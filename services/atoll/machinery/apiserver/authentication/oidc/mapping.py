@@ -1,7 +1,7 @@
-"""From the claims of a verified token to a user: required claims, mappings, rules over claims and over the user.
+"""Maps the claims of a verified token to a user: required claims, claim mappings, rules over claims and user.
 
-Compiled once for a configuration (expressions included), asked for each new token. Pure. Invariant: a rule that fails
-to evaluate refuses the token as one that is false does.
+`source` compiles a `Mapper` per configuration, expressions included, and calls it for each new token. Pure. Invariant:
+a rule that fails to evaluate refuses the token, like a rule that is false.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from atoll.machinery.cel.program import Program
 from atoll.machinery.cel.types import BOOL, DYN, STRING, Field, ListType, MapType, ObjectType, Type
 from atoll.machinery.meta.user import User
 
-#: What the expressions for one token may cost together, as Kubernetes bounds a rule's call.
+#: Cost limit of all expressions for one token; Kubernetes limits each call to as much.
 BUDGET = 1_000_000
 _USER = ObjectType(
     "kubernetes.UserInfo",
@@ -74,9 +74,9 @@ class Mapper:
         extra = {key: found for key, program in self._extra if (found := _listed(_value(program, claims, budget)))}
         user = User(name, groups, self._uid_of(mappings.uid, claims, budget), extra)
         listed = {key: list(values) for key, values in extra.items()}
-        shown = {"username": name, "uid": user.uid, "groups": list(groups), "extra": listed}
+        variables = {"username": name, "uid": user.uid, "groups": list(groups), "extra": listed}
         for user_rule, program in self._user_rules:
-            if program is None or _evaluate(program, {"user": shown}, budget) is not True:
+            if program is None or _evaluate(program, {"user": variables}, budget) is not True:
                 raise TokenError(user_rule.message or f"rule of the user failed: {user_rule.expression}")
         return user
 
@@ -135,14 +135,14 @@ def _check_rule(rule: ClaimValidationRule, program: Program | None, claims: Clai
 
 def _claim(claims: Claims, name: str) -> Any:
     if name not in claims:
-        raise TokenError(f"claim {name} is not there")
+        raise TokenError(f"claim {name} is absent")
     return claims[name]
 
 
 def _texts(
     claims: Claims, mapping: PrefixedClaimOrExpression, program: Program | None, budget: Budget
 ) -> tuple[str, ...]:
-    """Groups: one string or several; none where the claim is absent."""
+    """Groups: one string or a list; none if the claim is absent."""
     if program is not None:
         found = _value(program, claims, budget)
     else:
