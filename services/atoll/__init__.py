@@ -1,7 +1,9 @@
-"""Atoll: a kcp-compatible control plane.
+"""Atoll: a kcp-compatible control plane, with every change on a stream.
 
-A ring of islands around one lagoon: shards around one stream. Layers, upper may import lower, never the reverse:
+Layers, upper may import lower, never the reverse; siblings (`|`) do not import each other:
 
-    cli > standalone > shard > controllers > machinery
-    machinery: apiserver | control > client | storage | stream > kinds | kcp > wire | schema | patch > meta | process
+    cli > standalone > shard | frontproxy | cacheserver | virtualworkspace_sdk > controllers | virtualworkspaces >
+        tenancy > replication > machinery
+    machinery: apiserver | control > egress > client | storage | stream > kcp > kinds > wire | schema | patch | cel
+        > meta | process
 """

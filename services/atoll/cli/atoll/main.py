@@ -12,14 +12,16 @@ from importlib import import_module, metadata
 
 USAGE = """usage: atoll COMMAND [options]
 
-  start         run a shard with an embedded NATS server, or with --shards a whole site
-  shard         run one shard of a site
+  start         run a shard with an embedded NATS server, or with --shards many shards
+  shard         run one shard of a sharded deployment (site)
   front-proxy   run a front proxy of a site: one address for all shards
-  cache-server  serve what all shards replicate, over HTTP
+  cache-server  serve the objects that all shards replicate, over HTTP
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself
-  rotate        add a sealing key and re-seal what is stored
+  rotate        add a key and encrypt all stored Secrets with it
+  mark-restored mark a store as restored from a backup
+  compact       rewrite a store's file without its free pages
   version       print the version
 
 Each command explains itself: atoll COMMAND --help
@@ -35,6 +37,8 @@ COMMANDS = {
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),
     "rotate": ("store", "rotate"),
+    "mark-restored": ("store", "mark_restored"),
+    "compact": ("store", "compact"),
     "version": ("main", "version"),
 }
 

@@ -1,7 +1,7 @@
-"""`atoll fsck` and `atoll rotate`: looking after the store of a root directory.
+"""`atoll fsck`, `rotate`, `mark-restored` and `compact`: maintenance of the store of a root directory.
 
-Called by `main`; the work is `machinery.storage`'s. Invariant: a store that is not there is never made, and a running
-one is never changed.
+Called by `main`; the work is in `machinery.storage`. Invariant: a store that does not exist is never created, and that
+of a running shard is never changed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from atoll.cli.atoll.output import fail
 from atoll.machinery.process import config, logging
 from atoll.machinery.storage import sealing
+from atoll.machinery.storage.environment import databases
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.lmdb_store import open_store
@@ -71,6 +73,35 @@ async def _rotate(options: StoreOptions) -> int:
         await store.close()
     sys.stdout.write(f"key {number} seals from now on; {changed} objects were re-sealed\n")
     sys.stdout.write("older keys stay in the key file: log and streams hold records under them\n")
+    return 0
+
+
+def mark_restored(arguments: Sequence[str]) -> int:
+    """Give a store that was restored from a backup a new lineage. The shard must be stopped."""
+    text = "Mark a store as restored from a backup: consumers and other shards then read all objects again."
+    return _offline("mark-restored", text, arguments, databases.mark_restored, "the store has a new lineage")
+
+
+def compact(arguments: Sequence[str]) -> int:
+    """Rewrite the file without its free pages. The shard must be stopped."""
+    text = "Rewrite the file of a store without its free pages. Needs as much free space as the store uses."
+    return _offline("compact", text, arguments, databases.compact_file, "the file holds no free pages")
+
+
+def _offline(
+    command: str, text: str, arguments: Sequence[str], work: Callable[[StoreOptions, int], None], result: str
+) -> int:
+    """Run work on the store of a stopped shard; `result` is printed after it."""
+    options = _options(command, f"{text} Stop the shard before.", arguments)
+    if isinstance(options, int):
+        return options
+    try:
+        work(options, time.time_ns() // 1000)
+    except StoreInUse as error:
+        return fail(f"{error}: stop it first; nothing was changed")
+    except _REFUSALS as error:
+        return fail(str(error))
+    sys.stdout.write(f"{result}\n")
     return 0
 
 

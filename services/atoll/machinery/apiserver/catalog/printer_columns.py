@@ -7,10 +7,9 @@ empty cell; a string column prints whatever it finds. All as Kubernetes' convert
 from __future__ import annotations
 
 from atoll.machinery.kinds.kind import Column
-from atoll.machinery.meta.durations import human_duration
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.meta.times import parse_time
+from atoll.machinery.meta.times import human_duration, parse_time
 from atoll.machinery.schema.fielderrors import number
 
 #: Go escapes these in JSON.

@@ -1,0 +1,188 @@
+"""`atoll fsck`, `atoll rotate`, `atoll mark-restored` and `atoll compact` on real stores."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from atoll.cli.atoll import main
+from atoll.machinery.meta.types import SECRETS
+from atoll.machinery.storage.environment.filesystem import DATA_FILE
+from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.sealing import ensure_key_file, key_id
+from atoll.shard.config import ShardConfig
+from atoll.standalone.runner import store_options
+from harness.data.stores import create, key
+
+
+def opened(root: Path) -> LmdbStore:
+    options = store_options(ShardConfig(root_directory=str(root), allow_any_filesystem=True))
+    ensure_key_file(Path(options.key_file))
+    return open_store(options)
+
+
+async def filled(root: Path) -> None:
+    store = opened(root)
+    await create(store, "plain")
+    await create(store, "one", "two", type=SECRETS)
+    await store.close()
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+async def run(command: str, root: Path, *flags: str) -> Ran:
+    """A command in a process of its own, as it sets up logging for the whole of it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "atoll.cli",
+        command,
+        "--root-directory",
+        str(root),
+        *flags,
+        cwd=Path(main.__file__).parents[2],
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return Ran(process.returncode or 0, out.decode(), err.decode())
+
+
+def names(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+def fsck(root: Path) -> int:
+    return main.run(["fsck", "--root-directory", str(root)])
+
+
+@pytest.fixture
+async def root(tmp_path: Path) -> Path:
+    await filled(tmp_path)
+    return tmp_path
+
+
+def test_a_sound_store_is_sound(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fsck(root) == 0
+    assert capsys.readouterr().out == "the store is sound\n"
+
+
+def test_a_flipped_bit_is_told_by_place_and_never_by_value(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = root / "store" / "data.mdb"
+    data = file.read_bytes().replace(b'"data":"plain"', b'"data":"plaim"')
+    file.write_bytes(data)
+    assert fsck(root) == 1
+    out = capsys.readouterr().out
+    assert "objects " in out and "checksum does not hold" in out and "plaim" not in out
+    assert out.splitlines()[-1].endswith("problems")
+
+
+@pytest.mark.parametrize("command", ["fsck", "rotate"])
+async def test_a_store_that_is_not_there_is_not_made(command: str, tmp_path: Path) -> None:
+    ran = await run(command, tmp_path / "none")
+    assert (ran.code, "there is no store in" in ran.err) == (1, True)
+    assert names(tmp_path) == []
+
+
+async def test_a_file_that_is_no_store_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = root / "store" / "data.mdb"
+    file.write_bytes(b"something else" * 4096)
+    assert fsck(root) == 1
+    assert capsys.readouterr().err.startswith("atoll: the store cannot be read")
+    ran = await run("rotate", root, "--allow-any-filesystem")
+    assert (ran.code, "is damaged or no store" in ran.err) == (1, True)
+    assert primary(root) == 1
+    assert file.read_bytes() == b"something else" * 4096
+
+
+def primary(root: Path) -> int:
+    return int(json.loads((root / "sealing-keys.json").read_text())["primary"])
+
+
+async def test_rotation_seals_every_secret_anew_and_loses_none(root: Path) -> None:
+    ran = await run("rotate", root, "--allow-any-filesystem")
+    assert (ran.code, ran.err) == (0, "")
+    assert "key 2 seals from now on; 2 objects were re-sealed" in ran.out
+    assert primary(root) == 2
+    store = opened(root)
+    with store.snapshot() as snapshot:
+        record = snapshot.get(key("one", type=SECRETS))
+    stored = [entry.value for entry in store.tail(0) if entry.key.name == "one"]
+    await store.close()
+    assert record is not None and b'"one"' in record.value
+    assert [key_id(value) for value in stored] == [2]
+    assert fsck(root) == 0
+
+
+async def test_a_running_store_is_not_rotated_and_no_key_is_added(root: Path) -> None:
+    store = opened(root)
+    ran = await run("rotate", root, "--allow-any-filesystem")
+    await store.close()
+    assert (ran.code, ran.out) == (1, "")
+    assert "is open in another process: stop it first; no key was added" in ran.err
+    assert primary(root) == 1
+
+
+async def test_a_gate_that_does_not_exist_refuses_to_start(tmp_path: Path) -> None:
+    ran = await run("start", tmp_path / "none", "--feature-gates", "Nonsense=true")
+    assert (ran.code, ran.err) == (1, "atoll: unrecognized feature gate: Nonsense\n")
+    assert names(tmp_path) == []
+
+
+def test_the_command_line_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([]) == 2
+    assert main.run(["--help"]) == 0
+    assert main.run(["nonsense"]) == 2
+    assert main.run(["version"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("atoll ")
+
+
+async def lineage(root: Path) -> str:
+    store = opened(root)
+    try:
+        return store.identity.lineage
+    finally:
+        await store.close()
+
+
+async def test_a_store_marked_as_restored_has_a_new_lineage_and_its_objects(root: Path) -> None:
+    before = await lineage(root)
+    ran = await run("mark-restored", root, "--allow-any-filesystem")
+    assert (ran.code, ran.out) == (0, "the store has a new lineage\n"), ran.err
+    assert await lineage(root) != before
+    assert fsck(root) == 0
+
+
+async def test_a_compacted_store_is_sound_and_not_larger(root: Path) -> None:
+    file = root / "store" / DATA_FILE
+    before = file.stat().st_size
+    ran = await run("compact", root, "--allow-any-filesystem")
+    assert (ran.code, ran.out) == (0, "the file holds no free pages\n"), ran.err
+    assert file.stat().st_size <= before
+    assert fsck(root) == 0
+
+
+@pytest.mark.parametrize("command", ["mark-restored", "compact"])
+async def test_the_store_of_a_running_shard_is_not_changed(root: Path, command: str) -> None:
+    store = opened(root)
+    try:
+        ran = await run(command, root, "--allow-any-filesystem")
+    finally:
+        await store.close()
+    assert (ran.code, "stop it first; nothing was changed" in ran.err) == (1, True), ran.err
+
+
+@pytest.mark.parametrize("command", ["mark-restored", "compact"])
+async def test_a_directory_without_a_store_is_refused_and_stays_empty(tmp_path: Path, command: str) -> None:
+    ran = await run(command, tmp_path / "none", "--allow-any-filesystem")
+    assert (ran.code, "there is no store in" in ran.err) == (1, True)
+    assert not (tmp_path / "none").exists()
