@@ -16,7 +16,8 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.objects import HOLE_SIZE
 from atoll.machinery.storage.contract import LogEntry, Operation
-from atoll.machinery.storage.environment.databases import Environment, open_for_reading
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.published_log import PublishedLog

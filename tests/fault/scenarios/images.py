@@ -20,8 +20,8 @@ import msgspec
 
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import CorruptRecord, Scope
-from atoll.machinery.storage.environment.databases import UnknownFormat
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, OWNER_FILE
+from atoll.machinery.storage.environment.opening import UnknownFormat
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from fault.faults.powercut import Image, Recorded, events, first_submit, images, named

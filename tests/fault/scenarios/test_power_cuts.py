@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.storage.environment.databases import open_for_reading
+from atoll.machinery.storage.environment.opening import open_for_reading
 from fault.faults.powercut import Disk, Recorded, events, record
 from fault.mutants import VARIABLE
 from fault.scenarios.campaign import replay_command, seed_of_run

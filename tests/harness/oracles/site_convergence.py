@@ -12,7 +12,8 @@ from pathlib import Path
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import Record, Scope, Snapshot
-from atoll.machinery.storage.environment.databases import Environment, open_for_reading
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import each_record
 from atoll.machinery.storage.reading.records import Records

@@ -24,8 +24,8 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Delete, LogEntry, Put, Snapshot
-from atoll.machinery.storage.environment.databases import mark_restored
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.maintenance.offline import mark_restored
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.permissions import reader_permissions, shard_permissions, shard_user

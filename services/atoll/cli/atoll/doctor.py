@@ -26,7 +26,7 @@ import msgspec
 
 from atoll.machinery.process.listening import PORT_FILE
 from atoll.machinery.storage.environment import filesystem
-from atoll.machinery.storage.environment.databases import open_for_reading
+from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.connection import TooOld, check_version
 from atoll.machinery.stream.server.embedded import ServerFailed, find_binary

@@ -20,8 +20,8 @@ from atoll.machinery.process import logging
 from atoll.machinery.process.config import ProcessConfig
 from atoll.machinery.process.lifetime import WorkFailed
 from atoll.machinery.process.pki import PkiError
-from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
 from atoll.machinery.storage.environment.filesystem import StoreInUse, UnsupportedFileSystem
+from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
 
 #: What any process with a store, files of credentials and a listener may be refused for, or end by.

@@ -19,6 +19,7 @@ from atoll.machinery.storage import sealing
 from atoll.machinery.storage.environment import databases
 from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, StoreInUse, UnsupportedFileSystem
+from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.options import StoreOptions

@@ -14,7 +14,7 @@ import structlog
 
 from atoll.machinery.storage.clock import Clock, HybridClock
 from atoll.machinery.storage.contract import Guard, Mutation, StoreFull, SweepReplicas
-from atoll.machinery.storage.environment import databases, filesystem
+from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.space import Space
 from atoll.machinery.storage.maintenance.resealing import reseal
@@ -58,11 +58,6 @@ class LmdbStore(StoreReader):
     def queued(self) -> int:
         """Submits that wait for a transaction."""
         return self._writer.queued
-
-    @property
-    def commits_in_thread(self) -> bool:
-        """Whether the disk was found slow at start-up."""
-        return self._writer.threaded
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
         if not mutations or not isinstance(mutations[0], SweepReplicas):
@@ -155,7 +150,7 @@ def open_store(
     to writers.
     """
     clock = clock or Clock(alarm=lambda step_s: alarm("wall clock stepped", step_s=step_s))
-    environment = databases.open_for_writing(options, clock.now_us())
+    environment = opening.open_for_writing(options, clock.now_us())
     try:
         store = LmdbStore(options, environment, clock, alarm)
         store._writer.fatal = fatal

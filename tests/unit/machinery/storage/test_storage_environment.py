@@ -14,10 +14,11 @@ import pytest
 
 from atoll.machinery.storage.contract import RevisionCompacted, Scope
 from atoll.machinery.storage.environment import filesystem
-from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard, compact_file, mark_restored
 from atoll.machinery.storage.environment.filesystem import StoreInUse, UnsupportedFileSystem
+from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
+from atoll.machinery.storage.maintenance.offline import compact_file, mark_restored
 from harness.data.stores import HandClock, create, key, put, store_options
 from harness.environment import python_environment
 
@@ -63,7 +64,7 @@ async def test_directory_and_files_are_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").iterdir()}
     assert set(modes.values()) == {0o600}
-    assert {filesystem.DATA_FILE, filesystem.LOCK_FILE} < set(modes)
+    assert {filesystem.DATA_FILE, "lock.mdb"} < set(modes)
     await store.close()
 
 

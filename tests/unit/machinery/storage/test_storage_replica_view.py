@@ -10,7 +10,7 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import ClusterRoute, CorruptRecord, Mark, Replica, Scope, StoreFull, SweepReplicas
-from atoll.machinery.storage.environment.databases import open_for_reading
+from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.reading.records import Records

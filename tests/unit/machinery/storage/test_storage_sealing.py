@@ -12,8 +12,8 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.contract import CorruptRecord, Scope
-from atoll.machinery.storage.environment import databases
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.maintenance import offline
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid, Sealer, SealingError
@@ -137,7 +137,7 @@ async def test_sealing_takes_up_what_was_stored_in_plain(options: StoreOptions, 
     time.pass_time(options.log_retention_s + 60)
     await store.compact()
     await store.close()
-    databases.compact_file(options, time.clock().now_us())
+    offline.compact_file(options, time.clock().now_us())
     assert not files_hold(options, CANARY)
     assert fsck(options) == []
 

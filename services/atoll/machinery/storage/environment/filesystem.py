@@ -21,7 +21,6 @@ _TEMPORARY = {"ramfs", "tmpfs"}
 _REFUSED_FILE_SYSTEMS = _NETWORK | _SHARED_DISK | _FROM_THE_HOST | _TEMPORARY
 _MOUNTS = Path("/proc/self/mounts")
 DATA_FILE = "data.mdb"
-LOCK_FILE = "lock.mdb"
 OWNER_FILE = "writer.lock"
 
 

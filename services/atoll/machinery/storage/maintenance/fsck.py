@@ -30,7 +30,8 @@ from atoll.machinery.storage.encoding.rows import (
     unpack_gate,
     unpack_version,
 )
-from atoll.machinery.storage.environment.databases import Environment, open_for_reading
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.maintenance.fsck_replicas import ReplicaCheck
 from atoll.machinery.storage.options import StoreOptions

@@ -16,7 +16,8 @@ from pathlib import Path
 from atoll.machinery.storage.clock import Clock
 from atoll.machinery.storage.contract import CorruptRecord, Guard, Mutation, RevisionCompacted
 from atoll.machinery.storage.encoding.rows import unpack_entry
-from atoll.machinery.storage.environment.databases import Environment, open_for_reading
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
