@@ -204,8 +204,8 @@ def lost_precondition() -> None:
     """The writer trusts that the object still stands where its author saw it."""
     from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 
-    def expect(application: Any, key: Any, expected: int) -> Any:
-        return application._standing(key)
+    def expect(transaction: Any, key: Any, expected: int) -> Any:
+        return transaction._live(key)
 
     SubmitTransaction._expect = expect  # type: ignore[method-assign]
 

@@ -225,7 +225,7 @@ def write_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
         "a problem of fsck",
         named.StoreDamaged,
         lambda: durability.store_is_sound(
-            msgspec.structs.replace(stored(), problems=["objects 00: checksum does not hold"])
+            msgspec.structs.replace(stored(), problems=["objects 00: checksum mismatch"])
         ),
     )
     yield (

@@ -82,7 +82,7 @@ def test_a_flipped_bit_is_told_by_place_and_never_by_value(root: Path, capsys: p
     file.write_bytes(data)
     assert fsck(root) == 1
     out = capsys.readouterr().out
-    assert "objects " in out and "checksum does not hold" in out and "plaim" not in out
+    assert "objects " in out and "checksum mismatch" in out and "plaim" not in out
     assert out.splitlines()[-1].endswith("problems")
 
 

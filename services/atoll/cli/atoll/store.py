@@ -16,12 +16,11 @@ from pathlib import Path
 from atoll.cli.atoll.output import fail
 from atoll.machinery.process import config, logging
 from atoll.machinery.storage import sealing
-from atoll.machinery.storage.environment import databases
-from atoll.machinery.storage.environment.databases import UnknownFormat, WrongShard
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance import fsck as checking
+from atoll.machinery.storage.maintenance import offline
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.shard.config import ShardConfig
@@ -80,13 +79,13 @@ async def _rotate(options: StoreOptions) -> int:
 def mark_restored(arguments: Sequence[str]) -> int:
     """Give a store that was restored from a backup a new lineage. The shard must be stopped."""
     text = "Mark a store as restored from a backup: consumers and other shards then read all objects again."
-    return _offline("mark-restored", text, arguments, databases.mark_restored, "the store has a new lineage")
+    return _offline("mark-restored", text, arguments, offline.mark_restored, "the store has a new lineage")
 
 
 def compact(arguments: Sequence[str]) -> int:
     """Rewrite the file without its free pages. The shard must be stopped."""
     text = "Rewrite the file of a store without its free pages. Needs as much free space as the store uses."
-    return _offline("compact", text, arguments, databases.compact_file, "the file holds no free pages")
+    return _offline("compact", text, arguments, offline.compact_file, "the file holds no free pages")
 
 
 def _offline(

@@ -1,9 +1,9 @@
 """The hybrid clock behind resource versions: microseconds since 1970, strictly rising.
 
-The writer asks for one revision a mutation; `HybridClock` gives max(last + 1, now). Time advances by a clock
-that never steps (CLOCK_BOOTTIME where there is one, so that a suspended laptop is no step) and follows the
-wall clock as long as the two agree within `MAX_STEP_S`. Invariant: revisions never fall, whatever the wall
-clock does, and a wrong wall clock cannot push revisions into a future from which they never return.
+The writer asks for one revision a mutation; `HybridClock` gives max(last + 1, now). Time advances by a clock that never
+steps (CLOCK_BOOTTIME where there is one, so that a suspended laptop is no step) and follows the wall clock as long as
+the two agree within `MAX_STEP_S`. Invariant: revisions never fall, whatever the wall clock does, and a wrong wall clock
+cannot push revisions into a future from which they never return.
 """
 
 from __future__ import annotations

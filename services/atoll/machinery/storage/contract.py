@@ -1,8 +1,8 @@
 """What a shard's store promises, as types: mutations in, revisions out; snapshots, pages, cursors, a log.
 
-The pipeline and every controller talk to these; `lmdb_store` implements them in the writer's process and
-`remote_store` in an API worker (its own read transactions, mutations over a Unix socket). Both run the same
-contract suite. Nothing here does I/O.
+The pipeline and every controller talk to these; `lmdb_store` implements them in the writer's process and `remote_store`
+in an API worker (its own read transactions, mutations over a Unix socket). Both run the same contract suite. Nothing
+here does I/O.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class DeletePrefix(msgspec.Struct, frozen=True, tag=True):
 class Replica(msgspec.Struct, frozen=True, tag=True):
     """What another shard, `origin`, says of one of its objects. Leaves no log entry and takes no revision.
 
-    `value` is the object's JSON with its revision in it; empty: it is gone. The row takes a revision above its own,
-    and in a `generation` (a reading of everything, they rise for each origin) above the row's any; of an earlier one
+    `value` is the object's JSON with its revision in it; empty: it is gone. The row takes a revision above its own, and
+    in a `generation` (a reading of everything, they rise for each origin) above the row's any; of an earlier one
     nothing. Nobody remembers what is gone, and of a sealed type nothing is kept. The result is the apply count of the
     change, 0 where nothing changed.
     """
@@ -224,10 +224,10 @@ class Page(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """One log entry with its images, as watches need it.
 
-    `before` is the record before the write with its own revision in it (None for ADDED); `after` the record
-    written, with `revision` in it; for DELETED `after` is the before-image with the deletion's revision.
-    `previous` is the object's revision before (0: none); `previous_of_type` that of (cluster, type). `crc` and
-    `sealed` are those of the entry as it is published (`LogEntry`).
+    `before` is the record before the write with its own revision in it (None for ADDED); `after` the record written,
+    with `revision` in it; for DELETED `after` is the before-image with the deletion's revision. `previous` is the
+    object's revision before (0: none); `previous_of_type` that of (cluster, type). `crc` and `sealed` are those of the
+    entry as it is published (`LogEntry`).
     """
 
     revision: int
@@ -244,8 +244,8 @@ class Change(msgspec.Struct, frozen=True):
 class LogEntry(msgspec.Struct, frozen=True):
     """One log entry for the publisher: `value` is the record as stored (sealed bytes stay sealed).
 
-    For DELETED `value` is the before-image as stored. `crc` is CRC-32C of the value with its hole zeroed
-    (of the sealed bytes where sealed).
+    For DELETED `value` is the before-image as stored. `crc` is CRC-32C of the value with its hole zeroed (of the sealed
+    bytes where sealed).
     """
 
     revision: int
@@ -370,9 +370,9 @@ class Rows(Protocol):
 class ReplicaView(Rows, Protocol):
     """What other shards published of their clusters, in the transaction of who gave this.
 
-    Rows count if their origin is where their cluster's route leads; no others are given but where it is said.
-    Revisions are those of the shard of origin. `last` is the local apply count of the last change: a cluster that
-    comes to lie on another shard changes in all its types, one that is forgotten gives 0, "" never falls.
+    Rows count if their origin is where their cluster's route leads; no others are given but where it is said. Revisions
+    are those of the shard of origin. `last` is the local apply count of the last change: a cluster that comes to lie on
+    another shard changes in all its types, one that is forgotten gives 0, "" never falls.
     """
 
     @property
@@ -461,9 +461,9 @@ class Store(Protocol):
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
         """Apply all or nothing, in order, each key at most once; returns when durable.
 
-        Gives one revision a mutation: that of its log entry, 0 for Check, the number deleted for
-        DeletePrefix; what replicas and their like give, they say. Raises one of the six errors; then nothing of
-        this submit was done. Cancelling the caller does not undo a submit that was queued.
+        Gives one revision a mutation: that of its log entry, 0 for Check, the number deleted for DeletePrefix; what
+        replicas and their like give, they say. Raises one of the six errors; then nothing of this submit was done.
+        Cancelling the caller does not undo a submit that was queued.
         """
 
     def page(

@@ -1,8 +1,8 @@
 """The store in the writer's process: opens the environment, owns the writer, runs maintenance.
 
-The shard opens it once (`open_store`), hands it to pipeline, controllers and publisher as `contract.Store`,
-and closes it last. Everything that changes the file goes through its writer. Invariant: at most one process
-has a directory open this way.
+The shard opens it once (`open_store`), hands it to pipeline, controllers and publisher as `contract.Store`, and closes
+it last. Everything that changes the file goes through its writer. Invariant: at most one process has a directory open
+this way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import structlog
 
 from atoll.machinery.storage.clock import Clock, HybridClock
 from atoll.machinery.storage.contract import Guard, Mutation, StoreFull, SweepReplicas
-from atoll.machinery.storage.environment import filesystem
+from atoll.machinery.storage.environment import filesystem, opening
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.space import Space
 from atoll.machinery.storage.maintenance.resealing import reseal
@@ -98,8 +98,8 @@ class LmdbStore(StoreReader):
     # --- maintenance
 
     async def maintain(self) -> None:
-        """One round: readers that died are forgotten, some objects verified, mapped pages given back where they
-        are many, expired objects deleted, the log compacted.
+        """One round: readers that died are forgotten, some objects verified, mapped pages given back where they are
+        many, expired objects deleted, the log compacted.
         """
         self._environment.env.reader_check()
         self.scrubber.step()
@@ -145,9 +145,8 @@ def open_store(
 ) -> LmdbStore:
     """Open or create the store of a shard for writing.
 
-    Raises StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard or KeyFileRefused; then nothing was
-    changed. `fatal` is called when a commit failed for another reason than space, and must not return control
-    to writers.
+    Raises StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard or KeyFileRefused; then nothing was changed.
+    `fatal` is called when a commit failed for another reason than space, and must not return control to writers.
     """
     clock = clock or Clock(alarm=lambda step_s: alarm("wall clock stepped", step_s=step_s))
     environment = opening.open_for_writing(options, clock.now_us())

@@ -1,7 +1,7 @@
 """How a store is configured: one frozen value, read by every part of the package.
 
-The process that opens the store fills it from its own configuration. Types that behave specially (sealed,
-expiring, writable when full) and labels the system selects by are named here and nowhere else.
+The process that opens the store fills it from its own configuration. Types that behave specially (sealed, expiring,
+writable when full) and labels the system selects by are named here and nowhere else.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Whoever needs all rows of a scope reads them here: admission, catalogues, authorization, controllers and views. Bounded
 is what is held at a time, not what is read: a scope is a cluster's objects of one type, or few rows of all clusters.
-Invariant: `rows` stays one state from the first page to the last; who lets go of it between pages (and so sees what
-was written meanwhile) goes on behind the last key by itself.
+Invariant: `rows` stays one state from the first page to the last; who lets go of it between pages (and so sees what was
+written meanwhile) goes on behind the last key by itself.
 """
 
 from __future__ import annotations

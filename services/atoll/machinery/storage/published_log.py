@@ -1,7 +1,7 @@
 """The store as a publisher reads it: the log as stored, current objects as entries, marks.
 
-`standalone` hands one to the stream's publisher, whose protocol `Log` it satisfies without either package
-knowing the other. Sealed records stay sealed on this way. Nothing here writes but marks.
+`standalone` hands one to the stream's publisher, whose protocol `Log` it satisfies without either package knowing the
+other. Sealed records stay sealed on this way. Nothing here writes but marks.
 """
 
 from __future__ import annotations

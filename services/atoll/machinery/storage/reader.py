@@ -1,8 +1,7 @@
 """The reading half of a store, the same in the writer's process and in an API worker.
 
-`LmdbStore` and `RemoteStore` derive from it and add how a submit reaches the writer. Each read opens its own
-short transaction on the environment of this process; only wake-ups come from the hub. Invariant: nothing here
-writes.
+`LmdbStore` and `RemoteStore` derive from it and add how a submit reaches the writer. Each read opens its own short
+transaction on the environment of this process; only wake-ups come from the hub. Invariant: nothing here writes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Sealing at rest: AES-256-GCM of whole objects of configured types (Secrets by default of the shard).
 
-The writer seals before bytes reach LMDB; snapshots, lists and watches open. Log and internal streams carry
-the sealed record. A sealed record is
+The writer seals before bytes reach LMDB; snapshots, lists and watches open. Log and internal streams carry the sealed
+record. A sealed record is
 
     key id (4 bytes) | nonce (12 bytes) | AES-256-GCM of the JSON with its revision hole zeroed
 
-with key id, group, resource, identity and the names of the object as additional data, so that a record moved
-to another object or another cluster does not open. Invariant: plaintext of a sealed type is in no page of the
-file.
+with key id, group, resource, identity and the names of the object as additional data, so that a record moved to another
+object or another cluster does not open. Invariant: plaintext of a sealed type is in no page of the file.
 """
 
 from __future__ import annotations
@@ -120,9 +119,7 @@ def add_key(path: Path) -> int:
 
 
 def remove_key(path: Path, number: int) -> None:
-    """Forget a key. What is still sealed with it can never be read again. Raises KeyFileInvalid for the
-    primary.
-    """
+    """Forget a key. What is still sealed with it can never be read again. Raises KeyFileInvalid for the primary."""
     with _only_editor(path):
         parsed = _read(path)
         if number == parsed.primary:

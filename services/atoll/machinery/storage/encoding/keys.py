@@ -4,9 +4,9 @@ Writer, snapshots, lists and cursors build every key here. An object's key is
 
     type number (4 bytes, big endian) | cluster | 00 | namespace | 00 | name
 
-so that one prefix serves a cluster, a namespace, or (type alone) a wildcard request. Invariant: the encoding
-is injective and total (any text gives a key of at most 390 bytes), and a prefix always ends at a separator,
-so no range can reach into another cluster, namespace or type. NUL never stands inside a part.
+so that one prefix serves a cluster, a namespace, or (type alone) a wildcard request. Invariant: the encoding is
+injective and total (any text gives a key of at most 390 bytes), and a prefix always ends at a separator, so no range
+can reach into another cluster, namespace or type. NUL never stands inside a part.
 """
 
 from __future__ import annotations
@@ -117,9 +117,7 @@ def split(key: bytes) -> KeyParts:
 
 
 def in_scope(key: bytes, scope: Scope, prefix: bytes) -> bool:
-    """Whether an object key lies in a scope; `prefix` is the scope's, or shorter for a namespace of all
-    clusters.
-    """
+    """Whether an object key lies in a scope; `prefix` is the scope's, or shorter for a namespace of all clusters."""
     if not key.startswith(prefix):
         return False
     return bool(scope.cluster) or not scope.namespace or key[4:].split(b"\0")[1] == namespace_part(scope.namespace)

@@ -1,8 +1,8 @@
 """Facts the writer derives from an object's metadata, and the gate it derives from a LogicalCluster.
 
-`apply` calls this for every Put; the facts become flags of the `versions` row and rows of `owners` and
-`labels`. Only metadata (and a LogicalCluster's phase) is decoded, through typed partial structs: 1 to 2
-microseconds an object. Invariant: a pure function of the object's bytes, so fsck derives the same rows again.
+`apply` calls this for every Put; the facts become flags of the `versions` row and rows of `owners` and `labels`. Only
+metadata (and a LogicalCluster's phase) is decoded, through typed partial structs: 1 to 2 microseconds an object.
+Invariant: a pure function of the object's bytes, so fsck derives the same rows again.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _system_labels(metadata: _Metadata, prefixes: tuple[str, ...]) -> tuple[tupl
 def gate_state(value: bytes) -> GateState:
     """What a LogicalCluster admits.
 
-    Scheduling and Unavailable admit nobody but system:masters: kcp's workspace content authorizer gives no
-    opinion there. A migrating cluster is taken off whatever its phase; deletion goes on in an inactive one.
+    Scheduling and Unavailable admit nobody but system:masters: kcp's workspace content authorizer gives no opinion
+    there. A migrating cluster is taken off whatever its phase; deletion goes on in an inactive one.
     """
     cluster = _logical_cluster.decode(value)
     metadata = cluster.metadata

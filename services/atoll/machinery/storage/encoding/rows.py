@@ -1,8 +1,7 @@
 """Binary rows of the databases beside `objects`: log entries, versions, counters, gates, replicas, routes.
 
-The writer packs, every reader unpacks; the layout is part of the format version in `environment`. Invariant:
-a log entry alone restores the record before it (its value as stored, with the versions row that describes
-it).
+The writer packs, every reader unpacks; the layout is part of the format version in `environment`. Invariant: a log
+entry alone restores the record before it (its value as stored, with the versions row that describes it).
 """
 
 from __future__ import annotations

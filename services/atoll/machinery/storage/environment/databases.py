@@ -1,8 +1,8 @@
 """Opening the LMDB environment of a shard: databases, format version, identity, voids.
 
-`lmdb_store` opens it for writing (one process at a time), `remote_store` for reading beside it. Full sync at
-each commit, always: in 2,400 simulated power cuts the default mode lost nothing and every other mode lost
-acknowledged writes. Invariant: a file that is not ours, or of a format we do not know, is left as it was.
+`lmdb_store` opens it for writing (one process at a time), `remote_store` for reading beside it. Full sync at each
+commit, always: in 2,400 simulated power cuts the default mode lost nothing and every other mode lost acknowledged
+writes. Invariant: a file that is not ours, or of a format we do not know, is left as it was.
 """
 
 from __future__ import annotations

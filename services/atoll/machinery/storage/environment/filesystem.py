@@ -1,8 +1,7 @@
-"""What a store needs of its directory: a local file system, private modes, one owner, entries that are on
-disk.
+"""What a store needs of its directory: a local file system, private modes, one owner, entries that are on disk.
 
-`environment` calls this before LMDB sees the directory. Invariant: when a check fails nothing in the
-directory was changed, and of two processes that want to write only one gets past `own`.
+`environment` calls this before LMDB sees the directory. Invariant: when a check fails nothing in the directory was
+changed, and of two processes that want to write only one gets past `own`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether the store has room: page quota and free disk, looked at again about once a second.
 
-The writer asks before each batch; in a full store creates and updates are refused while deletes, steps of a
-deletion and leases go on, and compaction gives pages back. Free pages inside the file count as room, because
-the file never shrinks. Invariant: the answer recovers by itself, without a restart.
+The writer asks before each batch; in a full store creates and updates are refused while deletes, steps of a deletion
+and leases go on, and compaction gives pages back. Free pages inside the file count as room, because the file never
+shrinks. Invariant: the answer recovers by itself, without a restart.
 """
 
 from __future__ import annotations

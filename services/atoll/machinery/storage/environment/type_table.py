@@ -1,8 +1,7 @@
 """The `types` database: (group, resource, identity) to the 4-byte number that keys start with, and back.
 
-Writer and readers look types up here. Numbers are given once and never reused, so both directions are cached
-for the life of the process. Invariant: a number enters the cache only when the transaction that gave it has
-committed.
+Writer and readers look types up here. Numbers are given once and never reused, so both directions are cached for the
+life of the process. Invariant: a number enters the cache only when the transaction that gave it has committed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checking a store against itself: does every database say what the objects and the log say?
 
-`atoll` tools and every test of the store call `fsck` on a closed directory (or beside a running writer, then
-of its last commit). It reads one transaction and changes nothing. Invariant checked: log chains are whole,
-versions, counters and index rows follow from log and objects, and every checksum holds.
+`atoll` tools and every test of the store call `fsck` on a closed directory (or beside a running writer, then of its
+last commit). It reads one transaction and changes nothing. Invariant checked: log chains are whole, versions, counters
+and index rows follow from log and objects, and every checksum holds.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _Check:
 
     def _check_sum(self, where: str, key: bytes, stored: bytes, version: Version) -> None:
         if crc32c(covered(stored, version)) != version.crc:
-            self._report(where, key, "checksum does not hold")
+            self._report(where, key, "checksum mismatch")
 
     def _check_versions(self) -> None:
         """Each row has its entry, unless it is the version that stood when compaction passed."""

@@ -1,8 +1,8 @@
 """The part of `fsck` that looks at what other shards published.
 
 `fsck` calls it with its transaction and its way to report. A route to a shard that sent nothing is fine, and so are
-rows that do not count. Invariant checked: checksums hold, label rows and counters follow from the rows, and no stamp
-is above the apply count.
+rows that do not count. Invariant checked: checksums hold, label rows and counters follow from the rows, and no stamp is
+above the apply count.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReplicaCheck:
             counted = self._counters.get(counter, NO_COUNTER)
             self._counters[counter] = Counter(counted.count + 1, counted.size_bytes + len(row.value), 0)
         if crc32c(row.value) != row.crc:
-            self._report("replicas", key, "checksum does not hold")
+            self._report("replicas", key, "checksum mismatch")
             return
         try:
             facts = object_facts.facts(row.value, self._prefixes)

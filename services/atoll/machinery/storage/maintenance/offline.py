@@ -14,9 +14,7 @@ from atoll.machinery.storage.options import StoreOptions
 
 
 def mark_restored(options: StoreOptions, now_us: int) -> None:
-    """Give a store that lost acknowledged history a new lineage, and void the revisions it may have
-    published.
-    """
+    """Give a store that lost acknowledged history a new lineage, and void the revisions it may have published."""
     opened = open_for_writing(options, now_us)
     try:
         with opened.env.begin(write=True) as txn:

@@ -1,14 +1,15 @@
-"""Moving stored objects to the primary sealing key: in place, same revision, no log entry, new checksum.
+"""Resealing of stored objects under the primary key: in place, same revision, no log entry, new checksum.
 
-The operator adds a key, the shard reloads the key file and calls `LmdbStore.reseal`. Log and streams keep
-records under the old key, so that stays in the file until both have outlived it; a compacting copy then
-clears free pages. Invariant: what a client reads of an object is the same before and after.
+`atoll rotate` adds a key and calls `LmdbStore.reseal`. Log and streams keep records under the old key, so it stays in
+the key file until both have dropped them (`key_use`); a compacting copy then clears free pages. Invariant: a client
+reads the same object before and after.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ResourceType
@@ -29,7 +30,7 @@ _STEP_ROWS = 128
 
 
 async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ...]) -> int:
-    """Seal every object of these types under the primary key; gives how many were changed."""
+    """Seal every object of these types under the primary key. Return the number of changed objects."""
     sealer, changed = records.sealer, 0
     if sealer is None:
         return 0
@@ -37,23 +38,30 @@ async def reseal(records: Records, writer: Writer, types: tuple[ResourceType, ..
         after: bytes | None = b""
         while after is not None:
             step = _Step(records, sealer, type, after)
-            after, count = await writer.run(step.run)
-            changed += count
+            progress: _Progress = await writer.run(step.run)
+            after, changed = progress.after, changed + progress.changed
     return changed
 
 
+class _Progress(msgspec.Struct, frozen=True):
+    """The result of one step: the key to go on behind (None: done), and the number of changed objects."""
+
+    after: bytes | None
+    changed: int
+
+
 class _Step:
-    """Some objects of one type, behind a key."""
+    """Reseals some objects of one type, behind a key."""
 
     def __init__(self, records: Records, sealer: Sealer, type: ResourceType, after: bytes) -> None:
         self._records, self._sealer, self._type, self._after = records, sealer, type, after
 
-    def run(self, application: SubmitTransaction, txn: Txn) -> tuple[bytes | None, int]:
-        """In the writer's transaction; gives the key to go on behind (None: done), how many changed."""
+    def run(self, transaction: SubmitTransaction, txn: Txn) -> _Progress:
+        """Run the step in the writer's transaction."""
         environment = self._records.environment
         number = environment.type_table.number(txn, self._type)
         if number == NO_TYPE:
-            return None, 0
+            return _Progress(None, 0)
         prefix = number.to_bytes(4, "big")
         rows: list[tuple[bytes, bytes]] = []
         with txn.cursor(environment.objects) as cursor:
@@ -61,10 +69,10 @@ class _Step:
             while on_row and len(rows) < _STEP_ROWS and cursor.key().startswith(prefix):
                 rows.append((cursor.key(), cursor.value()))
                 on_row = cursor.next()
-        changed = sum(self._one(application, txn, key, stored) for key, stored in rows)
-        return rows[-1][0] if len(rows) == _STEP_ROWS else None, changed
+        changed = sum(self._reseal(transaction, txn, key, stored) for key, stored in rows)
+        return _Progress(rows[-1][0] if len(rows) == _STEP_ROWS else None, changed)
 
-    def _one(self, application: SubmitTransaction, txn: Txn, key: bytes, stored: bytes) -> bool:
+    def _reseal(self, transaction: SubmitTransaction, txn: Txn, key: bytes, stored: bytes) -> bool:
         records, environment = self._records, self._records.environment
         found = records.live_version(txn, key)
         if found is None:
@@ -81,5 +89,5 @@ class _Step:
         parts = keys.split(key)
         for cluster in (parts.cluster, ""):
             row_key = keys.cluster_row_key(cluster, parts.type_number)
-            application.counters.resize(row_key, len(sealed) - len(stored))
+            transaction.counters.resize(row_key, len(sealed) - len(stored))
         return True

@@ -1,9 +1,8 @@
-"""The store's file in this process's memory: mapped pages are given back once they are many.
+"""Resident pages of the store's file: released once they are many.
 
-Maintenance asks once a round. Pages of the map count as the process's own until the kernel runs short, so a shard
-that once walked through every workspace would look as big as its file. They stay in the page cache: the next read
-finds them there at the price of a minor fault. Invariant: only the read-only map is touched, never what is written
-(commits go through the descriptor).
+`LmdbStore.maintain` calls it once a round. Mapped pages count as the process's memory until the kernel runs short, so a
+shard that once read every workspace would look as big as its file. Released pages stay in the page cache; the next read
+costs a minor fault. Invariant: only the read-only map is released (commits go through the file descriptor).
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ _MAPS, _STATUS = Path("/proc/self/maps"), Path("/proc/self/status")
 
 
 class Residency:
-    """Bounds the resident pages of one mapped file. Does nothing where there is no /proc."""
+    """Bounds the resident pages of one mapped file. Does nothing without /proc."""
 
     def __init__(self, file: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self._file, self._limit_bytes = str(file.resolve()), limit_bytes
 
     def trim(self) -> int:
-        """Give mapped pages back if files hold more of this process than the limit; gives the bytes before, or 0."""
+        """Release mapped pages if files hold more than the limit. Return the bytes before, 0 if none were released."""
         resident = _file_bytes()
         if resident <= self._limit_bytes:
             return 0

@@ -1,8 +1,7 @@
-"""The scrubber: every stored object and replica read again in the background, its checksum verified.
+"""The scrubber: reads every stored object and replica in the background and verifies its checksum.
 
-`LmdbStore.maintain` takes one step a round; a damaged object is alarmed long before somebody needs it. LMDB
-pages carry no checksum, so nothing else would notice. Invariant: a step is bounded, and every object is
-visited once a pass.
+`LmdbStore.maintain` runs one step a round, so a damaged object raises an alarm long before a client reads it. LMDB
+pages carry no checksum. Invariant: a step is bounded, and a pass visits every object once.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ _STEP_BYTES = 8 << 20
 
 
 class Scrubber:
-    """Goes round the objects of one environment, and behind them round what other shards published."""
+    """Visits the objects of one environment, then the replicas, and starts over."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._after = b""
         self._is_at_replicas = False
-        #: Objects found damaged since the process started; one that stays damaged counts in each pass.
+        #: Damaged objects found since the process started; each pass counts them again.
         self.damaged = 0
         self.passes = 0
 
     def step(self) -> int:
-        """Verify the next objects; gives how many. At the end the next step starts over."""
+        """Verify the next objects. Return their number. At the end the next step starts over."""
         environment, replicas = self._records.environment, self._records.environment.replicas
         visited, size_bytes = 0, 0
         db = replicas.rows if self._is_at_replicas and replicas is not None else environment.objects
@@ -53,7 +52,7 @@ class Scrubber:
         return visited
 
     def _turn(self, txn: Txn, replicas: Database | None) -> None:
-        """At the end of a database: on to the other one, if there is anything in it."""
+        """Go on with the other database at the end of one, unless it is empty."""
         self._after = b""
         self._is_at_replicas = not self._is_at_replicas and replicas is not None and txn.stat(replicas)["entries"] > 0
         self.passes += not self._is_at_replicas
@@ -62,11 +61,11 @@ class Scrubber:
         row = unpack_replica(stored)
         if crc32c(row.value) == row.crc:
             return True
-        self._records.corrupt(txn, key[key.index(b"\0") + 1 :], "checksum of a replica does not hold")
+        self._records.corrupt(txn, key[key.index(b"\0") + 1 :], "replica checksum mismatch")
         return False
 
     def _is_sound(self, txn: Txn, key: bytes, stored: bytes) -> bool:
-        """Whether an object's checksum holds; the alarm is raised where it does not."""
+        """Return whether an object's checksum matches; raise the alarm if not."""
         records = self._records
         try:
             standing = records.live_version(txn, key)

@@ -1,9 +1,8 @@
 """Slices of a list, all at one revision, each in a fresh transaction.
 
-`Store.page` and the refill of the state stream come here. While nothing in the scope changed after the
-revision a slice is a plain scan of stored bytes, about a microsecond an object; otherwise each key is judged
-by its first log entry above the revision, whose before-image is what stood. Invariant: the slices of one
-list, put together, are the scope exactly as it was at their revision, in key order.
+`Store.page` calls it. While nothing in the scope changed after the revision, a slice is a plain scan of stored bytes,
+about a microsecond an object. Otherwise the value of each key is the before-image of its first log entry above the
+revision. Invariant: the slices of one list together are the scope exactly as it was at their revision, in key order.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Database, LmdbRows, Txn
 
 
-#: Values fetched at once by a plain scan; what lies beyond the slice is fetched in vain.
+#: Values fetched at once by a plain scan; those beyond the slice are fetched in vain.
 _CHUNK_ROWS = 32
-#: Rows counted behind a page for a client; counting more would hold up the others.
+#: Rows counted behind a page for `remainingItemCount`; counting more would block the loop.
 MAX_COUNTED = 10_000
 _NO_LIMIT = 1 << 62
 _NO_COUNTER = Counter(0, 0, 0)
@@ -50,7 +49,7 @@ class _Slice:
         self.room_bytes -= len(value)
 
     def take(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Add rows until full, and note whether there was another."""
+        """Add rows until full; set `more` if there was another."""
         for key, value in rows:
             if self.full:
                 self.more = True
@@ -59,7 +58,7 @@ class _Slice:
 
 
 class Lists:
-    """Gives pages of one environment."""
+    """Reads pages of one environment."""
 
     def __init__(self, records: Records, now_us: Callable[[], int], window_s: int) -> None:
         self._records, self._environment = records, records.environment
@@ -97,7 +96,7 @@ class Lists:
             return Page(revision, found.values, Position(key.cluster, key.namespace, key.name), remaining)
 
     def _count_behind(self, txn: Txn, last_key: bytes, prefix: bytes) -> int:
-        """How many current objects of a prefix lie behind a key; -1 where they are too many to count here."""
+        """Return the number of current objects of a prefix behind a key, -1 for more than MAX_COUNTED."""
         with txn.cursor(self._environment.objects) as cursor:
             if not cursor.set_range(last_key):
                 return 0
@@ -110,7 +109,7 @@ class Lists:
         return unpack_counter(row) if row is not None else _NO_COUNTER
 
     def _require_retained(self, txn: Txn, at: int, last: int) -> None:
-        """An exact revision lives until the first entry above it is older than the list window."""
+        """Raise RevisionCompacted if the first entry above a revision is older than the list window."""
         self._environment.require_not_void(txn, at)
         compacted = self._environment.compacted(txn)
         if at < compacted:
@@ -125,7 +124,7 @@ class Lists:
                     raise RevisionCompacted(at, horizon)
 
     def _plain(self, txn: Txn, prefix: bytes, start: bytes, found: _Slice, counter: Counter) -> None:
-        """Fetch values without their keys, a chunk at a time; only the last key of a chunk is looked at."""
+        """Fetch values without their keys, a chunk at a time; read only the last key of a chunk."""
         average = counter.size_bytes // counter.count + 1 if counter.count else 1
         with txn.cursor(self._environment.objects) as cursor:
             on_row = cursor.set_range(max(prefix, start))
@@ -146,7 +145,7 @@ class Lists:
             found.more = bool(on_row) and cursor.key().startswith(prefix)
 
     def _opened(self, txn: Txn, scope: Scope, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Current objects one by one: sealed ones are opened, foreign namespaces of a wildcard left out."""
+        """Yield current objects one by one: unseal sealed ones, leave out other namespaces of a wildcard."""
         records = self._records
         with txn.cursor(self._environment.objects) as cursor:
             for key, value in _rows_of(cursor, max(prefix, start), prefix):
@@ -156,19 +155,19 @@ class Lists:
                 if standing is None:
                     raise records.corrupt(txn, key, "the object has no version")
                 revision, version = standing
-                yield key, records.client_value(txn, key, (value, version), revision) if version.sealed else value
+                yield key, records.client_value(txn, key, value, version, revision) if version.sealed else value
 
     def _past(
         self, txn: Txn, scope: Scope, prefix: bytes, start: bytes, revision: int
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Objects of a scope as they stood at a revision."""
+        """Yield the objects of a scope as they were at a revision."""
         for key, rows in _versions_by_key(txn, self._environment.versions, prefix, start):
             if keys.in_scope(key, scope, prefix):
-                value = self._stood(txn, key, rows, revision)
+                value = self._value_at(txn, key, rows, revision)
                 if value is not None:
                     yield key, value
 
-    def _stood(self, txn: Txn, key: bytes, rows: list[tuple[int, Version]], revision: int) -> bytes | None:
+    def _value_at(self, txn: Txn, key: bytes, rows: list[tuple[int, Version]], revision: int) -> bytes | None:
         records = self._records
         following = next((written for written, _ in rows if written > revision), None)
         if following is not None:
@@ -177,18 +176,18 @@ class Lists:
                 raise records.corrupt(txn, key, "a version has no log entry")
             if entry.before is None or entry.before_version is None:
                 return None
-            return records.client_value(txn, key, (entry.before, entry.before_version), entry.previous)
+            return records.client_value(txn, key, entry.before, entry.before_version, entry.previous)
         written, version = rows[-1]
         if version.deleted:
             return None
         value = txn.get(key, db=self._environment.objects)
         if value is None:
-            raise records.corrupt(txn, key, "the object is gone, its version is not")
-        return records.client_value(txn, key, (value, version), written)
+            raise records.corrupt(txn, key, "the object is missing, its version is not")
+        return records.client_value(txn, key, value, version, written)
 
 
 def _rows_of(cursor: LmdbRows, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Rows from `start` on that carry a prefix."""
+    """Yield the rows of a prefix from `start` on."""
     if not cursor.set_range(start):
         return
     for key, value in cursor:
@@ -200,7 +199,7 @@ def _rows_of(cursor: LmdbRows, start: bytes, prefix: bytes) -> Iterator[tuple[by
 def _versions_by_key(
     txn: Txn, db: Database, prefix: bytes, start: bytes
 ) -> Iterator[tuple[bytes, list[tuple[int, Version]]]]:
-    """Each key of a prefix behind `start` with its versions, oldest first."""
+    """Yield each key of a prefix behind `start` with its versions, oldest first."""
     with txn.cursor(db) as cursor:
         current = b""
         rows: list[tuple[int, Version]] = []

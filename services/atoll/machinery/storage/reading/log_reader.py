@@ -1,8 +1,8 @@
-"""The log read back: changes with both images for watches, entries as stored for the publisher.
+"""Reads of the log: changes with both images for watches, entries as stored for the publisher.
 
-Cursors and `Store.tail` call this inside a transaction. What a revision wrote stands in `objects` or as the
-before-image of the key's next entry, so nothing is stored twice. Invariant: entries come in order of
-revision, and only above what compaction dropped.
+Cursors and `Store.tail` call it inside a transaction. The value that a revision wrote is in `objects` or the
+before-image of the key's next entry, so nothing is stored twice. Invariant: entries come in order of revision, and only
+above the compacted revision.
 """
 
 from __future__ import annotations
@@ -28,39 +28,44 @@ class LogReader:
         self._records, self._environment = records, records.environment
 
     def require_retained(self, txn: Txn, revision: int) -> None:
-        """Raise RevisionCompacted if entries above a revision are missing, or it lies in a void."""
+        """Raise RevisionCompacted if entries above a revision were dropped, or it lies in a void."""
         self._environment.require_not_void(txn, revision)
         compacted = self._environment.compacted(txn)
         if revision < compacted:
             raise RevisionCompacted(revision, compacted)
 
     def change(self, txn: Txn, revision: int, entry: Entry) -> Change:
-        """One entry with its images, opened."""
+        """Return one entry with its plain images."""
         records, before = self._records, None
         if entry.before is not None and entry.before_version is not None:
-            before = records.client_value(txn, entry.key, (entry.before, entry.before_version), entry.previous)
+            before = records.client_value(txn, entry.key, entry.before, entry.before_version, entry.previous)
         if entry.operation == Operation.DELETED:
             assert before is not None and entry.before_version is not None
             version = entry.before_version
             after = splice(before, version.hole, revision)
         else:
-            record = self._written(txn, entry.key, revision)
-            version = record[1]
-            after = records.client_value(txn, entry.key, record, revision)
-        key = records.object_key(txn, entry.key, after)
-        operation = Operation(entry.operation)
+            stored, version = self._written(txn, entry.key, revision)
+            after = records.client_value(txn, entry.key, stored, version, revision)
         return Change(
-            revision, operation, key, before, after, entry.previous, entry.previous_of_type, version.crc, version.sealed
+            revision=revision,
+            operation=Operation(entry.operation),
+            key=records.object_key(txn, entry.key, after),
+            before=before,
+            after=after,
+            previous=entry.previous,
+            previous_of_type=entry.previous_of_type,
+            crc=version.crc,
+            sealed=version.sealed,
         )
 
     def _written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version]:
         record = self._records.value_written(txn, key, revision)
         if record is None:
-            raise self._records.corrupt(txn, key, "what a log entry wrote is gone")
+            raise self._records.corrupt(txn, key, "the value of a log entry is missing")
         return record
 
     def log_entry(self, txn: Txn, revision: int, entry: Entry) -> LogEntry:
-        """One entry as it is published, sealed bytes left sealed."""
+        """Return one entry as it is published; sealed bytes stay sealed."""
         if entry.operation == Operation.DELETED:
             assert entry.before is not None and entry.before_version is not None
             value, version = entry.before, entry.before_version
@@ -68,14 +73,14 @@ class LogReader:
             value, version = self._written(txn, entry.key, revision)
         plain = self._records.plain(txn, entry.key, value, version) if keys.split(entry.key).hashed else b""
         return LogEntry(
-            revision,
-            Operation(entry.operation),
-            self._records.object_key(txn, entry.key, plain),
-            value,
-            version.sealed,
-            version.crc,
-            entry.previous,
-            entry.previous_of_type,
+            revision=revision,
+            operation=Operation(entry.operation),
+            key=self._records.object_key(txn, entry.key, plain),
+            value=value,
+            sealed=version.sealed,
+            crc=version.crc,
+            previous=entry.previous,
+            previous_of_type=entry.previous_of_type,
         )
 
     def tail(self, revision: int, limit: int) -> list[LogEntry]:
@@ -90,7 +95,7 @@ class LogReader:
             return found
 
     def rows(self, txn: Txn, revision: int) -> Iterator[tuple[int, bytes]]:
-        """Packed entries above a revision, in order."""
+        """Yield packed entries above a revision, in order."""
         with txn.cursor(self._environment.log) as cursor:
             if not cursor.set_range(keys.revision_key(revision + 1)):
                 return
@@ -98,10 +103,10 @@ class LogReader:
                 yield keys.revision_of_key(key), value
 
     def chain(self, txn: Txn, scope: Scope, above: int, limit: int) -> list[int] | None:
-        """Revisions that touched one cluster's objects of a type, from the newest back by the links between
-        them.
+        """Return the revisions above one that changed a cluster's objects of a type, in order.
 
-        In order; None if more than `limit` lie above. The scope's namespace is not looked at.
+        They are read along the links from the newest back; None if they are more than `limit`. The scope's namespace is
+        ignored.
         """
         number = self._environment.type_table.number(txn, scope.type)
         if number == NO_TYPE:
@@ -121,9 +126,7 @@ class LogReader:
         return found
 
     def versions_above(self, txn: Txn, prefix: bytes, above: int, limit: int) -> list[int] | None:
-        """Revisions above one that touched a prefix, from its `versions` rows; None if it has more than
-        `limit` rows.
-        """
+        """Return the revisions above one that changed a prefix, in order; None if it has more than `limit` rows."""
         found: list[int] = []
         rows = 0
         with txn.cursor(self._environment.versions) as cursor:

@@ -1,8 +1,7 @@
-"""Single records: which version of an object stands, what one revision wrote, and stored bytes made servable.
+"""Single records: the live version of an object, the value that a revision wrote, stored bytes as clients get them.
 
-Snapshots, lists, cursors, the log's tail and fsck read through this. It needs a transaction and gives plain
-values, so results outlive the transaction. Invariant: a record that fails its checksum or does not open is
-CorruptRecord with an alarm, never a wrong answer.
+Snapshots, lists, cursors, the log reader and fsck read through it, in a transaction of theirs; results outlive the
+transaction. Invariant: a record that fails its checksum or cannot be unsealed raises CorruptRecord with an alarm.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ Alarm = Callable[..., Any]
 
 
 def log_alarm(event: str, **facts: Any) -> None:
-    """The alarm of a process that gave none: one error line."""
+    """Log an alarm as an error; the default of a store."""
     structlog.get_logger().error(event, **facts)
 
 
 class Records:
-    """Reads records of one environment. Stateless; safe in any thread."""
+    """Reads records of one environment. Stateless and thread safe."""
 
     def __init__(
         self, environment: Environment, sealer: Sealer | None, alarm: Alarm, sealed_types: frozenset[ResourceType]
     ) -> None:
         self.environment = environment
         self.sealer = sealer
-        #: Types of which any object may be sealed: configured ones, and those that once were.
+        #: Types whose objects may be sealed: those configured now or ever before.
         self.sealed_types = sealed_types
         self._alarm = alarm
 
     def last_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
-        """Revision and row of the last version of a key, a delete included; None if it was never written."""
+        """Return revision and row of a key's last version, a delete included; None if it was never written."""
         with txn.cursor(self.environment.versions) as cursor:
             found = cursor.prev() if cursor.set_range(key + keys.BEHIND) else cursor.last()
             if not found:
@@ -57,19 +56,20 @@ class Records:
             return keys.revision_of_key(row), unpack_version(cursor.value())
 
     def live_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
-        """Like `current`, but None for a deleted object."""
+        """Return the same as `last_version`, but None for a deleted object."""
         found = self.last_version(txn, key)
         return None if found is None or found[1].deleted else found
 
     def entry(self, txn: Txn, revision: int) -> Entry | None:
-        """One log entry, None if compaction dropped it or it never was."""
+        """Return one log entry, None if compaction dropped it or the revision does not exist."""
         raw = txn.get(keys.revision_key(revision), db=self.environment.log)
         return None if raw is None else unpack_entry(raw)
 
     def value_written(self, txn: Txn, key: bytes, revision: int) -> tuple[bytes, Version] | None:
-        """What revision wrote to a key, as stored: the before-image of the key's next entry, else `objects`.
+        """Return the value that a revision wrote to a key, as stored, and its row.
 
-        None for a delete, and where the record is no longer retained.
+        It is the before-image of the key's next entry, or in `objects`. None for a delete, and for a record that is no
+        longer retained.
         """
         with txn.cursor(self.environment.versions) as cursor:
             if not cursor.set_key(key + keys.revision_key(revision)):
@@ -87,7 +87,7 @@ class Records:
         return None if value is None else (bytes(value), version)
 
     def object_key(self, txn: Txn, key: bytes, value: bytes = b"") -> ObjectKey:
-        """The typed key. `value` (opened) names the object where the key holds only a hash."""
+        """Return the typed key. `value` (plain) names the object if the key holds only a hash."""
         parts = keys.split(key)
         type = self.environment.type_table.type(txn, parts.type_number)
         if not parts.hashed or not value:
@@ -96,7 +96,7 @@ class Records:
         return ObjectKey(type, parts.cluster, namespace, name)
 
     def plain(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> bytes:
-        """Stored bytes as JSON. A sealed record comes with its hole zeroed, another one with its revision."""
+        """Return stored bytes as JSON: a sealed record with its hole zeroed, any other with its revision."""
         if not version.sealed:
             return stored
         type = self.environment.type_table.type(txn, keys.type_number_of(key))
@@ -107,18 +107,17 @@ class Records:
         except SealingError as error:
             raise self.corrupt(txn, key, str(error)) from error
 
-    def client_value(self, txn: Txn, key: bytes, record: tuple[bytes, Version], revision: int) -> bytes:
-        """Stored bytes as a client gets them, with `revision` in the hole."""
-        stored, version = record
+    def client_value(self, txn: Txn, key: bytes, stored: bytes, version: Version, revision: int) -> bytes:
+        """Return stored bytes as a client gets them, with `revision` in the hole."""
         return splice(self.plain(txn, key, stored, version), version.hole, revision)
 
     def verify(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> None:
-        """Raise CorruptRecord, with an alarm, if the checksum does not hold."""
+        """Raise CorruptRecord, with an alarm, on a checksum mismatch."""
         if crc32c(covered(stored, version)) != version.crc:
-            raise self.corrupt(txn, key, "checksum does not hold")
+            raise self.corrupt(txn, key, "checksum mismatch")
 
     def corrupt(self, txn: Txn, key: bytes, reason: str) -> CorruptRecord:
-        """The error for a damaged record, with the alarm raised."""
-        where = self.object_key(txn, key)
-        self._alarm("record corrupt", type=where.type.group_resource, cluster=where.cluster, reason=reason)
-        return CorruptRecord(where, reason)
+        """Raise the alarm for a damaged record and return its error."""
+        named = self.object_key(txn, key)
+        self._alarm("record corrupt", type=named.type.group_resource, cluster=named.cluster, reason=reason)
+        return CorruptRecord(named, reason)

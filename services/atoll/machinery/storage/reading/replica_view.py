@@ -1,8 +1,8 @@
-"""What other shards published, read in the transaction of a snapshot: `contract.ReplicaView` over LMDB.
+"""Rows published by other shards, read in the transaction of a snapshot: `contract.ReplicaView` over LMDB.
 
-`LmdbSnapshot.replicas` makes one when it is first asked for. A row counts only if its origin is where the route of its
-cluster leads, so the route is read first, and a stranger's row is never looked at. Invariant: rows, routes, counters
-and the snapshot's own objects are of one commit.
+`LmdbSnapshot.replicas` makes one at its first use. A row is effective if its origin is the shard of its cluster's
+route, so the route is read first, and only that origin's rows are read. Invariant: rows, routes, counters and the
+snapshot's own objects are of one commit.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from atoll.machinery.storage.reading.records import Records
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
-#: A row as it is found: object key, the prefix of its origin, the row.
-_Found = tuple[bytes, bytes, ReplicaRow]
+#: Object key, row prefix of the origin, row. A plain tuple: merging origins compares and makes many.
+_OriginRow = tuple[bytes, bytes, ReplicaRow]
 _by_key = itemgetter(0)
 
 
 def replica_view(records: Records, txn: Txn) -> ReplicaView:
-    """What other shards published, as a transaction sees it."""
+    """Return the replicas that a transaction sees; none in a file that no newer version opened for writing."""
     databases = records.environment.replicas
     return LmdbReplicaView(records, databases, txn) if databases is not None else NO_REPLICAS
 
@@ -46,12 +46,12 @@ def replica_view(records: Records, txn: Txn) -> ReplicaView:
 class LmdbReplicaView:
     """The rows, routes and counters of one transaction."""
 
-    __slots__ = ("_count", "_db", "_environment", "_known", "_records", "_txn")
+    __slots__ = ("_cluster", "_count", "_db", "_environment", "_owner_prefix", "_records", "_txn")
 
     def __init__(self, records: Records, databases: ReplicaDatabases, txn: Txn) -> None:
         self._records, self._environment, self._db, self._txn = records, records.environment, databases, txn
-        #: The last cluster that was looked up, and the prefix of its owner's rows.
-        self._known: tuple[bytes, bytes] = b"", b""
+        #: The last cluster looked up, and the row prefix of its owner.
+        self._cluster = self._owner_prefix = b""
         self._count = -1
 
     @property
@@ -75,11 +75,12 @@ class LmdbReplicaView:
         return ClusterRoute(cluster, *unpack_route(raw)) if raw is not None else None
 
     def _owner(self, cluster: bytes) -> bytes:
-        """The prefix of the rows that count for a cluster, b"" if none do."""
-        if self._known[0] != cluster:
+        """Return the row prefix of a cluster's owner, b"" without a route."""
+        if self._cluster != cluster:
             raw = self._txn.get(cluster, db=self._db.routes)
-            self._known = cluster, keys.origin_prefix(unpack_route(raw)[0]) if raw is not None else b""
-        return self._known[1]
+            self._owner_prefix = keys.origin_prefix(unpack_route(raw)[0]) if raw is not None else b""
+            self._cluster = cluster
+        return self._owner_prefix
 
     def _owner_of(self, cluster: str) -> bytes:
         return self._owner(keys.cluster_part(cluster)) if cluster else b""
@@ -101,11 +102,11 @@ class LmdbReplicaView:
         return keys.object_key(number, key.cluster, key.namespace, key.name) if number else b""
 
     def _record(self, raw: bytes, row: ReplicaRow, key: ObjectKey | None = None) -> Record:
-        """Verify and name a row."""
+        """Verify a row's checksum and return it with its typed key."""
         if crc32c(row.value) != row.crc:
-            raise self._records.corrupt(self._txn, raw, "checksum of a replica does not hold")
-        where = key or self._records.object_key(self._txn, raw, row.value)
-        return Record(where, row.revision, row.value, row.flags)
+            raise self._records.corrupt(self._txn, raw, "replica checksum mismatch")
+        named = key or self._records.object_key(self._txn, raw, row.value)
+        return Record(named, row.revision, row.value, row.flags)
 
     def last(self, type: ResourceType, cluster: str) -> int:
         number = self._environment.type_table.number(self._txn, type)
@@ -118,12 +119,12 @@ class LmdbReplicaView:
     # --- many
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
-        return [self._record(raw, row) for raw, _, row in islice(self._counting(scope, after), limit)]
+        return [self._record(raw, row) for raw, _, row in islice(self._effective(scope, after), limit)]
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
         return [
             (self._records.object_key(self._txn, raw, row.value), row.revision)
-            for raw, _, row in islice(self._counting(scope, after), limit)
+            for raw, _, row in islice(self._effective(scope, after), limit)
         ]
 
     def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
@@ -150,17 +151,17 @@ class LmdbReplicaView:
                 on_row = cursor.next()
         return found
 
-    def _counting(self, scope: Scope, after: Position | None) -> Iterator[_Found]:
-        """Rows of a scope that count, in key order."""
+    def _effective(self, scope: Scope, after: Position | None) -> Iterator[_OriginRow]:
+        """Yield the effective rows of a scope in key order."""
         if scope.cluster:
             owner = self._owner_of(scope.cluster)
             return self._of(owner, scope, after) if owner else iter(())
         streams = [self._of(origin, scope, after) for origin in self._origins()]
         rows = heapq.merge(*streams, key=_by_key)
-        return (found for found in rows if self._owner(keys.cluster_bytes(found[0])) == found[1])
+        return (row for row in rows if self._owner(keys.cluster_bytes(row[0])) == row[1])
 
-    def _of(self, origin: bytes, scope: Scope, after: Position | None) -> Iterator[_Found]:
-        """Rows of one origin in a scope, in key order."""
+    def _of(self, origin: bytes, scope: Scope, after: Position | None) -> Iterator[_OriginRow]:
+        """Yield the rows of one origin in a scope, in key order."""
         number = self._environment.type_table.number(self._txn, scope.type)
         if number == NO_TYPE:
             return
@@ -175,7 +176,7 @@ class LmdbReplicaView:
                 on_row = cursor.next()
 
     def _origins(self) -> list[bytes]:
-        """Prefixes of all shards that rows came from: as many seeks as there are shards."""
+        """Return the row prefixes of all origins, by one seek an origin."""
         found: list[bytes] = []
         with self._txn.cursor(self._db.rows) as cursor:
             on_row = cursor.first()
@@ -199,7 +200,7 @@ class LmdbReplicaView:
         return list(islice(self._labelled(prefix, of_type, behind), limit or None))
 
     def _labelled(self, prefix: bytes, of_type: bytes, behind: bytes) -> Iterator[ObjectKey]:
-        """Keys of the label rows of one pair whose objects count."""
+        """Yield the keys of effective objects from the label rows of one pair."""
         with self._txn.cursor(self._db.labels) as cursor:
             on_row = cursor.set_range(max(prefix + of_type, behind))
             while on_row and cursor.key().startswith(prefix + of_type):
@@ -209,7 +210,7 @@ class LmdbReplicaView:
                 on_row = cursor.next()
 
     def _named(self, raw: bytes, origin: bytes) -> ObjectKey:
-        """The typed key of an index row's object; a hashed name is read from the object."""
+        """Return the typed key of an index row's object; read a hashed name from the object."""
         stored = self._txn.get(origin + raw, db=self._db.rows) if keys.split(raw).hashed else None
         value = unpack_replica(stored).value if stored is not None else b""
         return self._records.object_key(self._txn, raw, value)
@@ -218,13 +219,13 @@ class LmdbReplicaView:
         self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
     ) -> tuple[list[ObjectKey], ObjectKey | None]:
         prefix = keys.origin_prefix(origin)
-        place = prefix, self._key(after) if after is not None else b""
-        found, raw = outdated(self._txn, self._db, place, generation, limit)
+        start = self._key(after) if after is not None else b""
+        found, raw = outdated_rows(self._txn, self._db, prefix, start, generation, limit)
         return [self._named(each, prefix) for each in found], self._named(raw, prefix) if raw else None
 
 
 class NoReplicas:
-    """No other shard ever published anything here."""
+    """The replicas of a store that never received any."""
 
     empty = True
     count = 0
@@ -273,15 +274,14 @@ class NoReplicas:
 NO_REPLICAS = NoReplicas()
 
 
-def outdated(
-    txn: Txn, db: ReplicaDatabases, place: tuple[bytes, bytes], generation: int, limit: int
+def outdated_rows(
+    txn: Txn, db: ReplicaDatabases, origin: bytes, after: bytes, generation: int, limit: int
 ) -> tuple[list[bytes], bytes]:
-    """Object keys of those of an origin's next `limit` rows that are of an earlier generation.
+    """Read an origin's next `limit` rows behind the object key `after` (b"": from the first).
 
-    `place` is the origin's prefix and the object key to go on behind (b"": from the first); also gives that to go on
-    behind next, b"" at the end.
+    Return the object keys of those of an earlier generation, and the key to go on behind (b"": the end was reached).
     """
-    origin, raw = place
+    raw = after
     found: list[bytes] = []
     with txn.cursor(db.rows) as cursor:
         on_row = cursor.set_range(origin + raw + b"\0" if raw else origin)

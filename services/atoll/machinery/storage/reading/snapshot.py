@@ -1,7 +1,7 @@
 """Reading the current state in one short transaction: `contract.Snapshot` over LMDB.
 
 Handlers and controllers get it from `Store.snapshot()`. Values are copied out of the map, so they outlive the
-transaction. Invariant: everything read through one snapshot is of one revision.
+transaction. Invariant: all reads of one snapshot see one revision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LmdbSnapshot:
-    """One read transaction, open from `with` to its end. Use it at once; it pins pages."""
+    """One read transaction, open from `with` to its end. Keep it short: it pins pages."""
 
     __slots__ = ("_environment", "_gate", "_records", "_replicas", "_revision", "_txn")
 
@@ -67,7 +67,7 @@ class LmdbSnapshot:
         return None if value is None else self._record(raw, value, key)
 
     def _record(self, raw: bytes, value: bytes, key: ObjectKey | None = None) -> Record:
-        """Verify, open and name a stored object."""
+        """Verify and unseal a stored object, and return it with its typed key."""
         records, txn = self._records, self._txn
         found = records.live_version(txn, raw)
         if found is None:
@@ -75,7 +75,7 @@ class LmdbSnapshot:
         revision, version = found
         records.verify(txn, raw, value, version)
         if version.sealed:
-            value = records.client_value(txn, raw, (value, version), revision)
+            value = records.client_value(txn, raw, value, version, revision)
         return Record(key or records.object_key(txn, raw, value), revision, value, version.flags)
 
     def revision_of(self, key: ObjectKey) -> int:
@@ -91,7 +91,7 @@ class LmdbSnapshot:
         return unpack_counter(row).last if row is not None else 0
 
     def gate(self, cluster: str) -> Gate:
-        # Several steps of one request ask for the gate of its one cluster.
+        # Several steps of one request read the gate of its one cluster.
         if self._gate is None or self._gate[0] != cluster:
             row = self._txn.get(keys.cluster_row_key(cluster, NO_TYPE), db=self._environment.clusters)
             self._gate = cluster, unpack_gate(row) if row is not None else Gate()
@@ -164,7 +164,7 @@ class LmdbSnapshot:
         return [self._named(row[len(prefix) :]) for row, _ in _rows(self._txn, db, prefix)]
 
     def _named(self, raw: bytes) -> ObjectKey:
-        """The typed key of an index row's object; a hashed name is read from the object."""
+        """Return the typed key of an index row's object; read a hashed name from the object."""
         if keys.split(raw).hashed:
             value = self._txn.get(raw, db=self._environment.objects)
             if value is not None:
@@ -173,7 +173,7 @@ class LmdbSnapshot:
 
 
 def _row_keys(txn: Txn, db: Database, prefix: bytes, after: bytes) -> Iterator[bytes]:
-    """Keys of the same rows as `_rows`; values are not copied."""
+    """Yield the keys of the same rows as `_rows`; values are not copied."""
     with txn.cursor(db) as cursor:
         if not cursor.set_range(max(prefix, after)):
             return
@@ -185,7 +185,7 @@ def _row_keys(txn: Txn, db: Database, prefix: bytes, after: bytes) -> Iterator[b
 
 
 def _rows(txn: Txn, db: Database, prefix: bytes, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-    """Rows whose key starts with a prefix and stands behind `after`, in key order."""
+    """Yield the rows of a prefix behind `after`, in key order."""
     with txn.cursor(db) as cursor:
         if not cursor.set_range(max(prefix, after)):
             return

@@ -1,9 +1,8 @@
 """Watch cursors: a position in the log, a wake-up registration, and nothing else.
 
-A watch handler reads, writes what it got, and waits; the hub wakes it when a commit touches its scope. Recent
-changes come from the ring in memory, older ones from the log. Invariant: a cursor is registered before its
-first read; what it gives is the log in its scope, in order, none twice, none missing; and its position never
-passes what it looked at.
+A watch handler reads, writes what it got, and waits; the hub wakes it when a commit touches its scope. Recent changes
+come from the ring in memory, older ones from the log. Invariant: a cursor is registered before its first read; what it
+gives is the log in its scope, in order, none twice, none missing; and its position never passes what it looked at.
 """
 
 from __future__ import annotations

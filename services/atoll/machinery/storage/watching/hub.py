@@ -1,9 +1,9 @@
-"""Who is woken by a commit, and the recent changes in memory that most watches live from.
+"""Wake-ups of watches after a commit, and the recent changes in memory that most watches read.
 
-The writer (or, in a worker, the feed from the writer) calls `publish` in the event loop after each commit;
-cursors register here and read the ring. A cursor nobody woke has nothing to read up to the last publish: that
-is what keeps an idle watch free of cost. Invariant: a cursor is registered before it reads, so no commit
-falls between; the ring holds every change above its floor.
+The writer (in a worker: `workers.worker_store`) calls `publish` in the event loop after each commit; cursors register
+here and read the ring. A cursor that was not woken has nothing to read up to the last publish, so an idle watch costs
+nothing. Invariant: a cursor is registered before it reads, so it misses no commit; the ring holds every change above
+its floor.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, LogEn
 from atoll.machinery.storage.watching.registrations import Registrations, Watcher
 from atoll.machinery.storage.watching.wake_batching import BATCHED_WATCHERS, WakeBatcher
 
-#: What a change costs in memory beside its two images.
+#: Memory of a change beside its two images.
 _CHANGE_OVERHEAD_BYTES = 600
-#: Dropped heads of the ring are cut off when they are this many, or this part of its limit: until then they are held.
+#: Dropped changes are freed when they are this many, or this part of the ring's limit.
 _TRIM_ROWS = 4096
 _TRIM_PART = 16
 
@@ -60,14 +60,14 @@ class Ring:
         return self._dropped_bytes > self.limit_bytes // _TRIM_PART
 
     def above(self, revision: int, limit: int) -> list[Change]:
-        """Up to `limit` changes above a revision, which must not lie below the floor."""
+        """Return up to `limit` changes above a revision, which must not lie below the floor."""
         start = bisect_right(self._revisions, revision, lo=self._head)
         return self._changes[start : start + limit]
 
     def entries(self, revision: int, limit: int) -> list[LogEntry] | None:
-        """The same as entries for the publisher; None where they must be read from the log.
+        """Return the same as entries for the publisher; None if they must be read from the log.
 
-        That is so below the floor, and where an entry is sealed: the ring holds what was opened.
+        That is so below the floor, and if an entry is sealed: the ring holds plain values.
         """
         if revision < self.floor:
             return None
@@ -84,14 +84,14 @@ def _entry(change: Change) -> LogEntry:
         assert change.before is not None
         value = change.before
     return LogEntry(
-        change.revision,
-        change.operation,
-        change.key,
-        value,
-        False,
-        change.crc,
-        change.previous,
-        change.previous_of_type,
+        revision=change.revision,
+        operation=change.operation,
+        key=change.key,
+        value=value,
+        sealed=False,
+        crc=change.crc,
+        previous=change.previous,
+        previous_of_type=change.previous_of_type,
     )
 
 
@@ -100,13 +100,13 @@ def _size_bytes(change: Change) -> int:
 
 
 class Waiters:
-    """Futures of those who wait for one number to rise."""
+    """Futures of tasks that wait for a number to rise."""
 
     def __init__(self) -> None:
         self._futures: set[asyncio.Future[None]] = set()
 
     def wake(self) -> None:
-        """Let all go on."""
+        """Resolve all futures."""
         futures, self._futures = self._futures, set()
         for future in futures:
             if not future.done():
@@ -126,18 +126,18 @@ class Hub:
     """Registrations and the ring. Lives in one event loop."""
 
     def __init__(self, last: int, ring_bytes: int, applied: int = 0) -> None:
-        #: The last revision published; cursors that were not woken since have read up to here.
+        #: The last revision published; cursors not woken since have read up to here.
         self.last = last
-        #: How many changes of replicas and routes there were.
+        #: The apply count of replicas and routes.
         self.applied = applied
         self.ring = Ring(last, ring_bytes)
         self.registrations = Registrations()
-        self._crowd = WakeBatcher()
+        self._wake_batcher = WakeBatcher()
         self._published, self._arrived = Waiters(), Waiters()
 
     @property
     def watchers(self) -> int:
-        """How many registrations there are, for metrics."""
+        """Number of registrations."""
         return len(self.registrations)
 
     def register(self, scope: Scope, watcher: Watcher, interest: Interest = EVERYTHING) -> None:
@@ -145,24 +145,24 @@ class Hub:
         self.registrations.add(scope, interest, watcher)
 
     def unregister(self, scope: Scope, watcher: Watcher, interest: Interest = EVERYTHING) -> None:
-        """Wake it no more. Harmless twice."""
+        """Stop waking a watcher. Idempotent."""
         self.registrations.discard(scope, interest, watcher)
 
     def publish(self, changes: Sequence[Change], last: int) -> None:
-        """Take up what a commit did, in order, and wake whom it concerns, each once."""
+        """Append the changes of a commit, in order, and wake each watcher that they concern once."""
         before = self.last
         self.ring.extend(changes)
         self.last = max(self.last, last)
-        concerned = self.registrations.watchers_of(changes)
-        if len(concerned) >= BATCHED_WATCHERS:
-            self._crowd.wake(concerned, before)
+        watchers = self.registrations.watchers_of(changes)
+        if len(watchers) >= BATCHED_WATCHERS:
+            self._wake_batcher.wake(watchers, before)
         else:
-            for watcher in concerned:
+            for watcher in watchers:
                 watcher.wake(before)
         self._published.wake()
 
     def skip(self, last: int) -> None:
-        """Go on behind changes that cannot be had any more; every watcher has to look into the log."""
+        """Empty the ring up to a revision and wake every watcher; they read the log."""
         before, self.last = self.last, max(self.last, last)
         self.ring = Ring(self.last, self.ring.limit_bytes)
         for watcher in self.registrations:
@@ -170,19 +170,19 @@ class Hub:
         self._published.wake()
 
     def publish_applied(self, applied: int) -> None:
-        """Take up that replicas or routes changed."""
+        """Wake tasks that wait for changes of replicas and routes."""
         if applied > self.applied:
             self.applied = applied
             self._arrived.wake()
 
     async def wait_above(self, revision: int) -> int:
-        """Wait until something above a revision was published; gives the last revision."""
+        """Wait until the last published revision is above `revision`. Return it."""
         while self.last <= revision:
             await self._published.wait()
         return self.last
 
     async def wait_applied_above(self, count: int) -> int:
-        """Wait until there were more changes of replicas and routes than that; gives how many."""
+        """Wait until the apply count is above `count`. Return it."""
         while self.applied <= count:
             await self._arrived.wait()
         return self.applied

@@ -1,9 +1,9 @@
-"""Many watchers of one commit, told together and not oftener than they can be served.
+"""Batched wake-ups for commits that concern many watchers.
 
-The hub hands over whom a commit concerns where that is a crowd. The first commit reaches a crowd at once; those that
-follow while it is still being served wait a few milliseconds for one another and reach it as one, so that under a flood
-of writes each watcher reads and sends many events at a time. Invariant: a watcher knows at once that there is something
-to read, however late it is called to it.
+The hub calls it for commits with BATCHED_WATCHERS watchers or more. The first commit wakes them at once. Commits that
+follow while they still run are batched for a few milliseconds and wake them once, so that under many writes each
+watcher sends many events at a time. Invariant: a watcher is marked at once as having something to read, however late it
+is woken.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from collections.abc import Collection
 
 from atoll.machinery.storage.watching.registrations import Watcher
 
-#: Fewer than this are woken one by one as they come.
+#: Fewer watchers than this are woken at each commit.
 BATCHED_WATCHERS = 32
-#: What one watcher's turn takes of the loop, TLS included: a crowd rests as long as it was at work.
-_TURN_S = 20e-6
-_LONGEST_S = 0.05
+#: Time of the loop that one woken watcher takes, TLS included; the next batch waits as long as the last one took.
+_WATCHER_S = 20e-6
+_LONGEST_PAUSE_S = 0.05
 
 
 class WakeBatcher:
-    """Whom to call next. Belongs to the event loop of its hub."""
+    """Watchers to wake next. Belongs to the event loop of its hub."""
 
     def __init__(self) -> None:
-        self._held: set[Watcher] = set()
+        self._batch: set[Watcher] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._rests_until = 0.0
+        self._paused_until = 0.0
 
     def wake(self, watchers: Collection[Watcher], nothing_before: int) -> None:
-        """Mark all of them now, and call them now or when the crowd has rested."""
+        """Mark all watchers now; wake them now, or after the pause of the last batch."""
         for watcher in watchers:
             watcher.mark(nothing_before)
-        self._held.update(watchers)
+        self._batch.update(watchers)
         if self._timer is not None:
             return
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._rests_until:
+        if loop.time() >= self._paused_until:
             self._call(loop)
         else:
-            self._timer = loop.call_at(self._rests_until, self._call, loop)
+            self._timer = loop.call_at(self._paused_until, self._call, loop)
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
-        held, self._held, self._timer = self._held, set(), None
-        self._rests_until = loop.time() + min(len(held) * _TURN_S, _LONGEST_S)
-        for watcher in held:
+        batch, self._batch, self._timer = self._batch, set(), None
+        self._paused_until = loop.time() + min(len(batch) * _WATCHER_S, _LONGEST_PAUSE_S)
+        for watcher in batch:
             watcher.nudge()

@@ -1,8 +1,7 @@
 """What API workers and the writer say to each other over the Unix socket: length-prefixed MessagePack frames.
 
-`remote_store` sends requests, `submit_server` answers and announces commits. Objects cross as the bytes that
-will be stored; nothing is encoded again. Invariant: an error comes out as the same class with the same facts
-as it went in.
+`remote_store` sends requests, `submit_server` answers and announces commits. Objects cross as the bytes that will be
+stored; nothing is encoded again. Invariant: an error comes out as the same class with the same facts as it went in.
 """
 
 from __future__ import annotations

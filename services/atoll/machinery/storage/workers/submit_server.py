@@ -1,10 +1,8 @@
-"""The writer's end of the worker seam: submits from API workers over a Unix socket, commits announced to
-them.
+"""The writer's end of the worker seam: submits from API workers over a Unix socket, commits announced to them.
 
-The shard starts it beside its store when it runs workers; `remote_store` is the other end. Requests of one
-connection run side by side, bounded, so that they fall into the same group commits as everybody's. Invariant:
-an answer leaves only after the store's own submit returned; a commit is announced only after it can be read
-from the file.
+The shard starts it beside its store when it runs workers; `remote_store` is the other end. Requests of one connection
+run side by side, bounded, so that they fall into the same group commits as everybody's. Invariant: an answer leaves
+only after the store's own submit returned; a commit is announced only after it can be read from the file.
 """
 
 from __future__ import annotations

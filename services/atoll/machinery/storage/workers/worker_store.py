@@ -1,9 +1,9 @@
 """The store in an API worker: reads from the file, writes through the writer's socket.
 
-A worker opens it with `connect_store` and uses it as `contract.Store`. It reads the same LMDB file in its own
-short transactions, so a commit is visible here the moment it is durable; announcements only wake cursors,
-which read the log. Invariant: nothing is answered that the writer did not answer; when the connection is
-gone, open submits fail with StoreClosed, their outcome unknown, and the worker ends.
+A worker opens it with `connect_store` and uses it as `contract.Store`. It reads the same LMDB file in its own short
+transactions, so a commit is visible here the moment it is durable; announcements only wake cursors, which read the log.
+Invariant: nothing is answered that the writer did not answer; when the connection is gone, open submits fail with
+StoreClosed, their outcome unknown, and the worker ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What the submits of one transaction share, and the rows derived from objects: counters, owners, labels,
-expiry, gate.
+"""State shared by the submits of one transaction, and the rows derived from objects: counters, owners, labels, gate.
 
-`writer` makes a `CommitBatch` for each transaction, `apply` one `IndexRows` for each submit in it. Counters stay in
-memory until the batch ends, as hot rows would otherwise be rewritten a hundred times. Invariant: counters of
-a submit join the batch only when the submit succeeded; derived rows follow from the object's bytes alone.
+`writer` makes a `CommitBatch` for each transaction, `submit_transaction` one `IndexRows` for each submit in it.
+Counters stay in memory until the batch ends, as hot rows would otherwise be rewritten a hundred times. Invariant:
+counters of a submit join the batch only when the submit succeeded; index rows follow from the object's bytes alone.
 """
 
 from __future__ import annotations
@@ -33,12 +32,20 @@ _INDEXED = (Flag.OWNED | Flag.LABELLED).value
 
 
 class Image(msgspec.Struct, frozen=True, gc=False):
-    """One version of an object: revision, row, bytes as stored, JSON (a sealed one with its hole zeroed)."""
+    """One version of an object: revision, row, bytes as stored, JSON (of a sealed one with its hole zeroed)."""
 
     revision: int
     version: Version
     stored: bytes
     plain: bytes
+
+
+class LiveObject(msgspec.Struct, frozen=True, gc=False):
+    """An object that exists: its key in `objects`, its revision and its `versions` row."""
+
+    raw: bytes
+    revision: int
+    version: Version
 
 
 class CommitBatch:
@@ -58,7 +65,7 @@ class CommitBatch:
         self.ttl_us = {expiring.type: expiring.ttl_s * 1_000_000 for expiring in options.expiring}
 
     def write_counters(self, txn: Txn) -> None:
-        """Put every counter row that the batch touched; a row of zeroes goes."""
+        """Write every counter row that the batch changed; delete rows of zeroes."""
         db = self.records.environment.clusters
         for key, row in self.counters.items():
             if row == NO_COUNTER:
@@ -67,15 +74,15 @@ class CommitBatch:
                 txn.put(key, pack_counter(row.count, row.size_bytes, row.last), db=db)
 
     def type_number(self, txn: Txn, type: ResourceType) -> int:
-        """Number of a type as this transaction sees it; NO_TYPE if nothing of it was ever stored."""
+        """Return the number of a type in this transaction, NO_TYPE if no object of it was ever stored."""
         return self.fresh_types.get(type) or self.records.environment.type_table.number(txn, type)
 
     def intern(self, txn: Txn, type: ResourceType) -> None:
-        """Give a type its number. In the batch's own transaction, so that it outlives a submit that fails."""
+        """Assign a number to a type, in the batch's own transaction: it outlives a submit that fails."""
         self.records.environment.type_table.intern(txn, type, self.fresh_types)
 
     def finish(self, *, committed: bool) -> None:
-        """After the transaction."""
+        """Cache or drop new type numbers after the transaction."""
         self.records.environment.type_table.finish(self.fresh_types, committed=committed)
 
 
@@ -94,50 +101,50 @@ class Counters:
         return row
 
     def holds_any(self, cluster: str) -> bool:
-        """Whether anything is counted in a cluster."""
+        """Whether a cluster holds any object."""
         prefix, environment = keys.cluster_part(cluster) + b"\0", self._batch.records.environment
-        known = {key for rows in (self.changed, self._batch.counters) for key in rows if key.startswith(prefix)}
+        touched = {key for rows in (self.changed, self._batch.counters) for key in rows if key.startswith(prefix)}
         with self._txn.cursor(environment.clusters) as cursor:
             on_row = cursor.set_range(prefix)
             while on_row and cursor.key().startswith(prefix):
-                known.add(bytes(cursor.key()))
+                touched.add(bytes(cursor.key()))
                 on_row = cursor.next()
         numbers = keys.type_number_of
-        return any(self.get(key).count for key in known if numbers(key[len(prefix) :]) != NO_TYPE)
+        return any(self.get(key).count for key in touched if numbers(key[len(prefix) :]) != NO_TYPE)
 
     def resize(self, key: bytes, size_bytes: int) -> None:
-        """Add to the bytes of a row alone."""
+        """Add to the size of a row, not to its count."""
         row = self.get(key)
         self.changed[key] = Counter(row.count, row.size_bytes + size_bytes, row.last)
 
     def drop(self, key: bytes, compacted: int) -> None:
-        """Let a row go if nothing is counted in it and its last revision was compacted."""
+        """Zero a row with count 0 whose last revision was compacted."""
         row = self.get(key)
         if not row.count and row.last <= compacted:
             self.changed[key] = NO_COUNTER
 
     def add(self, key: bytes, count: int, size_bytes: int, revision: int) -> int:
-        """Add to a row and set its last revision; gives the last revision before."""
+        """Add to a row and set its last revision. Return the last revision before."""
         row = self.get(key)
         self.changed[key] = Counter(row.count + count, row.size_bytes + size_bytes, revision)
         return row.last
 
 
 class IndexRows:
-    """Keeps `owners`, `labels`, `expiry` and gate rows in step with one write."""
+    """Writes the `owners`, `labels`, `expiry` and gate rows that follow from one write."""
 
     def __init__(self, batch: CommitBatch, txn: Txn) -> None:
         self._batch, self._txn = batch, txn
         self._environment = batch.records.environment
 
     def facts(self, image: Image | None) -> ObjectFacts:
-        """Facts of what stood; decoded only where rows exist."""
+        """Return the facts of a replaced record; decode it only if it has index rows."""
         if image is None or not image.version.flags & _INDEXED:
             return _NO_FACTS
         return object_facts.facts(image.plain, self._batch.options.system_label_prefixes)
 
     def replace(self, cluster: str, key: bytes, old: ObjectFacts, new: ObjectFacts) -> None:
-        """Move the `owners` and `labels` rows of an object from what it was to what it is."""
+        """Replace the `owners` and `labels` rows of an object."""
         if not (old.owners or old.labels or new.owners or new.labels):
             return
         for uid in set(old.owners).difference(new.owners):
@@ -149,9 +156,10 @@ class IndexRows:
         for pair in set(new.labels).difference(old.labels):
             self._txn.put(keys.label_prefix(*pair) + key, b"", db=self._environment.labels)
 
-    def expire(self, type: ResourceType, key: bytes, revision: int) -> int:
-        """Note when an expiring object is due; gives the flag to keep. A revision is its moment in
-        microseconds.
+    def note_expiry(self, type: ResourceType, key: bytes, revision: int) -> int:
+        """Write the expiry row of an object. Return the flag for its version, 0 if its type does not expire.
+
+        A revision is its time in microseconds.
         """
         ttl_us = self._batch.ttl_us.get(type)
         if ttl_us is None:
@@ -159,8 +167,8 @@ class IndexRows:
         self._txn.put(keys.expiry_key(revision + ttl_us, key), b"", db=self._environment.expiry)
         return Flag.EXPIRES.value
 
-    def gate(self, key: ObjectKey, value: bytes | None, revision: int) -> None:
-        """Set a cluster's gate from its LogicalCluster; `value` None when that was deleted."""
+    def set_gate(self, key: ObjectKey, value: bytes | None, revision: int) -> None:
+        """Set a cluster's gate from its LogicalCluster; `value` is None for a delete."""
         if key.type != LOGICAL_CLUSTERS or key.name != "cluster":
             return
         row = keys.cluster_row_key(key.cluster, NO_TYPE)

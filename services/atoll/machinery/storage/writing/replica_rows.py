@@ -1,9 +1,8 @@
-"""What other shards published, applied: replicas with their labels and counters, routes, marks; and sweeps.
+"""Writes of rows published by other shards: replicas with their labels and counters, routes of clusters, marks.
 
-`apply` calls this for the mutations that concern them, in the same child transaction as the rest of a submit, so
-that rows and the mark of their stream always agree. `sweeps` drops here what a new reading did not bring; reading
-is `reading.replica_view`. Invariant: counters and label rows follow from the rows; the apply count rises with every
-change that a reader could see, and is the stamp of it.
+`submit_transaction` calls it in the child transaction of the submit, so rows and the mark of their stream always agree.
+`replica_sweep` deletes rows through it; `reading.replica_view` reads them. Invariant: counters and label rows follow
+from the rows; every change that a reader could see raises the apply count, and carries it as its stamp.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ class ReplicaRows:
 
     def __init__(self, batch: CommitBatch, txn: Txn) -> None:
         environment = batch.records.environment
-        assert environment.replicas is not None, "whoever writes has made them"
+        assert environment.replicas is not None, "opening for writing creates the databases of replicas"
         self._batch, self._txn, self._marks = batch, txn, environment.marks
         self._db: ReplicaDatabases = environment.replicas
         #: The apply count, this submit's changes included.
         self.applied = environment.applied(txn) if batch.applied is None else batch.applied
 
     def replica(self, new: Replica) -> int:
-        """Put or remove one row. Raises StoreFull, or msgspec.DecodeError for what is no object."""
+        """Write or delete one row. Raise StoreFull, or msgspec.DecodeError if the value is no object."""
         if not new.origin or not new.key.cluster:
             raise ValueError("a replica names its origin and its cluster")
         if new.key.type in self._batch.sealed_types:
@@ -88,16 +87,16 @@ class ReplicaRows:
             self._txn.put(label + raw + b"\0" + origin, b"", db=self._db.labels)
 
     def _count(self, origin: bytes, raw: bytes, count: int, size_bytes: int) -> int:
-        """Count a change of one row; gives the apply count."""
+        """Count a change of one row. Return the apply count."""
         self.applied += 1
         cluster, of_type = keys.cluster_bytes(raw), b"\0" + raw[:4]
-        counts = self._route(cluster)[0] == origin
-        here, everywhere = origin + cluster + of_type, b"\0" + of_type
-        row = self._counter(here)
-        self._set(here, Counter(row.count + count, row.size_bytes + size_bytes, self.applied), keep=counts)
-        row = self._counter(everywhere)
-        last = self.applied if counts else row.last
-        self._set(everywhere, Counter(row.count + count, row.size_bytes + size_bytes, last), keep=True)
+        effective = self._route(cluster)[0] == origin
+        of_cluster, of_all = origin + cluster + of_type, b"\0" + of_type
+        row = self._counter(of_cluster)
+        self._set(of_cluster, Counter(row.count + count, row.size_bytes + size_bytes, self.applied), keep=effective)
+        row = self._counter(of_all)
+        last = self.applied if effective else row.last
+        self._set(of_all, Counter(row.count + count, row.size_bytes + size_bytes, last), keep=True)
         return self.applied
 
     def _counter(self, key: bytes) -> Counter:
@@ -105,7 +104,7 @@ class ReplicaRows:
         return unpack_counter(raw) if raw is not None else NO_COUNTER
 
     def _set(self, key: bytes, row: Counter, *, keep: bool) -> None:
-        """Write a counter. One that counts nothing stays only where its last change means something."""
+        """Write a counter; delete one of count 0 unless `keep` says that readers use its last change."""
         if row.count or keep:
             self._txn.put(key, pack_counter(row.count, row.size_bytes, row.last), db=self._db.counters)
         else:
@@ -114,7 +113,7 @@ class ReplicaRows:
     # --- routes and marks
 
     def _route(self, cluster: bytes) -> tuple[bytes, int]:
-        """Where a cluster lies, as rows of that origin start; b"" where it is not known."""
+        """Return the row prefix of a cluster's owner (b"" if it has no route) and the route's generation."""
         raw = self._txn.get(cluster, db=self._db.routes)
         if raw is None:
             return b"", 0
@@ -122,7 +121,7 @@ class ReplicaRows:
         return keys.origin_prefix(shard), generation
 
     def route(self, new: ClusterRoute) -> int:
-        """Send readers of a cluster to the rows of another origin, or to none."""
+        """Set or delete the route of a cluster. Return the apply count, 0 if its owner stays."""
         if not new.cluster:
             raise ValueError("a route names its cluster")
         cluster = keys.cluster_part(new.cluster)
@@ -137,26 +136,26 @@ class ReplicaRows:
         if owner == old:
             return 0
         self.applied += 1
-        self._turn(cluster, old, owner)
+        self._stamp_types(cluster, old, owner)
         return self.applied
 
-    def _turn(self, cluster: bytes, old: bytes, owner: bytes) -> None:
-        """Stamp every type of which rows come or go with the route."""
+    def _stamp_types(self, cluster: bytes, old: bytes, owner: bytes) -> None:
+        """Stamp every type that the old or the new owner has rows of."""
         left = dict(self._counters_of(old + cluster + b"\0")) if old else {}
-        come = dict(self._counters_of(owner + cluster + b"\0")) if owner else {}
-        for of_type in left.keys() | come.keys():
-            everywhere = b"\0\0" + of_type
-            row = self._counter(everywhere)
-            self._set(everywhere, Counter(row.count, row.size_bytes, self.applied), keep=True)
+        gained = dict(self._counters_of(owner + cluster + b"\0")) if owner else {}
+        for of_type in left.keys() | gained.keys():
+            of_all = b"\0\0" + of_type
+            row = self._counter(of_all)
+            self._set(of_all, Counter(row.count, row.size_bytes, self.applied), keep=True)
             if owner:
-                row = come.get(of_type, NO_COUNTER)
+                row = gained.get(of_type, NO_COUNTER)
                 stamped = Counter(row.count, row.size_bytes, self.applied)
                 self._set(owner + cluster + b"\0" + of_type, stamped, keep=True)
         for of_type, row in left.items():
             self._set(old + cluster + b"\0" + of_type, row, keep=False)
 
     def _counters_of(self, prefix: bytes) -> Iterator[tuple[bytes, Counter]]:
-        """Type and counter of a cluster's rows of one origin."""
+        """Yield type and counter of a cluster's rows of one origin."""
         with self._txn.cursor(self._db.counters) as cursor:
             on_row = cursor.set_range(prefix)
             while on_row and cursor.key().startswith(prefix):
@@ -164,14 +163,14 @@ class ReplicaRows:
                 on_row = cursor.next()
 
     def mark(self, mark: Mark) -> int:
-        """Save a position."""
+        """Write a position."""
         self._txn.put(mark.name.encode(), mark.value, db=self._marks)
         return 0
 
     # --- sweeps
 
     def drop(self, origin: bytes, raws: list[bytes], generation: int) -> int:
-        """Remove those of these rows that are still of an earlier generation; gives how many."""
+        """Delete the rows that are still of an earlier generation. Return their number."""
         dropped = 0
         for raw in raws:
             stored = self._txn.get(origin + raw, db=self._db.rows)

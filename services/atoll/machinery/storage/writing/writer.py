@@ -1,10 +1,8 @@
-"""Group commit: submits queue, one transaction takes all that wait, one fsync makes them durable, all are
-woken.
+"""Group commit: submits queue, one transaction takes all that wait, one fsync makes them durable.
 
-`LmdbStore.submit` and `submit_server` enqueue; results go to the waiting callers and the changes to the hub.
-Commits run in the event loop, or in one thread of their own where the disk is slow. Invariant: nobody is
-answered and nothing is published before the commit returned; an error of one submit aborts its child
-transaction and no other.
+`LmdbStore.submit` and `workers.submit_server` enqueue; results go to the waiting callers, changes to the hub. Commits
+run in the event loop, or in one thread of their own where the disk is slow. Invariant: no caller is answered and
+nothing is published before the commit returned; an error of one submit aborts its child transaction and no other.
 """
 
 from __future__ import annotations
@@ -33,15 +31,14 @@ if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
 
-#: Bytes of values after which a transaction takes no further submit; its dirty pages are in memory until the
-#: commit.
+#: Bytes of values after which a transaction takes no further submit: dirty pages stay in memory until the commit.
 _MAX_BATCH_BYTES = 16 << 20
 EXIT_DISK_FAILED = 74
-#: Mutations that bring an object.
-_BRINGING = (Put, Replica)
+#: Mutations that carry the value of an object.
+_WITH_VALUE = (Put, Replica)
 
 Fatal = Callable[[str], None]
-#: Maintenance inside a child transaction. It returns what `Writer.run` gives.
+#: Maintenance inside a child transaction; `Writer.run` returns its result.
 Job: TypeAlias = "Callable[[SubmitTransaction, Txn], Any]"
 
 
@@ -64,12 +61,12 @@ class QueuedSubmit:
         self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None, future: asyncio.Future[Any]
     ) -> None:
         self.mutations, self.guards, self.job, self.future = mutations, guards, job, future
-        self.size_bytes = sum(len(mutation.value) for mutation in mutations if isinstance(mutation, _BRINGING))
+        self.size_bytes = sum(len(mutation.value) for mutation in mutations if isinstance(mutation, _WITH_VALUE))
         self.result: Any = None
         self.error: Exception | None = None
 
     def answer(self) -> None:
-        """Wake the caller, unless it went away."""
+        """Resolve the caller's future, unless it was cancelled."""
         if self.future.done():
             return
         if self.error is not None:
@@ -79,14 +76,14 @@ class QueuedSubmit:
 
 
 class LazyPositions(msgspec.Struct, frozen=True):
-    """Positions that are written with whatever commits next: rows of `marks`, and the published revision."""
+    """Positions written with the next commit: rows of `marks`, and the published revision."""
 
     marks: dict[str, bytes]
     published: int | None
 
 
 class Stats(msgspec.Struct):
-    """What the writer counts, for metrics."""
+    """Counters of the writer, for metrics."""
 
     commits: int = 0
     submits: int = 0
@@ -95,7 +92,7 @@ class Stats(msgspec.Struct):
 
 
 class Writer:
-    """The only one that opens write transactions. Lives in one event loop."""
+    """Opens every write transaction. Lives in one event loop."""
 
     def __init__(self, options: StoreOptions, records: Records, clock: HybridClock, hub: Hub, space: Space) -> None:
         self._options, self._records, self._clock, self._hub, self._space = (options, records, clock, hub, space)
@@ -119,23 +116,23 @@ class Writer:
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
         """Queue a submit and wait until it is durable. Waits for room in the queue first."""
         if len(mutations) > 1:
-            _refuse_repeated_keys(mutations)
+            _require_distinct_keys(mutations)
         results: list[int] = await self._enqueue(mutations, guards, None)
         return results
 
     async def run(self, job: Job) -> Any:
-        """Run maintenance in a child transaction of the next commit; gives what it returned."""
+        """Run maintenance in a child transaction of the next commit. Return its result."""
         return await self._enqueue((), (), job)
 
     def nudge(self) -> None:
-        """Commit lazy positions now, if any wait."""
+        """Commit lazy positions now, if there are any."""
         if self.marks or self.published is not None:
             loop = asyncio.get_running_loop()
             self._queue.append(QueuedSubmit((), (), _nothing, loop.create_future()))
             self._kick(loop)
 
     async def close(self) -> None:
-        """Let what is queued finish, write lazy positions, stop the thread."""
+        """Finish queued submits, write lazy positions, stop the thread."""
         if not self._closed:
             await self.run(_nothing)
             self._closed = True
@@ -144,7 +141,7 @@ class Writer:
 
     async def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None) -> Any:
         loop = asyncio.get_running_loop()
-        while self._crowded():
+        while self._is_queue_full():
             waiter = loop.create_future()
             self._room.append(waiter)
             await waiter
@@ -156,12 +153,12 @@ class Writer:
         self._kick(loop)
         return await submit.future
 
-    def _crowded(self) -> bool:
+    def _is_queue_full(self) -> bool:
         options = self._options
         return len(self._queue) >= options.max_queued_submits or self._queued_bytes >= options.max_queued_bytes
 
     def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start a round behind everything that is ready to run now, so that it may still join the batch."""
+        """Schedule a round behind all callbacks that are ready now, so that their submits join the batch."""
         if not self._busy and self._queue:
             self._busy = True
             loop.call_soon(self._start, loop)
@@ -186,7 +183,7 @@ class Writer:
         return taken
 
     def _commit(self, taken: list[QueuedSubmit], lazy: LazyPositions) -> CommitBatch | None:
-        """Run one transaction; gives the batch, or None where it failed as a whole. May run in the thread."""
+        """Run one transaction. Return the batch, or None if it failed as a whole. May run in the thread."""
         batch = CommitBatch(self._options, self._records, self._clock)
         try:
             batch.full = self._space.check()
@@ -196,7 +193,7 @@ class Writer:
                     self._apply(txn, batch, submit)
                 self._write_meta(txn, batch, lazy)
         except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
-            # Out of space is found while pages are written, before the meta page: the transaction never was.
+            # Pages are written before the meta page, so a transaction that finds no space never happened.
             batch.finish(committed=False)
             self._space.refuse()
             self._fail(taken, StoreFull(str(error)))
@@ -216,15 +213,15 @@ class Writer:
 
     def _apply(self, txn: Txn, batch: CommitBatch, submit: QueuedSubmit) -> None:
         for mutation in submit.mutations:
-            if isinstance(mutation, _BRINGING):
+            if isinstance(mutation, _WITH_VALUE):
                 batch.intern(txn, mutation.key.type)
         child = self._records.environment.env.begin(write=True, parent=txn)
-        application = SubmitTransaction(batch, child)
+        transaction = SubmitTransaction(batch, child)
         try:
             if submit.job is not None:
-                submit.result = submit.job(application, child)
+                submit.result = submit.job(transaction, child)
             else:
-                submit.result = application.run(submit.mutations, submit.guards)
+                submit.result = transaction.run(submit.mutations, submit.guards)
             child.commit()
         except (lmdb.MapFullError, lmdb.TxnFullError) as error:
             child.abort()
@@ -233,7 +230,7 @@ class Writer:
             child.abort()
             submit.error = error
         else:
-            application.join()
+            transaction.join()
 
     def _write_meta(self, txn: Txn, batch: CommitBatch, lazy: LazyPositions) -> None:
         environment = self._records.environment
@@ -253,7 +250,7 @@ class Writer:
     def _finish(
         self, loop: asyncio.AbstractEventLoop, taken: list[QueuedSubmit], lazy: LazyPositions, batch: CommitBatch | None
     ) -> None:
-        """Publish, answer, and start the next round. In the event loop."""
+        """Publish changes, answer callers, schedule the next round. In the event loop."""
         self._busy = False
         if batch is not None:
             self._count(taken)
@@ -276,7 +273,7 @@ class Writer:
         self.stats.largest_batch = max(self.stats.largest_batch, len(taken))
 
     def _forget(self, lazy: LazyPositions) -> None:
-        """Drop what was written, unless it was set anew meanwhile."""
+        """Drop the positions that were written, unless a newer value was set during the commit."""
         for name, value in lazy.marks.items():
             if self.marks.get(name) is value:
                 del self.marks[name]
@@ -284,11 +281,11 @@ class Writer:
             self.published = None
 
 
-def _nothing(_application: SubmitTransaction, _txn: Txn) -> None:
+def _nothing(_transaction: SubmitTransaction, _txn: Txn) -> None:
     return None
 
 
-def _refuse_repeated_keys(mutations: Sequence[Mutation]) -> None:
-    named = [mutation.key for mutation in mutations if isinstance(mutation, Put | Check | Delete)]
-    if len(set(named)) < len(named):
+def _require_distinct_keys(mutations: Sequence[Mutation]) -> None:
+    found = [mutation.key for mutation in mutations if isinstance(mutation, Put | Check | Delete)]
+    if len(set(found)) < len(found):
         raise ValueError("a submit names each key at most once")
