@@ -28,7 +28,7 @@ class MappingError(Exception):
     """What is wrong with a mapping file, and where."""
 
 
-class Names(msgspec.Struct, frozen=True):
+class RemoteHeaderNames(msgspec.Struct, frozen=True):
     """Headers that a backend is told in who asks."""
 
     user: str = "X-Remote-User"
@@ -42,7 +42,7 @@ class Mapping(msgspec.Struct, frozen=True):
     path: str
     backend: str = ""
     tls: ssl.SSLContext | None = None
-    names: Names = Names()
+    names: RemoteHeaderNames = RemoteHeaderNames()
     #: What `tls` was made of: the backend's authorities, and what we show it, if that was said.
     authorities: bytes = b""
     shown: Pair | None = None
@@ -60,7 +60,7 @@ class Mapping(msgspec.Struct, frozen=True):
         return self.path.endswith("/")
 
 
-class Table:
+class MappingTable:
     """The entries, most particular first."""
 
     def __init__(self, mappings: Sequence[Mapping]) -> None:
@@ -100,10 +100,10 @@ def _held(shape: Sequence[str], segments: Sequence[str]) -> str | None:
 
 
 #: Without a file: `/clusters/` to the shards, everything else to the root shard.
-DEFAULT = Table((Mapping(SHARDS), Mapping("/")))
+DEFAULT = MappingTable((Mapping(SHARDS), Mapping("/")))
 
 
-def read(file: Path) -> Table:
+def read(file: Path) -> MappingTable:
     """The table of a mapping file. Raises MappingError."""
     try:
         text = file.read_bytes()
@@ -118,12 +118,12 @@ def read(file: Path) -> Table:
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise MappingError(f"{file}: {where}{getattr(error, 'problem', None) or 'no YAML'}") from error
     try:
-        return Table(_mappings(node))
-    except _Wrong as error:
+        return MappingTable(_mappings(node))
+    except EntryError as error:
         raise MappingError(f"{file}: line {error.line}: {error}") from error
 
 
-class _Wrong(Exception):
+class EntryError(Exception):
     def __init__(self, node: yaml.Node | None, text: str) -> None:
         super().__init__(text)
         self.line = node.start_mark.line + 1 if node is not None else 1
@@ -143,32 +143,32 @@ _FIELDS = (
 
 def _mappings(node: yaml.Node | None) -> list[Mapping]:
     if not isinstance(node, yaml.SequenceNode) or not node.value:
-        raise _Wrong(node, "a mapping file is a list of mappings")
+        raise EntryError(node, "a mapping file is a list of mappings")
     found: dict[str, Mapping] = {}
     for entry in node.value:
         mapping = _mapping(entry)
         if mapping.path in found:
-            raise _Wrong(entry, f"path {mapping.path} is mapped twice")
+            raise EntryError(entry, f"path {mapping.path} is mapped twice")
         found[mapping.path] = mapping
     return list(found.values())
 
 
 def _mapping(entry: yaml.Node) -> Mapping:
     if not isinstance(entry, yaml.MappingNode):
-        raise _Wrong(entry, "a mapping has the fields " + ", ".join(_FIELDS))
+        raise EntryError(entry, "a mapping has the fields " + ", ".join(_FIELDS))
     fields: dict[str, tuple[str, yaml.Node]] = {}
     for key, value in entry.value:
         if not isinstance(key, yaml.ScalarNode) or key.value not in _FIELDS:
-            raise _Wrong(key, f"unknown field {getattr(key, 'value', '')!r}")
+            raise EntryError(key, f"unknown field {getattr(key, 'value', '')!r}")
         if key.value in fields:
-            raise _Wrong(key, f"field {key.value} is there twice")
+            raise EntryError(key, f"field {key.value} is there twice")
         if not isinstance(value, yaml.ScalarNode):
-            raise _Wrong(value, f"{key.value} is not a text")
+            raise EntryError(value, f"{key.value} is not a text")
         fields[key.value] = value.value, value
     path = _path(entry, fields)
     backend = _backend(entry, fields, needed=path != SHARDS)
-    defaults = Names()
-    names = Names(
+    defaults = RemoteHeaderNames()
+    names = RemoteHeaderNames(
         _header(fields, "user_header", defaults.user),
         _header(fields, "group_header", defaults.group),
         _header(fields, "extra_header_prefix", defaults.extra_prefix),
@@ -181,16 +181,16 @@ _Fields = dict[str, tuple[str, yaml.Node]]
 
 def _path(entry: yaml.Node, fields: _Fields) -> str:
     if "path" not in fields:
-        raise _Wrong(entry, "path is missing")
+        raise EntryError(entry, "path is missing")
     path, node = fields["path"]
     segments = path.split("/")[1:]
     inner = segments[:-1] if segments and not segments[-1] else segments
     if not path.startswith("/") or not all(inner) or any(part in {".", ".."} for part in inner):
-        raise _Wrong(node, f"path {path!r} is not a path of whole segments that begins with /")
+        raise EntryError(node, f"path {path!r} is not a path of whole segments that begins with /")
     held = [part for part in inner if "{" in part or "}" in part]
     names = [_placeholder(part) for part in held]
     if not all(name.isidentifier() for name in names) or len(set(names)) != len(names):
-        raise _Wrong(node, f"path {path!r} has a placeholder that is not one segment with a name of its own")
+        raise EntryError(node, f"path {path!r} has a placeholder that is not one segment with a name of its own")
     return path
 
 
@@ -205,34 +205,34 @@ def _backend(entry: yaml.Node, fields: _Fields, *, needed: bool) -> str:
     except ValueError:
         sound = False
     if not sound:
-        raise _Wrong(node, f"backend {url!r} is not an https URL of a host")
+        raise EntryError(node, f"backend {url!r} is not an https URL of a host")
     return url.rstrip("/")
 
 
 def _header(fields: _Fields, name: str, default: str) -> str:
     text, node = fields.get(name, (default, None))
     if node is not None and not (text and text.isascii() and text.replace("-", "").isalnum()):
-        raise _Wrong(node, f"{name} {text!r} is no name of a header")
+        raise EntryError(node, f"{name} {text!r} is no name of a header")
     return text
 
 
 def _trust(
-    entry: yaml.Node, fields: _Fields, names: Names, *, needed: bool
-) -> tuple[ssl.SSLContext | None, Names, bytes, Pair | None]:
+    entry: yaml.Node, fields: _Fields, names: RemoteHeaderNames, *, needed: bool
+) -> tuple[ssl.SSLContext | None, RemoteHeaderNames, bytes, Pair | None]:
     """How a backend is spoken to: its context, who it is told asks, and what the context was made of."""
     if "backend_server_ca" not in fields:
         if needed:
-            raise _Wrong(entry, "backend_server_ca is missing")
+            raise EntryError(entry, "backend_server_ca is missing")
         return None, names, b"", None
     ca = _file(fields, "backend_server_ca")
     given = [name for name in ("proxy_client_cert", "proxy_client_key") if name in fields]
     if len(given) == 1:
-        raise _Wrong(fields[given[0]][1], "proxy_client_cert and proxy_client_key go together")
+        raise EntryError(fields[given[0]][1], "proxy_client_cert and proxy_client_key go together")
     pair = Pair(_file(fields, "proxy_client_cert"), _file(fields, "proxy_client_key")) if given else None
     try:
         return client_context(ca, pair), names, ca, pair
     except (ssl.SSLError, ValueError) as error:
-        raise _Wrong(fields["backend_server_ca"][1], f"its certificates and key cannot be used: {error}") from error
+        raise EntryError(fields["backend_server_ca"][1], f"its certificates and key cannot be used: {error}") from error
 
 
 def _file(fields: _Fields, name: str) -> bytes:
@@ -240,4 +240,4 @@ def _file(fields: _Fields, name: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise _Wrong(node, f"{name} {path}: {error.strerror}") from error
+        raise EntryError(node, f"{name} {path}: {error.strerror}") from error

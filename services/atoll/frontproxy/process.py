@@ -17,44 +17,37 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from atoll.frontproxy import clustermap, mapping
-from atoll.frontproxy.asking import Asking
-from atoll.frontproxy.backend import Backends, Timing
-from atoll.frontproxy.config import GATES, FrontProxyConfig
+from atoll.frontproxy import cluster_map, mapping
+from atoll.frontproxy.authentication import ProxyAuthentication
+from atoll.frontproxy.config import FrontProxyConfig
 from atoll.frontproxy.credentials import assemble, trusted_authorities
-from atoll.frontproxy.doors import Doors, Parts
-from atoll.frontproxy.identity import Identity
-from atoll.frontproxy.mapping import SHARDS, Table
+from atoll.frontproxy.endpoints import LIVE, READY, Endpoints
+from atoll.frontproxy.handler import ProxyHandler, ProxyParts
+from atoll.frontproxy.mapping import SHARDS, MappingTable
 from atoll.frontproxy.metrics import ProxyMetrics
-from atoll.frontproxy.own import LIVE, READY, OwnPaths
-from atoll.frontproxy.ways import Ways
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
-    ClientCAFiles,
-    ClientCAs,
-    InvalidCredentials,
-    ReloadTarget,
-    reload_on_change,
-)
-from atoll.machinery.apiserver.serving.health import ping, store_check
-from atoll.machinery.egress import Egress, policy
-from atoll.machinery.egress.forward import Forwarder
+from atoll.frontproxy.route_table import RouteTable
+from atoll.frontproxy.shard_client import ShardClient
+from atoll.machinery.apiserver.authentication.authorities import Authorities, CredentialsRefused, Renewed, renew
+from atoll.machinery.apiserver.egress import Egress, policy
+from atoll.machinery.apiserver.egress.forward import Forwarder
+from atoll.machinery.apiserver.health import ping, store_check
+from atoll.machinery.kcp.shapes import TENANCY_GROUP
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.wellknown import TENANCY_GROUP
 from atoll.machinery.process import pki
-from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listening import serving_names, take_port
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
-from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
+from atoll.machinery.storage.files import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.credentials import access_of
 from atoll.machinery.wire.limits import Limits
-from atoll.machinery.wire.passing import PassingConnection
+from atoll.machinery.wire.proxy.backend import BackendLimits, Backends
+from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.ownership_rows import learn_root_types
+from atoll.replication.rows import learned
 
 log = structlog.get_logger()
 
@@ -64,20 +57,20 @@ DRAIN_S = 10.0
 STORE_NAME = "front-proxy"
 
 
-class Given(msgspec.Struct, frozen=True):
+class ProxyFiles(msgspec.Struct, frozen=True):
     """What the configuration's files hold: the serving pair, the pair shown to shards, their authorities, mappings."""
 
     serving: Pair
     own: Pair
     shards_ca: bytes
-    trusted: ClientCAs
-    table: Table
-    #: ClientCAs of mounts; empty: the system's.
+    trusted: Authorities
+    table: MappingTable
+    #: Authorities of mounts; empty: the system's.
     mounts_ca: bytes = b""
 
 
-def read(config: FrontProxyConfig) -> Given:
-    """Read every file that is named. Raises InvalidCredentials, MappingError, OSError."""
+def read(config: FrontProxyConfig) -> ProxyFiles:
+    """Read every file that is named. Raises CredentialsRefused, MappingError, OSError."""
     root = Path(config.root_directory)
     table = mapping.read(Path(config.mapping_file)) if config.mapping_file else mapping.DEFAULT
     try:
@@ -89,12 +82,12 @@ def read(config: FrontProxyConfig) -> Given:
             ca = pki.ca_in(root, SERVING_CA, "atoll front proxy CA")
             serving = pki.serving_in(root, SERVING, ca, serving_names(config.bind_address))
     except pki.PkiError as error:
-        raise InvalidCredentials(str(error)) from error
+        raise CredentialsRefused(str(error)) from error
     mounts_ca = Path(config.mount_proxy_ca_file).read_bytes() if config.mount_proxy_ca_file else b""
-    return Given(serving, own, shards_ca, trusted_authorities(config), table, mounts_ca)
+    return ProxyFiles(serving, own, shards_ca, trusted_authorities(config), table, mounts_ca)
 
 
-def _towards_shards(config: FrontProxyConfig, table: Table) -> tuple[Pair, bytes]:
+def _towards_shards(config: FrontProxyConfig, table: MappingTable) -> tuple[Pair, bytes]:
     """What shards are shown, and by what they are known: flags, or the mapping of `/clusters/`.
 
     Shards believe what is signed with the key of the very certificate that they are shown, so there is one.
@@ -108,9 +101,9 @@ def _towards_shards(config: FrontProxyConfig, table: Table) -> tuple[Pair, bytes
         authorities = authorities or Path(config.root_ca_file).read_bytes()
     if own is None or not authorities:
         missing = "proxy-client-cert-file, proxy-client-key-file and root-ca-file must say how shards are spoken to"
-        raise InvalidCredentials(missing)
+        raise CredentialsRefused(missing)
     if shown is not None and shown.certificate.strip() != own.certificate.strip():
-        raise InvalidCredentials(f"the mapping of {SHARDS} and proxy-client-cert-file name different certificates")
+        raise CredentialsRefused(f"the mapping of {SHARDS} and proxy-client-cert-file name different certificates")
     return own, authorities
 
 
@@ -129,7 +122,6 @@ def prepare(config: FrontProxyConfig) -> LmdbStore:
 async def start(config: FrontProxyConfig) -> None:
     """Run until SIGTERM or SIGINT. Raises what `prepare` and `read` do, before serving."""
     began_s = time.monotonic()
-    warn_without_effect(config.feature_gates, GATES, "front-proxy")
     if not config.allow_any_filesystem:
         require_local(Path(config.root_directory))
     given = read(config)
@@ -143,7 +135,9 @@ async def start(config: FrontProxyConfig) -> None:
 class FrontProxy:
     """One proxy over an open store; `doors` is what its server serves. Close it when done."""
 
-    def __init__(self, config: FrontProxyConfig, store: LmdbStore, given: Given, timing: Timing | None = None) -> None:
+    def __init__(
+        self, config: FrontProxyConfig, store: LmdbStore, given: ProxyFiles, timing: BackendLimits | None = None
+    ) -> None:
         self._config, self._store, self._given = config, store, given
         self._life = Lifetime()
         self._draining = False
@@ -152,17 +146,15 @@ class FrontProxy:
         self.backends = Backends(timing)
         self._egress = Egress(policy(config.egress_allow_cidr), registry)
         shards = client_context(given.shards_ca, given.own)
-        asking = Asking(shards)
-        self.identity: Identity = assemble(
-            config, given.own, lambda view: learn_root_types(view.replicas), self._egress
-        )
-        self.ways = Ways(store, asking.get, self.identity.says)
+        asking = ShardClient(shards)
+        self.identity: ProxyAuthentication = assemble(config, given.own, lambda view: learned(view.there), self._egress)
+        self.ways = RouteTable(store, asking.get, self.identity.says)
         metrics = ProxyMetrics(registry, self.backends)
         live = {"ping": ping, "store": store_check(store)}
         ready = {**live, "routes": self.ways.ready, "shutdown": lambda: "draining" if self._draining else None}
-        own = OwnPaths(store, self.identity, self.ways, asking, metrics, {LIVE: live, READY: ready})
-        self.doors = Doors(
-            Parts(
+        own = Endpoints(store, self.identity, self.ways, asking, metrics, {LIVE: live, READY: ready})
+        self.doors = ProxyHandler(
+            ProxyParts(
                 store=store,
                 ways=self.ways,
                 identity=self.identity,
@@ -184,20 +176,20 @@ class FrontProxy:
         """Serve until told to stop. Raises OSError if the port is taken, WorkFailed."""
         self._life.heed_signals()
         trusted = self._given.trusted
-        server = Server(self.doors, Limits(), trusted.context(self._given.serving), PassingConnection)
+        server = Server(self.doors, Limits(), trusted.context(self._given.serving), StreamingConnection)
         config = self._config
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, Path(config.root_directory))
         follower = self._follower()
-        target = ReloadTarget(self._given.serving, self.identity.certificates, server.use)
-        files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file)
+        renewed = Renewed(self._given.serving, self.identity.certificates, server.use)
+        files = (config.client_ca_file, config.requestheader_client_ca_file)
         self._life.beside(
-            reload_on_change(files, trusted, target),
+            renew(files, trusted, renewed),
             self._store.run_maintenance(),
             self._tell(f"https://{config.host}:{port}", began_s),
         )
         if config.cluster_map_file:
-            self._life.beside(clustermap.keep(self._store, Path(config.cluster_map_file)))
+            self._life.beside(cluster_map.keep(self._store, Path(config.cluster_map_file)))
         if follower is not None:
             self._life.beside(follower.run())
         gc.freeze()
@@ -209,14 +201,14 @@ class FrontProxy:
         config = self._config
         if not config.nats_url:
             return None
-        access = read_access(config.nats_url, config.nats_credentials_file)
+        access = access_of(config.nats_url, config.nats_credentials_file)
         return Follower(self._store, FollowerOptions(access, wanted=_is_wanted), self.registry)
 
     async def _tell(self, url: str, began_s: float) -> None:
         """Say where it serves, once anything can be routed."""
         while True:
             with self._store.snapshot() as snapshot:
-                count = snapshot.replicas.count
+                count = snapshot.there.count
                 if self.ways.of(snapshot) is not None:
                     break
             await self._store.replicated(count)

@@ -21,7 +21,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire.client import HttpClient, Origin
-from atoll.machinery.wire.incoming import ClientError, ClientLimits
+from atoll.machinery.wire.pending_response import ClientError, ClientLimits
 
 #: kcp's two identities between shards: the first makes logical clusters, the second does all that comes later.
 LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN = "logical-cluster-admin", "external-logical-cluster-admin"

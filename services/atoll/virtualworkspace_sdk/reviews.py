@@ -24,7 +24,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.user import User
-from atoll.machinery.wire.incoming import ClientError
+from atoll.machinery.wire.pending_response import ClientError
 
 log = structlog.get_logger()
 

@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from atoll.frontproxy.backend import Timing
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.frontproxy.process import FrontProxy, read
 from atoll.machinery.meta.names import ROOT
@@ -29,7 +28,8 @@ from atoll.machinery.process import pki, tls
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
-from atoll.machinery.wire.passing import PassingConnection
+from atoll.machinery.wire.proxy.backend import BackendLimits
+from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import RawClient
 from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows
@@ -88,7 +88,7 @@ async def front(
     directory: Path,
     shards: dict[str, str],
     *,
-    timing: Timing | None = None,
+    timing: BackendLimits | None = None,
     limits: Limits | None = None,
     published: bool = True,
     **settings: Any,
@@ -103,7 +103,7 @@ async def front(
     config = FrontProxyConfig(root_directory=str(directory), **{**files, **settings})
     read_ = read(config)
     proxy = FrontProxy(config, store, read_, timing)
-    server = Server(proxy.doors, limits or Limits(), read_.trusted.context(read_.serving), PassingConnection)
+    server = Server(proxy.doors, limits or Limits(), read_.trusted.context(read_.serving), StreamingConnection)
     running = Front(proxy, server, await server.start("127.0.0.1", 0), rows)
     try:
         yield running

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from atoll.frontproxy.backend import Timing
 from atoll.machinery.process import pki, tls
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.proxy.backend import BackendLimits
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import Raw, until
 from harness.servers.front_proxy import BEARER, Line, echoing, front, scripted
@@ -61,7 +61,7 @@ async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path) -> None:
     """A host that takes connections and says nothing: one waits, the others hear at once."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        timing = Timing(connect_timeout_s=0.5, first_pause_s=600, longest_pause_s=600)
+        timing = BackendLimits(connect_timeout_s=0.5, first_pause_s=600, longest_pause_s=600)
         async with front(tmp_path, {"east": url}, timing=timing) as proxy:
             client = await proxy.connect()
             for _ in range(20):
@@ -80,7 +80,7 @@ async def test_a_shard_that_says_nothing_is_given_up_and_nothing_is_promised(tmp
 
     async with (
         scripted(script) as backend,
-        front(tmp_path, {"east": backend.url}, timing=Timing(head_timeout_s=0.2)) as proxy,
+        front(tmp_path, {"east": backend.url}, timing=BackendLimits(head_timeout_s=0.2)) as proxy,
     ):
         client = await proxy.connect()
         answer = await client.ask(f"{ORG}/api", headers=BEARER)
@@ -192,7 +192,7 @@ async def test_requests_that_go_in_circles_end(tmp_path: Path) -> None:
 async def test_a_client_that_leaves_while_a_shard_is_called_is_counted_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        async with front(tmp_path, {"east": url}, timing=Timing(connect_timeout_s=600)) as proxy:
+        async with front(tmp_path, {"east": url}, timing=BackendLimits(connect_timeout_s=600)) as proxy:
             client = await proxy.connect()
             await client.send(f"POST {ORG}/api HTTP/1.1\r\nHost: a\r\n{BEARER}Content-Length: 5\r\n\r\nab".encode())
 

@@ -128,6 +128,6 @@ def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> 
 
 def test_the_trial_tells_of_the_proxy(site: Site, others: str, tmp_path: Path) -> None:
     trial(site.proxy, others, SHORT)
-    code = "import atoll.frontproxy.own as o\nasync def check(*given): pass\no.OwnPaths._check = check"
+    code = "import atoll.frontproxy.endpoints as o\nasync def check(*given): pass\no.OwnPaths._check = check"
     with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
         trial(site.proxy, others, SHORT)

@@ -145,7 +145,7 @@ def test_what_was_made_while_the_stream_stands_still_is_found_by_one_question(
     site: Site, tree: Tree, tmp_path: Path
 ) -> None:
     # However long the question takes here: nothing is said of how soon.
-    patient = f"import atoll.frontproxy.misses as m; m.DEADLINE_S = m.PRESENT_S = {TIMEOUT_S}"
+    patient = f"import atoll.frontproxy.path_fallback as m; m.DEADLINE_S = m.PRESENT_S = {TIMEOUT_S}"
     with stopped(site.nats), altered(site.proxy, tmp_path, patient):
         made = make(site.shards["shard-1"].api(tree.clusters[tree.org]), "late", "shard-1")
         cluster = made["spec"]["cluster"]  # type: ignore[index]

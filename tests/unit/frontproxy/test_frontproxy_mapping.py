@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.frontproxy.mapping import DEFAULT, Mapping, MappingError, Names, Table, read
+from atoll.frontproxy.mapping import DEFAULT, Mapping, MappingError, MappingTable, RemoteHeaderNames, read
 from atoll.machinery.process import pki
 
 CA = pki.make_ca("backends")
@@ -40,10 +40,13 @@ def test_a_file_is_read_with_its_names_and_what_it_leaves_out(files: Path) -> No
     assert services is not None
     assert clusters is not None
     assert rest is not None
-    assert (services.backend, services.names) == ("https://b.example:6443", Names("X-User", "X-Group", "X-Extra-"))
+    assert (services.backend, services.names) == (
+        "https://b.example:6443",
+        RemoteHeaderNames("X-User", "X-Group", "X-Extra-"),
+    )
     assert services.shown == PAIR
     assert (clusters.is_shards, clusters.backend, clusters.tls) == (True, "", None)
-    assert (rest.path, rest.names, rest.shown) == ("/", Names(), None)
+    assert (rest.path, rest.names, rest.shown) == ("/", RemoteHeaderNames(), None)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +79,14 @@ def test_the_longest_and_most_particular_prefix_wins(path: str, chosen: str, hel
         "/services/vw/fixed/",
     ]
     for ordered in (paths, paths[::-1]):
-        mapping, found = Table([Mapping(path) for path in ordered]).choose([part for part in path.split("/") if part])
+        mapping, found = MappingTable([Mapping(path) for path in ordered]).choose(
+            [part for part in path.split("/") if part]
+        )
         assert (mapping.path if mapping else None, found) == (chosen, held)
 
 
 def test_what_nothing_is_said_of_goes_nowhere() -> None:
-    assert Table([Mapping("/clusters/")]).choose(["version"]) == (None, "")
+    assert MappingTable([Mapping("/clusters/")]).choose(["version"]) == (None, "")
 
 
 def test_without_a_file_clusters_go_to_shards_and_the_rest_to_root() -> None:

@@ -16,8 +16,8 @@ from atoll.machinery.meta.status import ServiceUnavailable
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
 from atoll.machinery.process.tls import client_context, client_identity, server_context
 from atoll.machinery.wire.exchange import Exchange
-from atoll.machinery.wire.incoming import Unreachable
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.pending_response import Unreachable
 from atoll.machinery.wire.server import Server
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN, PEER_ERRORS, NoPeer, Peers
 

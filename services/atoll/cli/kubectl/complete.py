@@ -22,7 +22,7 @@ from atoll.machinery.client.kubeconfig import KubeconfigError
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.wire.incoming import ClientError
+from atoll.machinery.wire.pending_response import ClientError
 
 TYPES = Resource("tenancy.kcp.io", "v1alpha1", "workspacetypes", namespaced=False)
 #: A person waits, with a finger on the key.

@@ -21,7 +21,7 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, Forbidden, NotFound
-from atoll.machinery.wire.incoming import ClientError
+from atoll.machinery.wire.pending_response import ClientError
 
 SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespaced=False)
 EXPORT_LABEL = "internal.apis.kcp.io/export"

@@ -15,7 +15,7 @@ from typing import Any
 
 from atoll.machinery.client.kubeconfig import Kubeconfig, KubeconfigError
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.wire.incoming import ClientError
+from atoll.machinery.wire.pending_response import ClientError
 
 
 class Failure(Exception):

@@ -14,7 +14,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Expired, Forbidden, NotFound
-from atoll.machinery.wire.incoming import ClientError
+from atoll.machinery.wire.pending_response import ClientError
 
 ASK_AGAIN_S = 0.5
 

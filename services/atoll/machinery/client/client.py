@@ -22,7 +22,7 @@ from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import ApiError, from_status
 from atoll.machinery.wire.client import BadResponse, ClientResponse, ClientStream, HttpClient, Origin
 from atoll.machinery.wire.exchange import Headers
-from atoll.machinery.wire.incoming import ClientLimits
+from atoll.machinery.wire.pending_response import ClientLimits
 
 USER_AGENT = "atoll"
 JSON, MERGE, APPLY = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"

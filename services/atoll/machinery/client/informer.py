@@ -18,7 +18,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource, WatchEvent
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.wire.incoming import ClientError
+from atoll.machinery.wire.pending_response import ClientError
 
 log = structlog.get_logger()
 

@@ -14,9 +14,16 @@ from types import TracebackType
 
 import msgspec
 
+from atoll.machinery.wire.client_connection import ClientConnection, encode_request
 from atoll.machinery.wire.exchange import Headers
-from atoll.machinery.wire.incoming import BadResponse, ClientError, ClientLimits, ConnectionLost, Incoming, Unreachable
-from atoll.machinery.wire.outgoing import ClientConnection, encode_request
+from atoll.machinery.wire.pending_response import (
+    BadResponse,
+    ClientError,
+    ClientLimits,
+    ConnectionLost,
+    PendingResponse,
+    Unreachable,
+)
 
 __all__ = [
     "BadResponse",
@@ -81,7 +88,9 @@ class ClientStream:
     `idle_timeout_s` of silence. Closing before the end closes the connection, which is how a watch ends.
     """
 
-    def __init__(self, client: HttpClient, connection: ClientConnection, incoming: Incoming, idle_s: float) -> None:
+    def __init__(
+        self, client: HttpClient, connection: ClientConnection, incoming: PendingResponse, idle_s: float
+    ) -> None:
         self.status = incoming.status
         self.headers = incoming.headers
         self._client = client
@@ -220,14 +229,14 @@ class HttpClient:
         self._idle.clear()
         await asyncio.sleep(0)  # Transports report their end in the next turn.
 
-    def release_stream(self, connection: ClientConnection, incoming: Incoming) -> None:
+    def release_stream(self, connection: ClientConnection, incoming: PendingResponse) -> None:
         """Called by a stream that is closed."""
         self._stream_slots.release()
         self._release(connection)
 
     async def _whole(self, method: str, data: bytes, *, fresh: bool) -> ClientResponse:
         connection = await self._connection(fresh=fresh)
-        incoming = Incoming(streaming=False, body_limit=self.limits.body_bytes)
+        incoming = PendingResponse(streaming=False, body_limit=self.limits.body_bytes)
         reused = connection.used
         try:
             connection.send(data, incoming, head_only=method == "HEAD")
@@ -239,9 +248,9 @@ class HttpClient:
             self._release(connection)
         return ClientResponse(incoming.status, incoming.headers, body)
 
-    async def _begin(self, method: str, data: bytes, *, fresh: bool) -> tuple[ClientConnection, Incoming]:
+    async def _begin(self, method: str, data: bytes, *, fresh: bool) -> tuple[ClientConnection, PendingResponse]:
         connection = await self._connection(fresh=fresh)
-        incoming = Incoming(streaming=True, body_limit=0)
+        incoming = PendingResponse(streaming=True, body_limit=0)
         reused = connection.used
         try:
             connection.send(data, incoming, head_only=method == "HEAD")

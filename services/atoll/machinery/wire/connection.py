@@ -18,8 +18,8 @@ import structlog
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.exchange import Peer
-from atoll.machinery.wire.parser import HEAD, IDLE, Parsed, RequestParser
-from atoll.machinery.wire.served import ServedExchange
+from atoll.machinery.wire.parser import HEAD, IDLE, ParsedRequest, RequestParser
+from atoll.machinery.wire.server_exchange import ServerExchange
 
 if TYPE_CHECKING:
     from atoll.machinery.wire.server import Server
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self.lost = True
         self.paused = False
         self._server = server
-        self._active: ServedExchange | None = None
+        self._active: ServerExchange | None = None
         self._held: deque[memoryview] = deque()
         self._held_bytes = 0
         self._closing = False
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             self._written_bytes += len(head) + len(body)
             self._transport.writelines((head, body))
 
-    def flush_soon(self, exchange: ServedExchange) -> None:
+    def flush_soon(self, exchange: ServerExchange) -> None:
         """Have `exchange.flush` called at the end of this loop turn."""
         self._server.flush_soon(exchange)
 
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
         """Run `work` as a task of the server."""
         return self._server.track(work)
 
-    def ended(self, exchange: ServedExchange) -> None:
+    def ended(self, exchange: ServerExchange) -> None:
         """The reply is complete: release what the request held, and go on with the next or close."""
         if self._active is not exchange:
             return
@@ -245,8 +245,8 @@ class Connection(asyncio.Protocol):
         if self._active is None and not self._closing and not self.lost:
             self._rest()
 
-    def _begin(self, parsed: Parsed) -> None:
-        exchange = ServedExchange(self, parsed)
+    def _begin(self, parsed: ParsedRequest) -> None:
+        exchange = ServerExchange(self, parsed)
         self._active = exchange
         self._deadline = NEVER
         try:

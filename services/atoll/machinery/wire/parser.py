@@ -46,7 +46,7 @@ _NAMES = {form.encode(): name.lower() for name in _COMMON for form in (name, nam
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
 
 
-class Parsed(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A complete request and what its reply needs to know about the connection."""
 
     request: HttpRequest
@@ -86,7 +86,7 @@ class RequestParser:
     )
 
     def __init__(self, limits: Limits, peer: Peer, account: Callable[[int], None]) -> None:
-        self.ready: deque[Parsed] = deque()
+        self.ready: deque[ParsedRequest] = deque()
         self.refusal: ApiError | None = None
         self.ended = False
         #: The client waits for `100 Continue` before it sends the body.
@@ -248,7 +248,7 @@ class RequestParser:
         keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         body = bytes(self._body) if self._body else b""
         request = HttpRequest(self._method, self._target, self._headers, body, self._peer)
-        self.ready.append(Parsed(request, keep_alive, self._old))
+        self.ready.append(ParsedRequest(request, keep_alive, self._old))
         self.awaits_continue = False
         self.phase = IDLE
         self.ended = not keep_alive

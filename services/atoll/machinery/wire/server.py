@@ -20,7 +20,7 @@ from atoll.machinery.wire.connection import Connection
 from atoll.machinery.wire.exchange import Handler
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import bodies_full
-from atoll.machinery.wire.served import ServedExchange
+from atoll.machinery.wire.server_exchange import ServerExchange
 
 log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ class Server:
         self._acceptors: list[Acceptor] = []
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._dirty: deque[ServedExchange] = deque()
+        self._dirty: deque[ServerExchange] = deque()
         self._bodies_bytes = 0
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -150,7 +150,7 @@ class Server:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def flush_soon(self, exchange: ServedExchange) -> None:
+    def flush_soon(self, exchange: ServerExchange) -> None:
         """Flush `exchange` once this loop turn's callbacks have run; one callback serves all streams."""
         if not self._dirty:
             self.loop.call_soon(self._flush)

@@ -28,7 +28,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.storage.contract import Store
-from atoll.machinery.wire.incoming import ClientError, ClientLimits
+from atoll.machinery.wire.pending_response import ClientError, ClientLimits
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN, FindShard, Peers
 from atoll.shard import bootstrap
 from atoll.shard.config import ShardConfig

@@ -26,7 +26,7 @@ _LIMITS = ClientLimits(
 )
 
 
-class Asking:
+class ShardClient:
     """Sends them, with the proxy's certificate."""
 
     def __init__(self, tls: ssl.SSLContext) -> None:

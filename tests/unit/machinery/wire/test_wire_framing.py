@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.frontproxy import heads, targets
+from atoll.frontproxy import request_target
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from atoll.machinery.wire.headparser import HeadParser, Inflow
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.proxy import framing
+from atoll.machinery.wire.proxy.head_parser import HeadParser, RequestBody
 
 
-def parsed(data: bytes) -> tuple[HttpRequest, Inflow]:
+def parsed(data: bytes) -> tuple[HttpRequest, RequestBody]:
     parser = HeadParser(Limits(), Peer("10.0.0.1", 1), lambda size: None)
     parser.feed(data)
     assert parser.refusal is None
@@ -19,7 +20,7 @@ def parsed(data: bytes) -> tuple[HttpRequest, Inflow]:
 
 def sent_on(data: bytes, *headers: tuple[str, str], target: str = "/t", old: bool = False) -> bytes:
     request, body = parsed(data)
-    return heads.request_head(request, target, "shard:6444", headers, body, old=old)
+    return framing.request_head(request, target, "shard:6444", headers, body, old=old)
 
 
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
@@ -76,13 +77,13 @@ def test_an_answer_keeps_what_is_not_of_the_hop() -> None:
         (b"Transfer-Encoding", b"chunked"),
         (b"Upgrade", b"h2c"),
     ]
-    assert heads.answer_head(b"HTTP/1.1 200 Fine", headers, b"Connection: close\r\n") == (
+    assert framing.answer_head(b"HTTP/1.1 200 Fine", headers, b"Connection: close\r\n") == (
         b"HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nWarning: a\r\nWarning: b\r\nTransfer-Encoding: chunked\r\n"
         b"Connection: close\r\n\r\n"
     )
-    assert heads.answer_head(b"HTTP/1.0 200 OK", [], b"").startswith(b"HTTP/1.1 200 OK\r\n")
+    assert framing.answer_head(b"HTTP/1.0 200 OK", [], b"").startswith(b"HTTP/1.1 200 OK\r\n")
     both = [(b"Upgrade", b"x"), (b"Connection", b"upgrade")]
-    switched = heads.answer_head(b"HTTP/1.1 101 S", both, b"", upgrade=True)
+    switched = framing.answer_head(b"HTTP/1.1 101 S", both, b"", upgrade=True)
     assert switched == b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
 
 
@@ -101,7 +102,7 @@ def test_an_answer_keeps_what_is_not_of_the_hop() -> None:
     ],
 )
 def test_what_is_behind_a_workspace_stays_as_it_was(target: bytes, rest: bytes) -> None:
-    assert targets.behind_workspace(target) == rest
+    assert request_target.behind_workspace(target) == rest
 
 
 @pytest.mark.parametrize(
@@ -117,11 +118,11 @@ def test_what_is_behind_a_workspace_stays_as_it_was(target: bytes, rest: bytes) 
     ],
 )
 def test_where_a_workspace_is_named_behind_a_service(path: str, index: int) -> None:
-    assert targets.workspace_at(path.split("/")) == index
+    assert request_target.workspace_at(path.split("/")) == index
 
 
 def test_a_target_of_another_backend_names_the_cluster() -> None:
-    named = targets.elsewhere("/base", b"/services/x/clusters/root%3Aa/y/?q", 3, "1a")
+    named = request_target.elsewhere("/base", b"/services/x/clusters/root%3Aa/y/?q", 3, "1a")
     assert named == "/base/services/x/clusters/1a/y/?q"
-    assert targets.elsewhere("", b"/services/x%2Fy?q=//", 0, "") == "/services/x%2Fy?q=//"
-    assert targets.elsewhere("", b"//services//x", 0, "") == "/services/x"
+    assert request_target.elsewhere("", b"/services/x%2Fy?q=//", 0, "") == "/services/x%2Fy?q=//"
+    assert request_target.elsewhere("", b"//services//x", 0, "") == "/services/x"

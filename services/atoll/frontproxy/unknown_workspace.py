@@ -7,33 +7,33 @@ Invariant: the answer depends on the question and on who asks, never on what exi
 
 from __future__ import annotations
 
-from atoll.frontproxy.identity import Caller
-from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonation_request
+from atoll.frontproxy.authentication import RequestUser
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator, wanted
 from atoll.machinery.apiserver.authorization.attributes import attributes_of
 from atoll.machinery.apiserver.authorization.chain import Authorizer
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
-from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.call.requestinfo import RequestInfo
-from atoll.machinery.apiserver.serving.pipeline import UNKNOWN
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.pipeline import UNKNOWN
+from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER
 from atoll.machinery.wire.exchange import HttpRequest
 
 
-class ClosedDoor:
+class UnknownWorkspace:
     """Refuses. One an event loop."""
 
     def __init__(self) -> None:
         self._impersonator = Impersonator(Authorizer())
 
-    def refusal(self, request: HttpRequest, info: RequestInfo, caller: Caller, view: View) -> ApiError:
+    def refusal(self, request: HttpRequest, info: RequestInfo, caller: RequestUser, view: View) -> ApiError:
         """The error of a request to a workspace that is not there."""
         user = caller.user
         if not caller.vouched and user is ANONYMOUS_USER and "authorization" in request.headers:
             # A credential that nobody here can judge is one that no workspace knows.
             return Unauthorized()
         try:
-            want = impersonation_request(request.headers)
+            want = wanted(request.headers)
             if want is not None:
                 user = self._impersonator.act_as(want, user, UNKNOWN, view)
         except ApiError as error:

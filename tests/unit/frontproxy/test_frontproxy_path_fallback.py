@@ -8,20 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from atoll.frontproxy import misses
-from atoll.frontproxy.misses import ASKER, MAX_ASKING, MAX_WAITING, Misses
-from atoll.frontproxy.routing import Found, Routes, Unknown
-from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
+from atoll.frontproxy.path_fallback import ASKER, MAX_ASKING, MAX_WAITING, PathFallback
+from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath, WorkspaceLocator
+from atoll.machinery.apiserver.pathindex import Mounted, Unavailable
+from atoll.machinery.kcp.shapes import SHARD
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import User
-from atoll.machinery.meta.wellknown import SHARD
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.client import ClientResponse, Unreachable
 from atoll.machinery.wire.exchange import Headers
-from harness.clients.raw_http import until
-from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows, base_url
-from harness.data.stores import store_options
+from harness.proxyrows import SHARDS, WORKSPACES, ProxyRows, base_url
+from harness.rawhttp import until
+from harness.stores import store_options
 
 ALICE, BOB = User("alice"), User("bob")
 DEADLINE_S = 30.0
@@ -64,13 +63,13 @@ class Shards:
 class Site:
     def __init__(self, rows: ProxyRows) -> None:
         self.rows, self.shards = rows, Shards()
-        self.routes = Routes(WORKSPACES, SHARDS)
-        self.misses = Misses(self.routes, rows.store, self.shards.ask, says)
+        self.routes = WorkspaceLocator(WORKSPACES, SHARDS)
+        self.misses = PathFallback(self.routes, rows.store, self.shards.ask, says)
 
     async def find(self, path: str, user: User = ALICE) -> object:
         with self.rows.store.snapshot() as view:
             place = self.routes.find(view, path)
-        assert isinstance(place, Unknown), place
+        assert isinstance(place, UnresolvedPath), place
         return await self.misses.find(path, place, user)
 
 
@@ -80,9 +79,9 @@ def says(user: User, cluster: str) -> Headers:
 
 @pytest.fixture
 async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setattr(misses, "DEADLINE_S", DEADLINE_S)
-    monkeypatch.setattr(misses, "ABSENT_S", 2 * DEADLINE_S)
-    monkeypatch.setattr(misses, "PRESENT_S", 2 * DEADLINE_S)
+    monkeypatch.setattr(path_fallback, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(path_fallback, "ABSENT_S", 2 * DEADLINE_S)
+    monkeypatch.setattr(path_fallback, "PRESENT_S", 2 * DEADLINE_S)
     store = open_store(store_options(tmp_path))
     rows = ProxyRows(store)
     await rows.shards("root", "east", "west")
@@ -100,20 +99,20 @@ async def test_what_is_not_there_costs_one_question_at_the_shard_of_its_deepest_
 
 
 async def test_what_was_not_there_is_asked_for_again_after_a_while(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(misses, "ABSENT_S", 0.0)
+    monkeypatch.setattr(path_fallback, "ABSENT_S", 0.0)
     assert await site.find("root:org:new") is None
     site.shards.answers[target("1org", "new")] = workspace("1new", "west")
-    assert await site.find("root:org:new") == Found("west", "1new", base_url("west"))
+    assert await site.find("root:org:new") == ShardLocation("west", "1new", base_url("west"))
 
 
 async def test_what_is_there_is_found_name_by_name_and_remembered(site: Site) -> None:
     site.shards.answers[target("1org", "new")] = workspace("1new", "west")
     site.shards.answers[target("1new", "deep")] = workspace("1deep", "root")
-    assert await site.find("root:org:new:deep") == Found("root", "1deep", base_url("root"))
+    assert await site.find("root:org:new:deep") == ShardLocation("root", "1deep", base_url("root"))
     asked = [(base_url("east"), target("1org", "new")), (base_url("west"), target("1new", "deep"))]
     assert site.shards.asked == asked
-    assert await site.find("root:org:new") == Found("west", "1new", base_url("west"))
-    assert await site.find("root:org:new:deep") == Found("root", "1deep", base_url("root"))
+    assert await site.find("root:org:new") == ShardLocation("west", "1new", base_url("west"))
+    assert await site.find("root:org:new:deep") == ShardLocation("root", "1deep", base_url("root"))
     assert site.shards.asked == asked
 
 
@@ -121,7 +120,7 @@ async def test_behind_what_was_asked_for_the_way_goes_on_by_what_is_known(site: 
     site.shards.answers[target("1org", "new")] = workspace("1new", "west")
     await site.rows.cluster("1new", "west")
     await site.rows.workspace("1new", "deep", "1deep", "east")
-    assert await site.find("root:org:new:deep") == Found("east", "1deep", base_url("east"))
+    assert await site.find("root:org:new:deep") == ShardLocation("east", "1deep", base_url("east"))
     assert len(site.shards.asked) == 1
 
 
@@ -163,21 +162,21 @@ async def test_a_home_is_asked_for_where_homes_are_made(site: Site) -> None:
     assert await site.find("user:bob") is None
     assert site.shards.asked == [(base_url("root"), path)]
     site.shards.answers[path.replace(home, home_cluster_name("eve"))] = b"{}"
-    assert await site.find("user:eve") == Found("root", home_cluster_name("eve"), base_url("root"))
+    assert await site.find("user:eve") == ShardLocation("root", home_cluster_name("eve"), base_url("root"))
 
 
 async def test_nobody_is_asked_about_a_name_but_what_arrives_is_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(misses, "ARRIVAL_S", DEADLINE_S)
+    monkeypatch.setattr(path_fallback, "ARRIVAL_S", DEADLINE_S)
     waiting = asyncio.create_task(site.find("1soon"))
     await asyncio.sleep(0)
     await site.rows.cluster("1other", "east")
     await site.rows.cluster("1soon", "west")
-    assert await waiting == Found("west", "1soon", base_url("west"))
-    monkeypatch.setattr(misses, "ARRIVAL_S", 0.0)
+    assert await waiting == ShardLocation("west", "1soon", base_url("west"))
+    monkeypatch.setattr(path_fallback, "ARRIVAL_S", 0.0)
     assert await site.find("1never") is None
-    monkeypatch.setattr(misses, "ARRIVAL_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(path_fallback, "ARRIVAL_S", 10 * DEADLINE_S)
     async with asyncio.timeout(DEADLINE_S):
         assert await site.find("1never") is None, "it is not waited for a second time"
         for path in ("system:admin", "*", "none:below", "", "Not A Name"):
@@ -193,7 +192,7 @@ async def test_all_who_look_for_the_same_share_one_question(site: Site) -> None:
     lookers.pop().cancel()
     site.shards.hold.set()
     found = await asyncio.gather(*lookers)
-    assert set(found) == {Found("west", "1new", base_url("west"))}
+    assert set(found) == {ShardLocation("west", "1new", base_url("west"))}
     assert len(site.shards.asked) == 1
 
 
@@ -214,7 +213,7 @@ async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_u
 
 
 async def test_nobody_waits_beyond_the_deadline(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(misses, "DEADLINE_S", 0.01)
+    monkeypatch.setattr(path_fallback, "DEADLINE_S", 0.01)
     site.shards.hold.clear()
     async with asyncio.timeout(DEADLINE_S):
         assert await site.find("root:org:new") is None

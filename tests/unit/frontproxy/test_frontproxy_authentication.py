@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from atoll.frontproxy.closed import ClosedDoor
+from atoll.frontproxy.authentication import GroupFilter, ProxyAuthentication, RequestUser
 from atoll.frontproxy.config import DROP_GROUPS, FrontProxyConfig
 from atoll.frontproxy.credentials import assemble
-from atoll.frontproxy.identity import Caller, GroupFilter, Identity
-from atoll.frontproxy.mapping import Names
+from atoll.frontproxy.mapping import RemoteHeaderNames
+from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.machinery.apiserver.authentication import assertion, jwt
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
-from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
-from atoll.machinery.apiserver.call.requestinfo import parse
-from atoll.machinery.egress import Egress
-from atoll.machinery.egress.addresses import policy
+from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
+from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
+from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.egress import Egress
+from atoll.machinery.apiserver.egress.addresses import policy
+from atoll.machinery.apiserver.requestinfo import parse
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process import pki
@@ -31,7 +31,7 @@ from atoll.machinery.process.pki import Pair
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.data.stores import store_options
+from harness.stores import store_options
 
 ISSUER = "https://kcp.default.svc"
 TOKENS = 'alice-token,alice,u1,"devs,system:masters,system:kcp:admin,system:kcp:initializer:root:x"\n'
@@ -53,7 +53,7 @@ class Scene:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return str(path)
 
-    def made(self, pair: Pair | None = None, **changed: Any) -> Identity:
+    def made(self, pair: Pair | None = None, **changed: Any) -> ProxyAuthentication:
         settings = {
             "client_ca_file": self.write("users.crt", self.users.certificate),
             "requestheader_client_ca_file": self.write("before.crt", self.before.certificate),
@@ -69,7 +69,7 @@ class Scene:
         der = pki.pem_to_der(certificate.certificate) if certificate is not None else None
         return HttpRequest("GET", b"/api", headers or {}, b"", Peer("192.0.2.7", 5, der))
 
-    def who(self, headers: dict[str, list[str]] | None = None, certificate: Pair | None = None) -> Caller:
+    def who(self, headers: dict[str, list[str]] | None = None, certificate: Pair | None = None) -> RequestUser:
         return self.identity.identify(self.ask(headers, certificate), "1here", self.view)
 
     def sent_on(
@@ -85,7 +85,7 @@ class Scene:
             return rest, None
         key = assertion.assertion_key(self.pair.x509.public_key())
         assert key is not None
-        return rest, assertion.AssertionVerifier().user(said, key, b"", "1here")
+        return rest, assertion.AssertionReader().user(said, key, b"", "1here")
 
     def account_token(self, *, expires_in_s: int = 600, key: Any = None, issuer: str = ISSUER) -> str:
         now = int(time.time())
@@ -140,7 +140,7 @@ def test_a_known_token_becomes_an_assertion(scene: Scene) -> None:
 
 
 def test_who_shows_nothing_goes_on_as_nobody(scene: Scene) -> None:
-    assert scene.who() == Caller(ANONYMOUS_USER, vouched=False)
+    assert scene.who() == RequestUser(ANONYMOUS_USER, vouched=False)
     assert scene.sent_on({"accept": ["a", "b"]}) == ([("accept", "a"), ("accept", "b")], None)
 
 
@@ -210,7 +210,7 @@ def test_no_identity_header_goes_on_whoever_sends_it(scene: Scene, name: str, kn
     rest, user = scene.sent_on(headers)
     assert rest == [("accept", "a")]
     assert (user.name if user is not None else "") == ("alice" if known else "")
-    remote = scene.identity.remote_headers(scene.ask(headers), scene.who(headers), Names("X-Own-User"))
+    remote = scene.identity.remote_headers(scene.ask(headers), scene.who(headers), RemoteHeaderNames("X-Own-User"))
     assert {key.lower() for key, _ in remote} <= {"accept", "x-own-user", "x-remote-group"}
     assert ("X-Own-User", "alice") in remote or not known
 
@@ -237,7 +237,7 @@ def test_a_proxy_before_this_one_is_believed_and_its_groups_are_dropped_all_the_
 
 
 def test_to_what_is_no_shard_of_ours_it_is_said_in_headers_without_the_uid(scene: Scene) -> None:
-    names = Names("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-")
+    names = RemoteHeaderNames("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-")
     request = scene.ask(bearer("alice-token"))
     found = scene.identity.remote_headers(request, scene.who(request.headers), names)  # type: ignore[arg-type]
     assert found == [
@@ -246,7 +246,7 @@ def test_to_what_is_no_shard_of_ours_it_is_said_in_headers_without_the_uid(scene
     ]
     for odd in (" padded", "line\nbreak", "tab\t"):
         with pytest.raises(Unauthorized):
-            scene.identity.remote_headers(request, Caller(User("x", (odd,)), vouched=True), names)
+            scene.identity.remote_headers(request, RequestUser(User("x", (odd,)), vouched=True), names)
 
 
 @pytest.mark.parametrize(
@@ -268,23 +268,23 @@ def test_groups_are_dropped_by_name_or_beginning_and_dropping_wins(
 
 
 def test_an_identity_too_large_for_a_header_is_told(scene: Scene) -> None:
-    large = Caller(User("x", tuple(f"group-{number}" * 10 for number in range(1000))), vouched=True)
+    large = RequestUser(User("x", tuple(f"group-{number}" * 10 for number in range(1000))), vouched=True)
     with pytest.raises(ApiError) as refused:
         scene.identity.headers(scene.ask(), large, "")
     assert refused.value.code == 431
 
 
 def test_a_certificate_of_its_own_that_users_could_have_is_refused(scene: Scene) -> None:
-    with pytest.raises(InvalidCredentials, match="authority of users"):
+    with pytest.raises(CredentialsRefused, match="authority of users"):
         scene.made(pki.make_client(scene.users, "front-proxy"))
-    with pytest.raises(InvalidCredentials, match="cannot be used"):
+    with pytest.raises(CredentialsRefused, match="cannot be used"):
         scene.made(Pair(scene.pair.certificate, b"no key"))
     for changed in (
         {"client_ca_file": scene.write("bad", "x")},
         {"token_auth_file": scene.write("bad.csv", "a,b\n")},
         {"service_account_key_file": (scene.write("bad.key", "x"),)},
     ):
-        with pytest.raises(InvalidCredentials):
+        with pytest.raises(CredentialsRefused):
             scene.made(**changed)
 
 
@@ -292,7 +292,7 @@ class TestClosedDoor:
     def refusal(self, scene: Scene, target: str, headers: dict[str, list[str]] | None = None) -> ApiError:
         request = scene.ask(headers)
         caller = scene.identity.identify(request, "", scene.view)
-        return ClosedDoor().refusal(request, parse("GET", target.encode()), caller, scene.view)
+        return UnknownWorkspace().refusal(request, parse("GET", target.encode()), caller, scene.view)
 
     def test_it_speaks_of_the_question_and_of_who_asks(self, scene: Scene) -> None:
         found = self.refusal(scene, "/clusters/root:none/api/v1/secrets", bearer("alice-token"))
@@ -334,8 +334,8 @@ async def test_keys_of_a_configured_issuer_that_cannot_be_had_leave_its_tokens_t
     scene.identity = scene.made(authentication_config=file)
     claims = {"iss": "https://127.0.0.1:1", "aud": "atoll", "sub": "x", "exp": int(time.time()) + 600}
     token = jwt.sign(msgspec.json.encode(claims), scene.keys.signing, "k")
-    with pytest.raises(AuthenticationPending) as unsettled:
+    with pytest.raises(Unsettled) as unsettled:
         scene.who(bearer(token))
     async with asyncio.timeout(60):
-        await unsettled.value.complete()
-    assert scene.who(bearer(token)) == Caller()
+        await unsettled.value.settle()
+    assert scene.who(bearer(token)) == RequestUser()

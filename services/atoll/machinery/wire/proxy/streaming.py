@@ -1,7 +1,7 @@
 """The server's side of one connection whose requests are passed on: bodies in as they come, answers out as they are.
 
-The front proxy's server makes these in place of `Connection`; its handler gets a PassingExchange once the head of a
-request is whole, and gives it a Sink, or answers by itself. Invariants: one request at a time, in order; what a client
+The front proxy's server makes these in place of `Connection`; its handler gets a StreamingExchange once the head of a
+request is whole, and gives it a BodySink, or answers by itself. Invariants: one request at a time, in order; what a client
 sends is read only as fast as it is taken; an answer that cannot be told whole from cut short is cut so that the client
 sees it.
 """
@@ -17,9 +17,9 @@ import msgspec
 from atoll.machinery.wire import response
 from atoll.machinery.wire.connection import NEVER, Connection
 from atoll.machinery.wire.exchange import Headers, Peer
-from atoll.machinery.wire.headparser import HeadParser, Inflow
-from atoll.machinery.wire.parser import Parsed, RequestParser
-from atoll.machinery.wire.served import ENDED, NEW, STREAMING, ServedExchange
+from atoll.machinery.wire.parser import ParsedRequest, RequestParser
+from atoll.machinery.wire.proxy.head_parser import HeadParser, RequestBody
+from atoll.machinery.wire.server_exchange import ENDED, NEW, STREAMING, ServerExchange
 
 if TYPE_CHECKING:
     from atoll.machinery.wire.server import Server
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 _HELD_BYTES = 64 * 1024
 
 
-class Sink(Protocol):
+class BodySink(Protocol):
     """What takes a request's body and hears of its client. All calls come from the event loop, none after `gone`."""
 
     @property
     def full(self) -> bool:
-        """No more can be taken now; `PassingExchange.go_on` tells when it can."""
+        """No more can be taken now; `StreamingExchange.go_on` tells when it can."""
 
     def part(self, data: bytes) -> None:
         """More of the body, or of what is spoken after an upgrade."""
@@ -51,18 +51,18 @@ class Sink(Protocol):
         """The client is gone."""
 
 
-class PassingExchange(ServedExchange):
+class StreamingExchange(ServerExchange):
     """A request whose body may still be on its way. Beside `reply` and the like there is `send` ... `end`: bytes that
     are framed already."""
 
     __slots__ = ("_sink", "_told_whole", "body")
 
-    _connection: PassingConnection
+    _connection: StreamingConnection
 
-    def __init__(self, connection: PassingConnection, parsed: Parsed, body: Inflow) -> None:
+    def __init__(self, connection: StreamingConnection, parsed: ParsedRequest, body: RequestBody) -> None:
         super().__init__(connection, parsed)
         self.body = body
-        self._sink: Sink | None = None
+        self._sink: BodySink | None = None
         self._told_whole = False
 
     @property
@@ -86,7 +86,7 @@ class PassingExchange(ServedExchange):
             return False
         return not self.crowded if self._sink is not None else self.body.held_bytes < _HELD_BYTES
 
-    def take(self, sink: Sink) -> None:
+    def take(self, sink: BodySink) -> None:
         """Give the body to `sink` from now on."""
         self._sink = sink
         self.body_came()
@@ -232,7 +232,7 @@ class _Collector:
         self.done.cancel()
 
 
-class PassingConnection(Connection):
+class StreamingConnection(Connection):
     """As Connection, with handlers called at the end of a head."""
 
     __slots__ = ("_spliced",)
@@ -247,7 +247,7 @@ class PassingConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         if self._spliced and self._active is not None:
-            cast(PassingExchange, self._active).spliced(data)
+            cast(StreamingExchange, self._active).spliced(data)
             self._hold_reading()
             return
         super().data_received(data)
@@ -273,7 +273,7 @@ class PassingConnection(Connection):
 
     def splice(self) -> None:
         """Give everything that comes, and what came behind the request, to the active exchange's sink."""
-        exchange = cast(PassingExchange, self._active)
+        exchange = cast(StreamingExchange, self._active)
         self._spliced = True
         self._deadline = NEVER
         held = b"".join([exchange.body.behind, *self._held])
@@ -283,7 +283,7 @@ class PassingConnection(Connection):
             exchange.spliced(held)
         self._pump()
 
-    def close_cut(self, exchange: PassingExchange) -> None:
+    def close_cut(self, exchange: StreamingExchange) -> None:
         """Close behind what was written, without the end of an answer."""
         if self._active is not exchange:
             return
@@ -291,12 +291,12 @@ class PassingConnection(Connection):
         if not self.lost and not self._closing:
             self._close()
 
-    def ended(self, exchange: ServedExchange) -> None:
+    def ended(self, exchange: ServerExchange) -> None:
         if self._active is exchange:
-            body = cast(PassingExchange, exchange).body
+            body = cast(StreamingExchange, exchange).body
             if not body.ended and not self.lost:
                 # It was answered before it was heard out, and what it still sends must not lose it the answer.
-                self._release(cast(PassingExchange, exchange))
+                self._release(cast(StreamingExchange, exchange))
                 self._close_lingering()
                 return
             self._server.account(-body.held_bytes)
@@ -308,8 +308,8 @@ class PassingConnection(Connection):
     def _make_parser(self, peer: Peer) -> RequestParser:
         return HeadParser(self.limits, peer, self._server.account)
 
-    def _begin(self, parsed: Parsed) -> None:
-        exchange = PassingExchange(self, parsed, self._parser.inflows.popleft())
+    def _begin(self, parsed: ParsedRequest) -> None:
+        exchange = StreamingExchange(self, parsed, self._parser.inflows.popleft())
         self._active = exchange
         self._deadline = NEVER if exchange.body.ended else self._server.now() + self.limits.body_timeout_s
         try:
@@ -331,13 +331,13 @@ class PassingConnection(Connection):
         if self._active is None:
             self._rest()
         elif self._parser.refusal is not None and not self._parser.ready:
-            self._refuse_under_way(cast(PassingExchange, self._active))
+            self._refuse_under_way(cast(StreamingExchange, self._active))
         else:
             self._hold_reading()
 
     def _step(self) -> bool:
         """Begin the next request, or parse one more piece; False if there is nothing to do now."""
-        parser, active = self._parser, cast("PassingExchange | None", self._active)
+        parser, active = self._parser, cast("StreamingExchange | None", self._active)
         if active is None and parser.ready:
             self._begin(parser.ready.popleft())
             return True
@@ -352,7 +352,7 @@ class PassingConnection(Connection):
                 self._deadline = NEVER
         return True
 
-    def _refuse_under_way(self, exchange: PassingExchange) -> None:
+    def _refuse_under_way(self, exchange: StreamingExchange) -> None:
         """The rest of a request that is served already cannot be: its body is not what it said, or too long."""
         if exchange.body.ended:
             return  # It is the request behind it, whose turn comes.
@@ -365,18 +365,18 @@ class PassingConnection(Connection):
         else:
             self._refuse(error)
 
-    def _drop_active(self, exchange: PassingExchange) -> None:
+    def _drop_active(self, exchange: StreamingExchange) -> None:
         self._release(exchange)
         exchange.drop_sink()
 
-    def _release(self, exchange: PassingExchange) -> None:
+    def _release(self, exchange: StreamingExchange) -> None:
         """The active exchange is over, and so is what is held of it."""
         self._server.account(-exchange.body.held_bytes - len(exchange.request.body))
         exchange.body.take()
         self._active = None
 
     def _expire(self) -> None:
-        exchange = cast("PassingExchange | None", self._active)
+        exchange = cast("StreamingExchange | None", self._active)
         if exchange is None:
             super()._expire()
             return
@@ -389,7 +389,7 @@ class PassingConnection(Connection):
 
     def _hold_reading(self) -> None:
         """Read on only while what came is taken."""
-        active = cast("PassingExchange | None", self._active)
+        active = cast("StreamingExchange | None", self._active)
         if self._spliced:
             crowded = active is not None and active.crowded
         else:
@@ -404,10 +404,10 @@ class PassingConnection(Connection):
 
     def _flow(self, full: bool) -> None:
         if self._active is not None:
-            cast(PassingExchange, self._active).flow(full)
+            cast(StreamingExchange, self._active).flow(full)
 
     def _bodies_held(self) -> int:
         held = sum(inflow.held_bytes for inflow in self._parser.inflows)
         if self._active is not None:
-            held += cast(PassingExchange, self._active).body.held_bytes + len(self._active.request.body)
+            held += cast(StreamingExchange, self._active).body.held_bytes + len(self._active.request.body)
         return held

@@ -1,6 +1,6 @@
 """Requests as soon as their heads are there, for who passes bodies on instead of reading them.
 
-`passing.PassingConnection` feeds it. All limits and refusals are `RequestParser`'s, in one place, so that what passes
+`passing.StreamingConnection` feeds it. All limits and refusals are `RequestParser`'s, in one place, so that what passes
 here is what a server of ours takes, byte for byte. Invariant: a body that ended is what its framing said; parts of one
 body never get into another's.
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from atoll.machinery.wire.limits import Limits
-from atoll.machinery.wire.parser import IDLE, Parsed, RequestParser, body_too_large
+from atoll.machinery.wire.parser import IDLE, ParsedRequest, RequestParser, body_too_large
 
 
-class Inflow:
+class RequestBody:
     """One request's body on its way in.
 
     `length_bytes` is what Content-Length says, None for a chunked body; `parts` what arrived and was not taken yet;
@@ -49,11 +49,11 @@ class HeadParser(RequestParser):
 
     __slots__ = ("_inflow", "_keeps", "inflows")
 
-    _inflow: Inflow
+    _inflow: RequestBody
 
     def __init__(self, limits: Limits, peer: Peer, account: Callable[[int], None]) -> None:
         super().__init__(limits, peer, account)
-        self.inflows: deque[Inflow] = deque()
+        self.inflows: deque[RequestBody] = deque()
         self._keeps = False
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class HeadParser(RequestParser):
         headers = self._headers
         length = headers.get("content-length")
         chunked = "transfer-encoding" in headers
-        inflow = self._inflow = Inflow(
+        inflow = self._inflow = RequestBody(
             None if chunked else int(length[0]) if length else 0,
             said=chunked or length is not None,
             upgrades=upgrades,
@@ -79,7 +79,7 @@ class HeadParser(RequestParser):
         # Whoever answers decides whether the body is wanted.
         self.awaits_continue = False
         request = HttpRequest(self._method, self._target, headers, b"", self._peer)
-        self.ready.append(Parsed(request, self._keeps, self._old))
+        self.ready.append(ParsedRequest(request, self._keeps, self._old))
         self.inflows.append(inflow)
 
     def on_body(self, part: bytes) -> None:

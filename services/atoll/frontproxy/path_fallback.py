@@ -1,7 +1,7 @@
 """A path that the proxy does not know: the shard of the deepest ancestor that it does know is asked, once.
 
 The handler of the proxy comes here for callers that it vouches for; of everybody else a shard knows more than the proxy
-(`Identity`). It is how a workspace is found in the moment after it was made, and while the stream stands still. Each
+(`ProxyAuthentication`). It is how a workspace is found in the moment after it was made, and while the stream stands still. Each
 name costs one question: answers are kept for a while, good ones and bad, questions to the same end share one, and there
 are so many at a time for each shard and each user, so that who makes up paths holds up nobody but himself. Invariant:
 nobody waits longer than DEADLINE_S, and what is not known by then is as good as not there.
@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 import structlog
 
-from atoll.frontproxy.routing import Found, Place, Routes, Unknown
+from atoll.frontproxy.workspace_locator import Location, ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
 from atoll.machinery.meta.lru import LruCache
@@ -43,9 +43,9 @@ MAX_ASKING, MAX_WAITING = 8, 64
 ASKER = User("system:kcp:front-proxy", (EXTERNAL_LOGICAL_CLUSTER_ADMIN, AUTHENTICATED))
 
 #: GET a target of the shard at a base URL, with these headers. Raises ClientError, TimeoutError.
-Ask: TypeAlias = Callable[[str, str, Headers], Awaitable[ClientResponse]]
+ShardGet: TypeAlias = Callable[[str, str, Headers], Awaitable[ClientResponse]]
 #: The headers that say as whom is asked, for a cluster.
-Says: TypeAlias = Callable[[User, str], Headers]
+IdentityHeaders: TypeAlias = Callable[[User, str], Headers]
 _WORKSPACE = "/clusters/{}/apis/tenancy.kcp.io/v1alpha1/workspaces/{}"
 _CLUSTER = "/clusters/{}/apis/core.kcp.io/v1alpha1/logicalclusters/" + SINGLETON
 
@@ -75,10 +75,10 @@ class _Answer(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Answer)
 
 
-class Misses:
-    """Finds what `Routes` does not know. One an event loop."""
+class PathFallback:
+    """Finds what `WorkspaceLocator` does not know. One an event loop."""
 
-    def __init__(self, routes: Routes, store: Store, ask: Ask, says: Says) -> None:
+    def __init__(self, routes: WorkspaceLocator, store: Store, ask: ShardGet, says: IdentityHeaders) -> None:
         self._routes, self._store, self._ask, self._says = routes, store, ask, says
         #: By target: until when an answer counts, and the answer (None: it is not there).
         self._answers: LruCache[tuple[str, str], tuple[float, _Answer | None]] = LruCache(MAX_ANSWERS)
@@ -86,7 +86,9 @@ class Misses:
         self._places: dict[str, asyncio.Semaphore] = {}
         self._waiting: Counter[str] = Counter()
 
-    async def find(self, workspace: str, unknown: Unknown, user: User) -> Found | Mounted | Unavailable | None:
+    async def find(
+        self, workspace: str, unknown: UnresolvedPath, user: User
+    ) -> ShardLocation | Mounted | Unavailable | None:
         """Where a path leads after all, for a user; None if it leads nowhere, or nobody says so in time."""
         if self._waiting[user.name] >= MAX_WAITING:
             return None
@@ -103,18 +105,18 @@ class Misses:
             if not self._waiting[user.name]:
                 del self._waiting[user.name]
 
-    async def _follow(self, unknown: Unknown) -> Found | Mounted | Unavailable | None:
-        """Ask name by name: one that is not there ends it."""
-        place: Place | None = unknown
+    async def _follow(self, unknown: UnresolvedPath) -> ShardLocation | Mounted | Unavailable | None:
+        """ShardGet name by name: one that is not there ends it."""
+        place: Location | None = unknown
         for _ in range(MAX_DEPTH):
-            if not isinstance(place, Unknown):
+            if not isinstance(place, UnresolvedPath):
                 return place
             if not place.shard:
                 return None
             place = await (self._home(place) if place.home else self._below(place))
         return None
 
-    async def _below(self, place: Unknown) -> Place | None:
+    async def _below(self, place: UnresolvedPath) -> Location | None:
         name, _, rest = place.rest.partition(":")
         found = await self._answer(place.base_url, _WORKSPACE.format(place.cluster, name), place.cluster)
         if found is None or found.status.phase == "Scheduling":
@@ -126,22 +128,22 @@ class Misses:
             return Unavailable()
         return self._at(found.metadata.annotations.get(SHARD, ""), spec.cluster, rest)
 
-    async def _home(self, place: Unknown) -> Place | None:
+    async def _home(self, place: UnresolvedPath) -> Location | None:
         found = await self._answer(place.base_url, _CLUSTER.format(place.cluster), place.cluster)
         return self._at(place.shard, place.cluster, place.rest) if found is not None else None
 
-    def _at(self, shard: str, cluster: str, rest: str) -> Place | None:
+    def _at(self, shard: str, cluster: str, rest: str) -> Location | None:
         """Go on from a cluster that a shard was said to hold."""
         with self._store.snapshot() as view:
             found = self._routes.at(view, shard, cluster)
             if found is None or not rest:
                 return found
             further = self._routes.find(view, f"{cluster}:{rest}")
-        if isinstance(further, Unknown) and not further.shard:
-            return Unknown(shard, cluster, found.base_url, rest)
+        if isinstance(further, UnresolvedPath) and not further.shard:
+            return UnresolvedPath(shard, cluster, found.base_url, rest)
         return further
 
-    async def _arriving(self, name: str) -> Found | Mounted | Unavailable | None:
+    async def _arriving(self, name: str) -> ShardLocation | Mounted | Unavailable | None:
         """A cluster by its name alone, which may be on its way here: somebody was told it, if it exists."""
         if not is_cluster_name(name) or name.startswith("system:") or self._is_absent("", name):
             return None
@@ -149,7 +151,7 @@ class Misses:
             count, place = view.replicas.count, self._routes.find(view, name)
         try:
             async with asyncio.timeout(ARRIVAL_S):
-                while isinstance(place, Unknown):
+                while isinstance(place, UnresolvedPath):
                     count = await self._store.replicated(count)
                     with self._store.snapshot() as view:
                         place = self._routes.find(view, name)

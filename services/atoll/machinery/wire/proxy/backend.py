@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from atoll.frontproxy.link import Link
 from atoll.machinery.wire.client import Origin
+from atoll.machinery.wire.proxy.backend_connection import BackendConnection
 
 log = structlog.get_logger()
 
 _SWEEP_S = 1.0
 
 
-class Timing(msgspec.Struct, frozen=True):
+class BackendLimits(msgspec.Struct, frozen=True):
     """Bounds of a backend: times in seconds."""
 
     connect_timeout_s: float = 3.0
@@ -43,14 +43,14 @@ class Timing(msgspec.Struct, frozen=True):
     forget_after_s: float = 600.0
 
 
-class Down(Exception):
+class BackendUnreachable(Exception):
     """The backend cannot be reached: nothing was sent."""
 
 
 class Backend:
     """One address, with the TLS context it is spoken to in."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext, timing: Timing) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext, timing: BackendLimits) -> None:
         parts = urlsplit(url)
         self.url = url
         self.timing = timing
@@ -59,8 +59,8 @@ class Backend:
         self.authority = parts.netloc.rpartition("@")[2]
         self._loop = asyncio.get_running_loop()
         #: Oldest first; taken from the end.
-        self._idle: list[Link] = []
-        self._busy: set[Link] = set()
+        self._idle: list[BackendConnection] = []
+        self._busy: set[BackendConnection] = set()
         self._room = asyncio.Semaphore(timing.connecting)
         self._connecting = 0
         self._failures = 0
@@ -83,7 +83,7 @@ class Backend:
     def is_unused(self) -> bool:
         return not self._busy and not self._connecting
 
-    def kept(self) -> Link | None:
+    def kept(self) -> BackendConnection | None:
         """A kept connection that is still good, the one used last."""
         while self._idle:
             link = self._idle.pop()
@@ -92,8 +92,8 @@ class Backend:
             link.abort()
         return None
 
-    async def connect(self, *, fresh: bool = False) -> Link:
-        """A new connection, or (unless `fresh`) one that fell idle while this waited for its turn. Raises Down: at once
+    async def connect(self, *, fresh: bool = False) -> BackendConnection:
+        """A new connection, or (unless `fresh`) one that fell idle while this waited for its turn. Raises BackendUnreachable: at once
         where the last attempts failed, unless it is time for another."""
         self._check()
         probing = self._failures > 0
@@ -109,7 +109,7 @@ class Backend:
                     link = await self._connect()
         except (OSError, TimeoutError) as error:
             self._failed(str(error) or "timed out")
-            raise Down(self._reason) from error
+            raise BackendUnreachable(self._reason) from error
         finally:
             self._connecting -= 1
             if probing:
@@ -119,7 +119,7 @@ class Backend:
         self._failures = 0
         return self._take(link)
 
-    def release(self, link: Link) -> None:
+    def release(self, link: BackendConnection) -> None:
         """The answer on `link` was whole, or nobody waits for it any more."""
         self._busy.discard(link)
         if not link.reusable or len(self._idle) >= self.timing.idle_links:
@@ -145,14 +145,14 @@ class Backend:
             link.abort()
         self._idle.clear()
 
-    def _take(self, link: Link) -> Link:
+    def _take(self, link: BackendConnection) -> BackendConnection:
         self._busy.add(link)
         self.used_at_s = self._loop.time()
         return link
 
     def _check(self) -> None:
         if self._failures and (self._probing or self._loop.time() < self._retry_at_s):
-            raise Down(self._reason)
+            raise BackendUnreachable(self._reason)
 
     def _failed(self, reason: str) -> None:
         timing = self.timing
@@ -165,10 +165,10 @@ class Backend:
         if self._failures == 1:
             log.warning("backend cannot be reached", backend=self.url, reason=reason)
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> BackendConnection:
         origin = self._origin
         _, link = await self._loop.create_connection(
-            Link, origin.host, origin.port, ssl=origin.tls, server_hostname=origin.host
+            BackendConnection, origin.host, origin.port, ssl=origin.tls, server_hostname=origin.host
         )
         return link
 
@@ -176,8 +176,8 @@ class Backend:
 class Backends:
     """Every backend of a process, by URL and trust. Close it when done."""
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        self._timing = timing or Timing()
+    def __init__(self, timing: BackendLimits | None = None) -> None:
+        self._timing = timing or BackendLimits()
         self._known: dict[tuple[str, ssl.SSLContext], Backend] = {}
         self._loop = asyncio.get_running_loop()
         self._sweep_s = min(_SWEEP_S, self._timing.idle_timeout_s / 4, self._timing.head_timeout_s / 4)

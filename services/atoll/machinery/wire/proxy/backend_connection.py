@@ -23,11 +23,11 @@ _IDLE, _HEAD, _BODY, _SPLICED = 0, 1, 2, 3
 NEVER = math.inf
 
 
-class BadAnswer(Exception):
+class BadBackendResponse(Exception):
     """What came back is not HTTP, or not what was asked for."""
 
 
-class Head(msgspec.Struct, frozen=True):
+class ResponseHead(msgspec.Struct, frozen=True):
     """An answer's head: status line without its end, headers as they came; how its body ends."""
 
     first: bytes
@@ -38,15 +38,15 @@ class Head(msgspec.Struct, frozen=True):
     until_close: bool
 
 
-class Taker(Protocol):
-    """Who sent the request. Called from the event loop; after `finished`, `lost` or `Link.leave` never again."""
+class ResponseSink(Protocol):
+    """Who sent the request. Called from the event loop; after `finished`, `lost` or `BackendConnection.leave` never again."""
 
     upgrades: bool
 
-    def interim(self, head: Head) -> None:
+    def interim(self, head: ResponseHead) -> None:
         """A 1xx answer, which is whole."""
 
-    def answered(self, head: Head, rest: bytes) -> None:
+    def answered(self, head: ResponseHead, rest: bytes) -> None:
         """The head of the answer, with what of its body came along."""
 
     def more(self, data: bytes) -> None:
@@ -62,7 +62,7 @@ class Taker(Protocol):
         """The link takes more again."""
 
 
-class Link(asyncio.Protocol):
+class BackendConnection(asyncio.Protocol):
     """One connection to a backend."""
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Link(asyncio.Protocol):
         self.deadline_s = NEVER
         #: What of a chunked body came ends with a chunk.
         self.between_chunks = False
-        self._taker: Taker | None = None
+        self._taker: ResponseSink | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._phase = _IDLE
         self._buffer = b""
@@ -124,7 +124,7 @@ class Link(asyncio.Protocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
 
-    def begin(self, taker: Taker, *, head_only: bool) -> None:
+    def begin(self, taker: ResponseSink, *, head_only: bool) -> None:
         """From now on what comes is for `taker`; `head_only` for HEAD, whose body never comes."""
         self._taker = taker
         self._head_only = head_only
@@ -225,7 +225,7 @@ class Link(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._phase != _HEAD:
-            raise BadAnswer("more than one answer")
+            raise BadBackendResponse("more than one answer")
         self._ended = False
         self._headers: list[tuple[bytes, bytes]] = []
 
@@ -248,14 +248,14 @@ class Link(asyncio.Protocol):
 
     # Inside
 
-    def _take_heads(self, taker: Taker, data: bytes) -> None:
+    def _take_heads(self, taker: ResponseSink, data: bytes) -> None:
         while self._phase == _HEAD:
             data = self._buffer + data if self._buffer else data
             end = data.find(_END)
             if end < 0 or end > MAX_HEAD_BYTES:
                 self._buffer = data
                 if len(data) > MAX_HEAD_BYTES:
-                    self._fail(BadAnswer("the head of the answer is too large"))
+                    self._fail(BadBackendResponse("the head of the answer is too large"))
                 return
             self._buffer = b""
             head = self._head(data[: end + 4])
@@ -268,13 +268,13 @@ class Link(asyncio.Protocol):
             self._phase = _HEAD
             self._interim += 1
             if self._interim > MAX_INTERIM:
-                self._fail(BadAnswer("too many interim answers"))
+                self._fail(BadBackendResponse("too many interim answers"))
                 return
             taker.interim(head)
             if not data:
                 return
 
-    def _head(self, data: bytes) -> Head | None:
+    def _head(self, data: bytes) -> ResponseHead | None:
         """The head that `data` is; None if it is none, of which the taker was told."""
         upgraded = False
         try:
@@ -282,22 +282,22 @@ class Link(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             upgraded = True
         except (httptools.HttpParserError, httptools.HttpParserCallbackError) as error:
-            self._fail(BadAnswer(f"malformed answer: {error}"))
+            self._fail(BadBackendResponse(f"malformed answer: {error}"))
             return None
         if self._phase != _BODY:
-            self._fail(BadAnswer("malformed head of an answer"))
+            self._fail(BadBackendResponse("malformed head of an answer"))
             return None
         status: int = self._parser.get_status_code()
         if (status == 101) != (upgraded and self._taker is not None and self._taker.upgrades):
-            self._fail(BadAnswer("the backend changed the protocol unasked"))
+            self._fail(BadBackendResponse("the backend changed the protocol unasked"))
             return None
         names = {name.lower() for name, _ in self._headers}
         chunked = b"transfer-encoding" in names
         framed = chunked or b"content-length" in names
         self._until_close = not (framed or status < 200 or status in (204, 304) or self._head_only)
-        return Head(data[: data.index(b"\r\n")], status, self._headers, chunked, self._until_close)
+        return ResponseHead(data[: data.index(b"\r\n")], status, self._headers, chunked, self._until_close)
 
-    def _begin_body(self, taker: Taker, head: Head, rest: bytes) -> None:
+    def _begin_body(self, taker: ResponseSink, head: ResponseHead, rest: bytes) -> None:
         self.deadline_s = NEVER
         self.between_chunks = head.chunked
         if head.status == 101:
@@ -309,7 +309,7 @@ class Link(asyncio.Protocol):
             self._parser = httptools.HttpResponseParser(self)
             self._ended = True
             if rest:
-                self._fail(BadAnswer("a body that nobody asked for"))
+                self._fail(BadBackendResponse("a body that nobody asked for"))
                 return
         elif rest and not self._parsed(rest):
             return
@@ -319,12 +319,12 @@ class Link(asyncio.Protocol):
     def _parsed(self, data: bytes) -> bool:
         """Whether `data` goes on with the answer as its framing said; the taker is told if it does not."""
         if self._ended:
-            self._fail(BadAnswer("more than one answer"))
+            self._fail(BadBackendResponse("more than one answer"))
             return False
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserCallbackError, httptools.HttpParserUpgrade) as error:
-            self._fail(BadAnswer(f"malformed answer: {error}"))
+            self._fail(BadBackendResponse(f"malformed answer: {error}"))
             return False
         return True
 

@@ -14,16 +14,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from atoll.frontproxy.mapping import Names
-from atoll.frontproxy.tokens import Tokens
+from atoll.frontproxy.mapping import RemoteHeaderNames
+from atoll.frontproxy.tokens import TokenAuthentication
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, AssertionTooLarge
+from atoll.machinery.apiserver.authentication.assertion import Assertions, AssertionTooLarge
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
-from atoll.machinery.apiserver.authorization.effective_users import WARRANT
-from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.forwarded_identity import IDENTITY, passed_on
+from atoll.machinery.apiserver.authorization.effective import WARRANT
+from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.speaking import IDENTITY, passed_on
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
@@ -35,14 +35,14 @@ _ORIGIN = ("x-forwarded-", "forwarded")
 _CREDENTIALS = ("authorization",)
 
 
-class Caller(msgspec.Struct, frozen=True):
+class RequestUser(msgspec.Struct, frozen=True):
     """Who asks. `vouched`: the proxy says so to the shard; else the shard finds out itself, by what came along."""
 
     user: User = ANONYMOUS_USER
     vouched: bool = False
 
 
-_NOBODY = Caller()
+_NOBODY = RequestUser()
 
 
 class GroupFilter(msgspec.Struct, frozen=True):
@@ -63,24 +63,24 @@ def _among(group: str, listed: Sequence[str]) -> bool:
     return any(group.startswith(name[:-1]) if name.endswith("*") else group == name for name in listed)
 
 
-class Identity:
+class ProxyAuthentication:
     """Authenticates, and speaks for who is authenticated. One an event loop."""
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: TokenAuthentication,
         certificates: Certificates,
         headers: RequestHeaders,
         groups: GroupFilter,
-        assertions: AssertionSigner,
+        assertions: Assertions,
     ) -> None:
         self.certificates = certificates
         self._tokens, self._headers, self._groups, self._assertions = tokens, headers, groups, assertions
         self._dropped = (*headers.family, *_ORIGIN)
-        self._vouched: LruCache[int, tuple[User, Caller]] = LruCache(MAX_CALLERS)
+        self._vouched: LruCache[int, tuple[User, RequestUser]] = LruCache(MAX_CALLERS)
 
-    def identify(self, request: HttpRequest, cluster: str, view: View) -> Caller:
-        """Who asks something of a cluster ("" for none). Raises Unauthorized, AuthenticationPending."""
+    def identify(self, request: HttpRequest, cluster: str, view: View) -> RequestUser:
+        """Who asks something of a cluster ("" for none). Raises Unauthorized, Unsettled."""
         certificate = request.peer.certificate
         presented = self.certificates.verify(certificate) if certificate is not None else None
         if presented is not None and presented.proxy:
@@ -96,20 +96,20 @@ class Identity:
         known = self._tokens.judge(token, cluster, view)
         if known is None:
             return _NOBODY
-        return self._vouch(known.user) if known.vouched else Caller(known.user)
+        return self._vouch(known.user) if known.vouched else RequestUser(known.user)
 
-    def _vouch(self, user: User) -> Caller:
+    def _vouch(self, user: User) -> RequestUser:
         """The caller as it is spoken of. A credential gives the same user each time, so this is kept by it."""
         known = self._vouched.get(id(user))
         if known is not None and known[0] is user:
             return known[1]
         # A warrant is lent by a view for one request; one that came with a credential would bring dropped groups back.
         extra = {key: values for key, values in user.extra.items() if key != WARRANT}
-        caller = Caller(User(user.name, self._groups(user.groups), user.uid, extra), vouched=True)
+        caller = RequestUser(User(user.name, self._groups(user.groups), user.uid, extra), vouched=True)
         self._vouched.put(id(user), (user, caller))
         return caller
 
-    def headers(self, request: HttpRequest, caller: Caller, cluster: str) -> list[tuple[str, str]]:
+    def headers(self, request: HttpRequest, caller: RequestUser, cluster: str) -> list[tuple[str, str]]:
         """All end-to-end headers of a request to one of our shards. Raises ApiError for too large an identity."""
         if not caller.vouched:
             return passed_on(request.headers, self._dropped)
@@ -127,7 +127,9 @@ class Identity:
         except AssertionTooLarge as error:
             raise ApiError(str(error), code=431, reason="RequestHeaderFieldsTooLarge") from error
 
-    def remote_headers(self, request: HttpRequest, caller: Caller, names: Names) -> list[tuple[str, str]]:
+    def remote_headers(
+        self, request: HttpRequest, caller: RequestUser, names: RemoteHeaderNames
+    ) -> list[tuple[str, str]]:
         """All end-to-end headers of a request to what is none of our shards: who asks stands in headers, as in kcp
         without the uid. Raises Unauthorized for an identity that would be another one in a header."""
         own = tuple(name.lower() for name in (names.user, names.group, names.extra_prefix))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.frontproxy.clustermap import keep
+from atoll.frontproxy.cluster_map import keep
 from atoll.machinery.storage.lmdb_store import open_store
 from harness.clients.raw_http import until
 from harness.data.front_proxy_rows import ProxyRows

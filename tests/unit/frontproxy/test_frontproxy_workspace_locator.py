@@ -7,36 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from atoll.frontproxy.routing import Found, Place, Routes, Unknown
-from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
+from atoll.frontproxy.workspace_locator import Location, ShardLocation, UnresolvedPath, WorkspaceLocator
+from atoll.machinery.apiserver.pathindex import MAX_DEPTH, Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import ClusterRoute
+from atoll.machinery.storage.contract import Route
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows, base_url
-from harness.data.stores import replica, store_options
+from harness.proxyrows import SHARDS, WORKSPACES, ProxyRows, base_url
+from harness.stores import replica, store_options
 
 
 class Site:
     """A proxy's store and the routes over it."""
 
     def __init__(self, rows: ProxyRows) -> None:
-        self.rows, self.routes = rows, Routes(WORKSPACES, SHARDS)
+        self.rows, self.routes = rows, WorkspaceLocator(WORKSPACES, SHARDS)
 
-    def find(self, workspace: str) -> Place:
+    def find(self, workspace: str) -> Location:
         with self.rows.store.snapshot() as view:
             found = self.routes.find(view, workspace)
             assert found == self.routes.find(view, workspace), "the same again while nothing arrives"
-            assert found == Routes(WORKSPACES, SHARDS).find(view, workspace), "and for who was not there before"
+            assert found == WorkspaceLocator(WORKSPACES, SHARDS).find(view, workspace), (
+                "and for who was not there before"
+            )
         return found
 
 
-def at(shard: str, cluster: str) -> Found:
-    return Found(shard, cluster, base_url(shard))
+def at(shard: str, cluster: str) -> ShardLocation:
+    return ShardLocation(shard, cluster, base_url(shard))
 
 
-def below(shard: str, cluster: str, rest: str, *, home: bool = False) -> Unknown:
-    return Unknown(shard, cluster, base_url(shard), rest, home)
+def below(shard: str, cluster: str, rest: str, *, home: bool = False) -> UnresolvedPath:
+    return UnresolvedPath(shard, cluster, base_url(shard), rest, home)
 
 
 @pytest.fixture
@@ -84,28 +86,28 @@ async def test_a_home_that_arrived_is_where_it_lies(site: Site) -> None:
         ("root:org:team:none", below("west", "1team", "none")),
         ("root:org:none:team", below("east", "1org", "none:team")),
         ("1team:none", below("west", "1team", "none")),
-        ("none", Unknown()),
-        ("none:org", Unknown()),
-        ("*", Unknown()),
-        ("", Unknown()),
-        ("root:*", Unknown()),
-        ("root::org", Unknown()),
-        ("Root", Unknown()),
-        ("system:admin", Unknown()),
-        ("system:shard", Unknown()),
-        ("../root", Unknown()),
-        ("root\0", Unknown()),
-        ("ro ot", Unknown()),
-        ("user", Unknown()),
+        ("none", UnresolvedPath()),
+        ("none:org", UnresolvedPath()),
+        ("*", UnresolvedPath()),
+        ("", UnresolvedPath()),
+        ("root:*", UnresolvedPath()),
+        ("root::org", UnresolvedPath()),
+        ("Root", UnresolvedPath()),
+        ("system:admin", UnresolvedPath()),
+        ("system:shard", UnresolvedPath()),
+        ("../root", UnresolvedPath()),
+        ("root\0", UnresolvedPath()),
+        ("ro ot", UnresolvedPath()),
+        ("user", UnresolvedPath()),
     ],
 )
-def test_what_leads_nowhere_says_how_far_it_leads(site: Site, path: str, place: Unknown) -> None:
+def test_what_leads_nowhere_says_how_far_it_leads(site: Site, path: str, place: UnresolvedPath) -> None:
     assert site.find(path) == place
 
 
 def test_a_path_of_any_length_is_followed_no_further_than_the_index_goes(site: Site) -> None:
     found = site.find(":".join(["root", *["x"] * 10 * MAX_DEPTH]))
-    assert isinstance(found, Unknown)
+    assert isinstance(found, UnresolvedPath)
 
 
 async def test_what_is_being_placed_is_not_there_yet(site: Site) -> None:
@@ -139,13 +141,13 @@ async def test_what_is_gone_renamed_or_elsewhere_is_not_found_where_it_was(site:
     assert site.find("root:org:team") == below("east", "1org", "team")
     await site.rows.workspace("1org", "renamed", "1team", "west")
     assert site.find("root:org:renamed:app") == at("east", "1app")
-    await site.rows.store.submit([ClusterRoute("1team", "east", 2)])
+    await site.rows.store.submit([Route("1team", "east", 2)])
     assert site.find("1team") == at("east", "1team")
 
 
 async def test_a_shard_whose_address_is_unknown_is_not_led_to(site: Site) -> None:
     await site.rows.workspace("1team", "far", "1far", "north")
-    assert site.find("1far") == Unknown()
+    assert site.find("1far") == UnresolvedPath()
     assert site.find("root:org:team:far") == below("west", "1team", "far")
     await site.rows.shards("north")
     assert site.find("root:org:team:far") == at("north", "1far")
@@ -154,7 +156,7 @@ async def test_a_shard_whose_address_is_unknown_is_not_led_to(site: Site) -> Non
 async def test_a_shard_that_moved_is_led_to_at_its_new_address(site: Site) -> None:
     site.find("1team")
     await site.rows.write(SHARDS, "root", "west", {"spec": {"baseURL": "https://new.example"}})
-    assert site.find("1team") == Found("west", "1team", "https://new.example")
+    assert site.find("1team") == ShardLocation("west", "1team", "https://new.example")
 
 
 async def test_what_a_shard_sends_of_clusters_that_are_not_its_own_leads_nowhere(site: Site) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 import structlog
 
-from atoll.frontproxy import heads
-from atoll.frontproxy.backend import Backend, Down
-from atoll.frontproxy.link import Head, Link
-from atoll.frontproxy.refusals import answer_lost, no_answer, refuse, shard_down
-from atoll.machinery.apiserver.call.requestinfo import RequestInfo
-from atoll.machinery.wire.passing import PassingExchange
+from atoll.frontproxy.errors import answer_lost, no_answer, refuse, shard_down
+from atoll.machinery.apiserver.requestinfo import RequestInfo
+from atoll.machinery.wire.proxy import framing
+from atoll.machinery.wire.proxy.backend import Backend, BackendUnreachable
+from atoll.machinery.wire.proxy.backend_connection import BackendConnection, ResponseHead
+from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 log = structlog.get_logger()
 
@@ -28,7 +28,7 @@ _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class Relay:
-    """Both a `passing.Sink` and a `link.Taker`. `done` is called once with the status (0: the client left first)."""
+    """Both a `passing.BodySink` and a `link.ResponseSink`. `done` is called once with the status (0: the client left first)."""
 
     __slots__ = (
         "_backend",
@@ -47,12 +47,12 @@ class Relay:
     )
 
     def __init__(
-        self, exchange: PassingExchange, backend: Backend, head: bytes, done: Callable[[int], None], info: RequestInfo
+        self, exchange: StreamingExchange, backend: Backend, head: bytes, done: Callable[[int], None], info: RequestInfo
     ) -> None:
         self._exchange, self._backend, self._head, self._done = exchange, backend, head, done
         body = exchange.body
         self.upgrades = body.upgrades and not exchange.old
-        self._link: Link | None = None
+        self._link: BackendConnection | None = None
         self._unsent = head
         self._repeatable = exchange.request.method in _SAFE and not body.said and not self.upgrades
         self._whole = self._spliced = self._ending = False
@@ -69,7 +69,7 @@ class Relay:
         else:
             self._exchange.spawn(self._connect())
 
-    # Sink: the client's side
+    # BodySink: the client's side
 
     @property
     def full(self) -> bool:
@@ -79,7 +79,7 @@ class Relay:
         if self._link is None:
             return
         if not self._spliced and self._exchange.body.length_bytes is None:
-            data = heads.chunk(data)
+            data = framing.chunk(data)
         head, self._unsent = self._unsent, b""
         self._link.write(head + data if head else data)
 
@@ -88,7 +88,7 @@ class Relay:
         self._whole = True
         if link is None:
             return
-        tail = heads.LAST_CHUNK if self._exchange.body.length_bytes is None else b""
+        tail = framing.LAST_CHUNK if self._exchange.body.length_bytes is None else b""
         head, self._unsent = self._unsent, b""
         if head or tail:
             link.write(head + tail)
@@ -105,31 +105,31 @@ class Relay:
     def gone(self) -> None:
         self._part(0)
 
-    # Taker: the backend's side
+    # ResponseSink: the backend's side
 
-    def interim(self, head: Head) -> None:
+    def interim(self, head: ResponseHead) -> None:
         if self._exchange.old:
             return
         if head.status == 100:
             if not self._exchange.body.awaits_continue:
                 return
             self._exchange.body.awaits_continue = False
-        self._exchange.send_early(heads.answer_head(head.first, head.headers, b""))
+        self._exchange.send_early(framing.answer_head(head.first, head.headers, b""))
 
-    def answered(self, head: Head, rest: bytes) -> None:
+    def answered(self, head: ResponseHead, rest: bytes) -> None:
         exchange = self._exchange
         if exchange.old and head.chunked:
             self.lost(ValueError("chunks for who knows none"), begun=True)
             return
         self._status = head.status
         if head.status == 101:
-            exchange.send(heads.answer_head(head.first, head.headers, b"", upgrade=True) + rest)
+            exchange.send(framing.answer_head(head.first, head.headers, b"", upgrade=True) + rest)
             self._spliced = True
             exchange.splice()
             return
         if head.until_close:
             exchange.keep_alive = False
-        exchange.send(heads.answer_head(head.first, head.headers, exchange.closing_line()) + rest)
+        exchange.send(framing.answer_head(head.first, head.headers, exchange.closing_line()) + rest)
         if head.chunked and _is_endless(self._info):
             exchange.on_drain(self._end_watch)
 
@@ -178,7 +178,7 @@ class Relay:
     async def _connect(self, *, fresh: bool = False) -> None:
         try:
             link = await self._backend.connect(fresh=fresh)
-        except Down as error:
+        except BackendUnreachable as error:
             self._refuse(shard_down(), str(error))
             return
         except asyncio.CancelledError:
@@ -189,7 +189,7 @@ class Relay:
         else:
             self._go(link)
 
-    def _go(self, link: Link) -> None:
+    def _go(self, link: BackendConnection) -> None:
         self._link = link
         link.begin(self, head_only=self._exchange.request.method == "HEAD")
         if self._exchange.client_full:
@@ -211,7 +211,7 @@ class Relay:
             self._link = None
             link.leave()
             self._backend.release(link)
-            self._exchange.send(heads.LAST_CHUNK)
+            self._exchange.send(framing.LAST_CHUNK)
             self._exchange.end(keep_alive=False)
             self._report(self._status)
 

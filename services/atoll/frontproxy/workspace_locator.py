@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.apiserver.federation.federated_view import wide
 from atoll.machinery.apiserver.federation.pathindex import Mounted, PathIndex, Unavailable
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType, is_workspace_path
@@ -22,7 +22,7 @@ from atoll.machinery.meta.paths import HOME
 MAX_PLACES = 8192
 
 
-class Found(msgspec.Struct, frozen=True):
+class ShardLocation(msgspec.Struct, frozen=True):
     """A logical cluster, the shard it lies on, and where that is asked (no trailing slash)."""
 
     shard: str
@@ -30,7 +30,7 @@ class Found(msgspec.Struct, frozen=True):
     base_url: str
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class UnresolvedPath(msgspec.Struct, frozen=True):
     """A path that leads nowhere, as far as is known here.
 
     `shard` holds `cluster`, the last one on the path that is known; `rest` are the names behind it. `shard` is empty
@@ -45,7 +45,7 @@ class Unknown(msgspec.Struct, frozen=True):
     home: bool = False
 
 
-Place: TypeAlias = Found | Mounted | Unavailable | Unknown
+Location: TypeAlias = ShardLocation | Mounted | Unavailable | UnresolvedPath
 
 
 class _Spec(msgspec.Struct, frozen=True):
@@ -59,40 +59,40 @@ class _Shard(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Shard)
 
 
-class Routes:
+class WorkspaceLocator:
     """Finds workspaces. `workspaces` and `shards` are the types that they and Shards are stored under."""
 
     def __init__(self, workspaces: ResourceType, shards: ResourceType) -> None:
         self._index, self._shards = PathIndex(workspaces), shards
-        self._known: LruCache[str, Place] = LruCache(MAX_PLACES)
+        self._known: LruCache[str, Location] = LruCache(MAX_PLACES)
         self._count = -1
 
-    def find(self, view: View, workspace: str) -> Place:
+    def find(self, view: View, workspace: str) -> Location:
         """Where the text behind `/clusters/` leads. A wildcard, and what is no path, leads nowhere."""
         if view.replicas.count != self._count:
             self._known.clear()
             self._count = view.replicas.count
         known = self._known.get(workspace)
         if known is None:
-            known = self._find(federated(view), workspace)
-            if not isinstance(known, Unknown):
+            known = self._find(wide(view), workspace)
+            if not isinstance(known, UnresolvedPath):
                 # What anybody may make up does not drive out what is there.
                 self._known.put(workspace, known)
         return known
 
-    def at(self, view: View, shard: str, cluster: str) -> Found | None:
+    def at(self, view: View, shard: str, cluster: str) -> ShardLocation | None:
         """A cluster that is known to lie on a shard; None while nobody knows where that is."""
         base_url = self.base_url(view, shard)
-        return Found(shard, cluster, base_url) if base_url else None
+        return ShardLocation(shard, cluster, base_url) if base_url else None
 
     def base_url(self, view: View, shard: str) -> str:
         """Where a shard is asked, without a trailing slash; "" for one that is not known."""
-        record = federated(view).get(ObjectKey(self._shards, ROOT, "", shard)) if shard else None
+        record = wide(view).get(ObjectKey(self._shards, ROOT, "", shard)) if shard else None
         return _decoder.decode(record.value).spec.base_url.rstrip("/") if record is not None else ""
 
-    def _find(self, view: View, workspace: str) -> Place:
+    def _find(self, view: View, workspace: str) -> Location:
         if not is_workspace_path(workspace):
-            return Unknown()
+            return UnresolvedPath()
         way = self._index.find(view, workspace)
         if way is None:
             return self._index.mounted(view, workspace) or self._deepest(view, workspace)
@@ -100,19 +100,19 @@ class Routes:
             return Unavailable()
         return self.at(view, view.replicas.shard_of(way.cluster), way.cluster) or self._deepest(view, workspace)
 
-    def _deepest(self, view: View, workspace: str) -> Unknown:
+    def _deepest(self, view: View, workspace: str) -> UnresolvedPath:
         """The last cluster on the path whose shard can be asked for the next name."""
         found = self._home(view, workspace)
         for cluster, rest in self._index.followed(view, workspace):
             place = self.at(view, view.replicas.shard_of(cluster), cluster) if rest else None
             if place is not None:
-                found = Unknown(place.shard, cluster, place.base_url, rest)
+                found = UnresolvedPath(place.shard, cluster, place.base_url, rest)
         return found
 
-    def _home(self, view: View, workspace: str) -> Unknown:
+    def _home(self, view: View, workspace: str) -> UnresolvedPath:
         """Homes are made where `root` is, for whoever asks for one there."""
         place = self.at(view, view.replicas.shard_of(ROOT), ROOT) if workspace.startswith(f"{HOME}:") else None
         if place is None:
-            return Unknown()
+            return UnresolvedPath()
         cluster, rest = next(iter(self._index.followed(view, workspace)))
-        return Unknown(place.shard, cluster, place.base_url, rest, home=True)
+        return UnresolvedPath(place.shard, cluster, place.base_url, rest, home=True)

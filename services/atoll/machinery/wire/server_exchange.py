@@ -17,7 +17,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import InternalError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.exchange import Headers
-from atoll.machinery.wire.parser import Parsed
+from atoll.machinery.wire.parser import ParsedRequest
 
 if TYPE_CHECKING:
     from atoll.machinery.wire.connection import Connection
@@ -34,7 +34,7 @@ _FLUSH_BYTES = 64 * 1024
 _FAILED = encode_json(InternalError("Internal error occurred: the request could not be served").status()) + b"\n"
 
 
-class ServedExchange:
+class ServerExchange:
     """Implements `wire.exchange.Exchange`; see there for what each method promises."""
 
     __slots__ = (
@@ -53,7 +53,7 @@ class ServedExchange:
         "request",
     )
 
-    def __init__(self, connection: Connection, parsed: Parsed) -> None:
+    def __init__(self, connection: Connection, parsed: ParsedRequest) -> None:
         self.request, self.keep_alive, self.old = parsed
         self._connection = connection
         self._state = NEW

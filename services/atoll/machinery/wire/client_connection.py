@@ -13,7 +13,7 @@ from typing import cast
 import httptools
 
 from atoll.machinery.wire.exchange import Headers
-from atoll.machinery.wire.incoming import BadResponse, ClientLimits, ConnectionLost, Incoming
+from atoll.machinery.wire.pending_response import BadResponse, ClientLimits, ConnectionLost, PendingResponse
 
 _BODILESS = (204, 304)
 _WITH_BODY = ("POST", "PUT", "PATCH")
@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
         self.used = False
         self.idle_since_s = 0.0
         self._limits = limits
-        self._incoming: Incoming | None = None
+        self._incoming: PendingResponse | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, list[str]] = {}
         self._head_bytes = 0
@@ -80,7 +80,7 @@ class ClientConnection(asyncio.Protocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
 
-    def send(self, request: bytes, incoming: Incoming, *, head_only: bool) -> None:
+    def send(self, request: bytes, incoming: PendingResponse, *, head_only: bool) -> None:
         """Send a request whose response goes to `incoming`; `head_only` for HEAD, whose body never comes."""
         self._incoming = incoming
         self._head_only = head_only
@@ -186,7 +186,7 @@ class ClientConnection(asyncio.Protocol):
 
     # Inside
 
-    def _watch_sizes(self, incoming: Incoming, size: int) -> None:
+    def _watch_sizes(self, incoming: PendingResponse, size: int) -> None:
         if self._in_head:
             self._head_bytes += size
             if self._head_bytes > 2 * self._limits.header_bytes:

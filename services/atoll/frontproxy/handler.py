@@ -18,28 +18,29 @@ from typing import NamedTuple, cast
 import msgspec
 import structlog
 
-from atoll.frontproxy import heads, targets
-from atoll.frontproxy.backend import Backend, Backends
-from atoll.frontproxy.closed import ClosedDoor
-from atoll.frontproxy.identity import Caller, Identity
-from atoll.frontproxy.mapping import Mapping, Table
+from atoll.frontproxy import request_target
+from atoll.frontproxy.authentication import ProxyAuthentication, RequestUser
+from atoll.frontproxy.endpoints import Endpoints
+from atoll.frontproxy.errors import in_circles, no_routes, refuse, shard_down, unavailable
+from atoll.frontproxy.mapping import Mapping, MappingTable
 from atoll.frontproxy.metrics import OWN, ProxyMetrics
-from atoll.frontproxy.own import OwnPaths
-from atoll.frontproxy.refusals import in_circles, no_routes, refuse, shard_down, unavailable
-from atoll.frontproxy.relay import Relay
-from atoll.frontproxy.routing import Found, Unknown
-from atoll.frontproxy.ways import Way, Ways
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.wire.proxy.relay import Relay
+from atoll.frontproxy.route_table import Routes, RouteTable
+from atoll.frontproxy.unknown_workspace import UnknownWorkspace
+from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath
+from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
 from atoll.machinery.apiserver.authentication.routing import token_cluster
-from atoll.machinery.apiserver.call.requestinfo import WILDCARD, RequestInfo, parse
-from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
-from atoll.machinery.egress import EgressError
-from atoll.machinery.egress.forward import Forwarder
+from atoll.machinery.apiserver.egress import EgressError
+from atoll.machinery.apiserver.egress.forward import Forwarder
+from atoll.machinery.apiserver.pathindex import Mounted, Unavailable
+from atoll.machinery.apiserver.requestinfo import WILDCARD, RequestInfo, parse
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.status import ApiError, ServiceUnavailable, Unauthorized
 from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.machinery.wire.exchange import Exchange, Headers
-from atoll.machinery.wire.passing import PassingExchange
+from atoll.machinery.wire.proxy import framing
+from atoll.machinery.wire.proxy.backend import Backend, Backends
+from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 log = structlog.get_logger()
 
@@ -47,25 +48,25 @@ log = structlog.get_logger()
 MAX_SETTLED = 2
 
 
-class Parts(msgspec.Struct, frozen=True):
+class ProxyParts(msgspec.Struct, frozen=True):
     """What the doors are made of. `shards` is the context that shards are spoken to in."""
 
     store: Store
-    ways: Ways
-    identity: Identity
-    table: Table
+    ways: RouteTable
+    identity: ProxyAuthentication
+    table: MappingTable
     backends: Backends
     shards: ssl.SSLContext
     forwarder: Callable[[], Forwarder]
-    own: OwnPaths
+    own: Endpoints
     metrics: ProxyMetrics
 
 
-class _Asked(NamedTuple):
+class ProxyRequest(NamedTuple):
     """One request, as far as it is understood: `workspace` is empty where it names none, `at` is where it stands in the
     path of a mapping that is not for shards."""
 
-    exchange: PassingExchange
+    exchange: StreamingExchange
     info: RequestInfo
     mapping: Mapping
     workspace: str
@@ -76,17 +77,17 @@ class _Asked(NamedTuple):
     began_s: float
 
 
-class Doors:
+class ProxyHandler:
     """The handler of a proxy's server."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ProxyParts) -> None:
         self._parts = parts
-        self._closed = ClosedDoor()
+        self._closed = UnknownWorkspace()
 
     def __call__(self, exchange: Exchange) -> None:
-        self._serve(cast(PassingExchange, exchange), MAX_SETTLED)
+        self._serve(cast(StreamingExchange, exchange), MAX_SETTLED)
 
-    def _serve(self, exchange: PassingExchange, settles: int) -> None:
+    def _serve(self, exchange: StreamingExchange, settles: int) -> None:
         began_s = time.monotonic()
         info = _UNPARSED
         try:
@@ -94,12 +95,12 @@ class Doors:
             if self._parts.own.serves(info):
                 self._parts.own.serve(exchange, info, began_s)
                 return
-            if heads.passes(exchange.request) >= heads.MAX_PASSES:
+            if framing.passes(exchange.request) >= framing.MAX_PASSES:
                 raise in_circles()
             asked = self._understood(exchange, info, began_s)
             with self._parts.store.snapshot() as snapshot:
                 self._pass_on(asked, snapshot)
-        except AuthenticationPending as error:
+        except Unsettled as error:
             if settles:
                 exchange.spawn(self._once_settled(exchange, error, settles - 1))
             else:
@@ -107,12 +108,12 @@ class Doors:
         except Exception as error:
             self._refuse(exchange, info, error, began_s)
 
-    async def _once_settled(self, exchange: PassingExchange, error: AuthenticationPending, settles: int) -> None:
+    async def _once_settled(self, exchange: StreamingExchange, error: Unsettled, settles: int) -> None:
         """Serve a request whose token could not be judged before keys of its issuer were fetched."""
-        await error.complete()
+        await error.settle()
         self._serve(exchange, settles)
 
-    def _understood(self, exchange: PassingExchange, info: RequestInfo, began_s: float) -> _Asked:
+    def _understood(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> ProxyRequest:
         """Which mapping is for a request, and which workspace it names. Raises ApiError."""
         request = exchange.request
         segments = [part for part in info.path.split("/") if part]
@@ -124,23 +125,23 @@ class Doors:
             # A service account's token says by itself which cluster it speaks to, as in kcp.
             shards, _ = self._parts.table.choose(("clusters", token))
             if shards is not None and shards.is_shards:
-                return _Asked(exchange, info, shards, token, request.target, 0, True, began_s)
+                return ProxyRequest(exchange, info, shards, token, request.target, 0, True, began_s)
         if mapping is None:
             raise ApiError("the server could not find the requested resource", code=404, reason="NotFound")
         if mapping.is_shards and info.workspace:
-            rest = targets.behind_workspace(request.target)
-            return _Asked(exchange, info, mapping, info.workspace, rest, 0, True, began_s)
+            rest = request_target.behind_workspace(request.target)
+            return ProxyRequest(exchange, info, mapping, info.workspace, rest, 0, True, began_s)
         if held:
             at = mapping.segments.index("{cluster}")
-            return _Asked(exchange, info, mapping, held, b"", at, True, began_s)
-        at = 1 if info.workspace else targets.workspace_at(segments)
+            return ProxyRequest(exchange, info, mapping, held, b"", at, True, began_s)
+        at = 1 if info.workspace else request_target.workspace_at(segments)
         workspace = segments[at] if at else ""
         # `*` inside of a service is for the service to judge; without one it is refused as for shards.
         if workspace == WILDCARD and not info.workspace:
             at, workspace = 0, ""
-        return _Asked(exchange, info, mapping, workspace, b"", at, bool(info.workspace), began_s)
+        return ProxyRequest(exchange, info, mapping, workspace, b"", at, bool(info.workspace), began_s)
 
-    def _pass_on(self, asked: _Asked, snapshot: Snapshot) -> None:
+    def _pass_on(self, asked: ProxyRequest, snapshot: Snapshot) -> None:
         way = self._parts.ways.of(snapshot)
         if way is None:
             raise no_routes()
@@ -148,7 +149,11 @@ class Doors:
         self._go(asked, way, place, snapshot)
 
     def _go(
-        self, asked: _Asked, way: Way, place: Found | Mounted | Unavailable | Unknown | None, snapshot: Snapshot
+        self,
+        asked: ProxyRequest,
+        way: Routes,
+        place: ShardLocation | Mounted | Unavailable | UnresolvedPath | None,
+        snapshot: Snapshot,
     ) -> None:
         if isinstance(place, Mounted):
             self._mounted(asked, place)
@@ -157,29 +162,31 @@ class Doors:
             self._count(asked, OWN, unavailable(asked.exchange))
             return
         request = asked.exchange.request
-        cluster = place.cluster if isinstance(place, Found) and asked.bound else ""
+        cluster = place.cluster if isinstance(place, ShardLocation) and asked.bound else ""
         caller = self._parts.identity.identify(request, cluster, snapshot)
-        if isinstance(place, Unknown):
+        if isinstance(place, UnresolvedPath):
             self._unknown(asked, way, place, caller, snapshot)
         elif place is None:
             self._to_mapping(asked, way, "", caller, snapshot)
         elif asked.mapping.is_shards:
-            self._to_shard(asked, place, targets.below("", place.cluster, asked.rest), caller)
+            self._to_shard(asked, place, request_target.below("", place.cluster, asked.rest), caller)
         else:
             self._to_mapping(asked, way, place.cluster, caller, snapshot)
 
     # Where requests go
 
-    def _to_shard(self, asked: _Asked, place: Found, target: str, caller: Caller) -> None:
+    def _to_shard(self, asked: ProxyRequest, place: ShardLocation, target: str, caller: RequestUser) -> None:
         parts = self._parts
         backend = parts.backends.of(place.base_url, parts.shards)
         headers = parts.identity.headers(asked.exchange.request, caller, place.cluster)
         self._relay(asked, backend, backend.path + target, headers, place.shard)
 
-    def _to_mapping(self, asked: _Asked, way: Way, cluster: str, caller: Caller, snapshot: Snapshot) -> None:
+    def _to_mapping(
+        self, asked: ProxyRequest, way: Routes, cluster: str, caller: RequestUser, snapshot: Snapshot
+    ) -> None:
         """To the backend of a mapping that is not for shards, or to the root shard where it names none."""
         parts, mapping, request = self._parts, asked.mapping, asked.exchange.request
-        target = targets.elsewhere("", request.target, asked.at, cluster)
+        target = request_target.elsewhere("", request.target, asked.at, cluster)
         if mapping.backend:
             backend = parts.backends.of(mapping.backend, mapping.tls or parts.shards)
             headers = parts.identity.remote_headers(request, caller, mapping.names)
@@ -191,7 +198,9 @@ class Doors:
             headers = parts.identity.headers(request, caller, cluster if asked.bound else "")
         self._relay(asked, backend, backend.path + target, headers, mapping.path)
 
-    def _unknown(self, asked: _Asked, way: Way, unknown: Unknown, caller: Caller, snapshot: Snapshot) -> None:
+    def _unknown(
+        self, asked: ProxyRequest, way: Routes, unknown: UnresolvedPath, caller: RequestUser, snapshot: Snapshot
+    ) -> None:
         """A path that leads nowhere, as far as is known here."""
         if asked.workspace == WILDCARD:
             raise self._refusal(asked, caller, snapshot)
@@ -200,12 +209,12 @@ class Doors:
         elif unknown.shard and asked.mapping.is_shards:
             # Of who asks the shard knows more than we do, and refuses in the same words.
             workspace = f"{unknown.cluster}:{unknown.rest}" if unknown.rest else unknown.cluster
-            place = Found(unknown.shard, "", unknown.base_url)
-            self._to_shard(asked, place, targets.below("", workspace, asked.rest), caller)
+            place = ShardLocation(unknown.shard, "", unknown.base_url)
+            self._to_shard(asked, place, request_target.below("", workspace, asked.rest), caller)
         else:
             asked.exchange.spawn(self._shut(asked, self._refusal(asked, caller, snapshot)))
 
-    async def _asked_for(self, asked: _Asked, way: Way, unknown: Unknown, caller: Caller) -> None:
+    async def _asked_for(self, asked: ProxyRequest, way: Routes, unknown: UnresolvedPath, caller: RequestUser) -> None:
         """Serve a request after the shard that may know its path was asked."""
         try:
             place = await way.misses.find(asked.workspace, unknown, caller.user)
@@ -218,21 +227,21 @@ class Doors:
         except Exception as error:
             self._refuse(asked.exchange, asked.info, error, asked.began_s)
 
-    async def _shut(self, asked: _Asked, error: ApiError) -> None:
+    async def _shut(self, asked: ProxyRequest, error: ApiError) -> None:
         """Refuse when the request is there to its end, as a shard does: else the connection would tell what is not."""
         await asked.exchange.whole()
         self._refuse(asked.exchange, asked.info, error, asked.began_s)
 
-    def _refusal(self, asked: _Asked, caller: Caller, snapshot: Snapshot) -> ApiError:
+    def _refusal(self, asked: ProxyRequest, caller: RequestUser, snapshot: Snapshot) -> ApiError:
         return self._closed.refusal(asked.exchange.request, asked.info, caller, snapshot)
 
-    def _mounted(self, asked: _Asked, place: Mounted) -> None:
+    def _mounted(self, asked: ProxyRequest, place: Mounted) -> None:
         if not asked.mapping.is_shards or not place.ready:
             self._count(asked, OWN, unavailable(asked.exchange))
             return
         asked.exchange.spawn(self._to_mount(asked, place.url))
 
-    async def _to_mount(self, asked: _Asked, url: str) -> None:
+    async def _to_mount(self, asked: ProxyRequest, url: str) -> None:
         exchange = asked.exchange
         await exchange.whole()
         headers = self._parts.identity.stripped(exchange.request)
@@ -244,11 +253,11 @@ class Doors:
 
     # How they end
 
-    def _relay(self, asked: _Asked, backend: Backend, target: str, headers: Headers, to: str) -> None:
+    def _relay(self, asked: ProxyRequest, backend: Backend, target: str, headers: Headers, to: str) -> None:
         exchange = asked.exchange
         request = exchange.request
         said = [*headers, ("x-forwarded-for", request.peer.address)]
-        head = heads.request_head(request, target, backend.authority, said, exchange.body, old=exchange.old)
+        head = framing.request_head(request, target, backend.authority, said, exchange.body, old=exchange.old)
         metrics = self._parts.metrics
         metrics.open.inc()
 
@@ -258,10 +267,10 @@ class Doors:
 
         Relay(exchange, backend, head, done, asked.info).start()
 
-    def _count(self, asked: _Asked, to: str, code: int) -> None:
+    def _count(self, asked: ProxyRequest, to: str, code: int) -> None:
         self._parts.metrics.count(to, code, asked.began_s)
 
-    def _refuse(self, exchange: PassingExchange, info: RequestInfo, error: Exception, began_s: float) -> None:
+    def _refuse(self, exchange: StreamingExchange, info: RequestInfo, error: Exception, began_s: float) -> None:
         if exchange.begun or exchange.closed:
             log.error("request failed", exc_info=error)
             exchange.abort()

@@ -7,7 +7,7 @@ framing headers do too. Invariant: nothing in a header can end its line, and hea
 from __future__ import annotations
 
 from atoll.machinery.wire.exchange import Headers, HttpRequest
-from atoll.machinery.wire.headparser import Inflow
+from atoll.machinery.wire.proxy.head_parser import RequestBody
 
 #: What we call ourselves in `Via`, and how often a request may have passed us: mappings can make a circle.
 PSEUDONYM = "atoll-front-proxy"
@@ -19,7 +19,9 @@ _UPGRADE_HOP = _HOP - {b"connection", b"upgrade"}
 LAST_CHUNK = b"0\r\n\r\n"
 
 
-def request_head(request: HttpRequest, target: str, host: str, headers: Headers, body: Inflow, *, old: bool) -> bytes:
+def request_head(
+    request: HttpRequest, target: str, host: str, headers: Headers, body: RequestBody, *, old: bool
+) -> bytes:
     """A request as it is sent on. `headers` are those that go end to end; framing and those of the hop are set here.
 
     A client of HTTP/1.0 is asked for in its own version, as what it gets may have no chunks. Raises ValueError if

@@ -58,7 +58,7 @@ class BadResponse(ClientError):
     """What came back is not HTTP, or larger than the client's limits."""
 
 
-class Incoming:
+class PendingResponse:
     """A response being received.
 
     `status` is 0 until the headers are there; `ended` once the body is whole; `error` is what ended it

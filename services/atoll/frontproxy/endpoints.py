@@ -12,25 +12,24 @@ from collections.abc import Mapping
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from atoll.frontproxy.asking import Asking
-from atoll.frontproxy.identity import Caller, Identity
+from atoll.frontproxy.authentication import ProxyAuthentication, RequestUser
+from atoll.frontproxy.errors import no_routes, refuse, shard_down
 from atoll.frontproxy.metrics import OWN, ProxyMetrics
-from atoll.frontproxy.refusals import no_routes, refuse, shard_down
-from atoll.frontproxy.ways import Ways
+from atoll.frontproxy.route_table import RouteTable
+from atoll.frontproxy.shard_client import ShardClient
+from atoll.machinery.apiserver import errors, health
 from atoll.machinery.apiserver.authentication.assertion import HEADER as ASSERTION
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
-from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Reply
-from atoll.machinery.apiserver.call.requestinfo import RequestInfo
-from atoll.machinery.apiserver.serving import health
-from atoll.machinery.apiserver.serving.health import Check
+from atoll.machinery.apiserver.call import Reply
+from atoll.machinery.apiserver.health import Check
+from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Forbidden, Unauthorized
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.wire.client import ClientError
-from atoll.machinery.wire.passing import PassingExchange
+from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 METRICS, LIVE, READY = "/metrics", "livez", "readyz"
 _REVIEW = "/clusters/root/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -56,15 +55,15 @@ class _Review(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Review)
 
 
-class OwnPaths:
+class Endpoints:
     """Serves them. `checks` by endpoint: `livez`, `readyz`."""
 
     def __init__(
         self,
         store: Store,
-        identity: Identity,
-        ways: Ways,
-        asking: Asking,
+        identity: ProxyAuthentication,
+        ways: RouteTable,
+        asking: ShardClient,
         metrics: ProxyMetrics,
         checks: Mapping[str, Mapping[str, Check]],
     ) -> None:
@@ -80,8 +79,8 @@ class OwnPaths:
             return info.path in ALWAYS_ALLOWED_PATHS
         return info.path == METRICS or info.path.split("/", 2)[1] in self._checks
 
-    def serve(self, exchange: PassingExchange, info: RequestInfo, began_s: float) -> None:
-        """Answer. Raises ApiError, AuthenticationPending."""
+    def serve(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> None:
+        """Answer. Raises ApiError, Unsettled."""
         if info.method not in {"GET", "HEAD"}:
             raise errors.method_not_allowed()
         if info.path == METRICS:
@@ -95,17 +94,17 @@ class OwnPaths:
             exchange, health.one(endpoint, checks, name) if name else health.all_of(endpoint, checks, query), began_s
         )
 
-    async def _show_metrics(self, exchange: PassingExchange, info: RequestInfo, began_s: float) -> None:
+    async def _show_metrics(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> None:
         try:
             await self._check(exchange)
             self._reply(exchange, Reply(200, generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST), began_s)
-        except AuthenticationPending as error:
-            await error.complete()
+        except Unsettled as error:
+            await error.settle()
             self._metrics.count(OWN, refuse(exchange, info, Unauthorized()), began_s)
         except Exception as error:
             self._metrics.count(OWN, refuse(exchange, info, error), began_s)
 
-    async def _check(self, exchange: PassingExchange) -> None:
+    async def _check(self, exchange: StreamingExchange) -> None:
         """Raises Unauthorized, Forbidden, ServiceUnavailable."""
         request = exchange.request
         with self._store.snapshot() as snapshot:
@@ -113,7 +112,7 @@ class OwnPaths:
             if way is None:
                 raise no_routes()
             base_url = way.routes.base_url(snapshot, ROOT)
-            caller: Caller = self._identity.identify(request, ROOT, snapshot)
+            caller: RequestUser = self._identity.identify(request, ROOT, snapshot)
         sent = [pair for pair in self._identity.headers(request, caller, ROOT) if pair[0].lower().startswith(_SAYING)]
         if not sent:
             raise Unauthorized
@@ -127,7 +126,7 @@ class OwnPaths:
         if answer.status != 201 or not _decoder.decode(answer.body).status.allowed:
             raise Forbidden(f'User "{caller.user.name}" cannot get path "/metrics"')
 
-    def _reply(self, exchange: PassingExchange, answer: Reply, began_s: float) -> None:
+    def _reply(self, exchange: StreamingExchange, answer: Reply, began_s: float) -> None:
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         headers = [("content-type", answer.content_type), ("cache-control", "no-cache, private"), *answer.headers]
         exchange.reply(answer.status, headers, body)
