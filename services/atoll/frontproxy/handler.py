@@ -24,7 +24,6 @@ from atoll.frontproxy.endpoints import Endpoints
 from atoll.frontproxy.errors import in_circles, no_routes, refuse, shard_down, unavailable
 from atoll.frontproxy.mapping import Mapping, MappingTable
 from atoll.frontproxy.metrics import OWN, ProxyMetrics
-from atoll.machinery.wire.proxy.relay import Relay
 from atoll.frontproxy.route_table import Routes, RouteTable
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath
@@ -40,6 +39,7 @@ from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.machinery.wire.exchange import Exchange, Headers
 from atoll.machinery.wire.proxy import framing
 from atoll.machinery.wire.proxy.backend import Backend, Backends
+from atoll.machinery.wire.proxy.relay import Relay
 from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 log = structlog.get_logger()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from atoll.frontproxy import authentication
 from atoll.machinery.apiserver import speaking
 from atoll.machinery.process import pki
 from harness.frontproxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted

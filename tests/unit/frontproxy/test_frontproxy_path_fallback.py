@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from atoll.frontproxy import path_fallback
 from atoll.frontproxy.path_fallback import ASKER, MAX_ASKING, MAX_WAITING, PathFallback
 from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.pathindex import Mounted, Unavailable

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 from collections import deque
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
-if TYPE_CHECKING:
-    from atoll.machinery.wire.server import Server
+from atoll.machinery.wire.host import Host
 
 log = structlog.get_logger()
 
@@ -41,7 +37,7 @@ _PLAIN_TO_TLS = (
 class Acceptor:
     """Accepts on one socket for a Server. `pending` counts sockets that are not yet connections."""
 
-    def __init__(self, server: Server, sock: socket.socket, ssl_context: ssl.SSLContext | None) -> None:
+    def __init__(self, server: Host, sock: socket.socket, ssl_context: ssl.SSLContext | None) -> None:
         self._server = server
         self._sock = sock
         self._ssl_context = ssl_context
@@ -180,7 +176,7 @@ class Acceptor:
         limits, tls = self._server.limits, self._ssl_context
         try:
             await self._server.loop.connect_accepted_socket(
-                lambda: self._server.connection(self._server),
+                self._server.make_connection,
                 sock,
                 ssl=tls,
                 ssl_handshake_timeout=limits.handshake_timeout_s if tls else None,
@@ -209,28 +205,6 @@ async def bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
         _keep_alive(sock)
         sock.setblocking(False)
         sock.bind(address)
-        sock.listen(_BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def bind_unix(path: str) -> socket.socket:
-    """A listening, non-blocking Unix socket of mode 0600. Raises OSError if somebody listens there."""
-    if Path(path).is_socket():
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
-            if probe.connect_ex(path) == 0:
-                raise OSError(f"another process listens on {path}")
-        Path(path).unlink()
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.setblocking(False)
-        before = os.umask(0o177)
-        try:
-            sock.bind(path)
-        finally:
-            os.umask(before)
         sock.listen(_BACKLOG)
     except OSError:
         sock.close()

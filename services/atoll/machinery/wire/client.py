@@ -43,7 +43,7 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a client connects: host and port, or a Unix socket.
+    """Where a client connects.
 
     `tls` None means plain text. `server_name` is what the certificate must name, if that is not `host`; `name` what
     the Host header says, if that is not host and port.
@@ -53,7 +53,6 @@ class Origin(msgspec.Struct, frozen=True):
     port: int = 0
     tls: ssl.SSLContext | None = None
     server_name: str = ""
-    unix_path: str = ""
     name: str = ""
 
     @property
@@ -61,8 +60,6 @@ class Origin(msgspec.Struct, frozen=True):
         """Value of the Host header."""
         if self.name:
             return self.name
-        if self.unix_path:
-            return "localhost"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -280,12 +277,9 @@ class HttpClient:
         name = (origin.server_name or origin.host) if origin.tls else None
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
-                if origin.unix_path:
-                    _, connection = await self._loop.create_unix_connection(self._make, origin.unix_path)
-                else:
-                    _, connection = await self._loop.create_connection(
-                        self._make, origin.host, origin.port, ssl=origin.tls, server_hostname=name
-                    )
+                _, connection = await self._loop.create_connection(
+                    self._make, origin.host, origin.port, ssl=origin.tls, server_hostname=name
+                )
         except (OSError, TimeoutError) as error:
             raise Unreachable(f"cannot connect to {self._authority}: {error or 'timed out'}") from error
         return connection

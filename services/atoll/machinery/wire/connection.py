@@ -11,18 +11,16 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import structlog
 
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.exchange import Peer
+from atoll.machinery.wire.host import Flushable, Host
 from atoll.machinery.wire.parser import HEAD, IDLE, ParsedRequest, RequestParser
 from atoll.machinery.wire.server_exchange import ServerExchange
-
-if TYPE_CHECKING:
-    from atoll.machinery.wire.server import Server
 
 log = structlog.get_logger()
 
@@ -68,7 +66,7 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _parser: RequestParser
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self.limits = server.limits
         self.lost = True
         self.paused = False
@@ -149,7 +147,7 @@ class Connection(asyncio.Protocol):
             self._written_bytes += len(head) + len(body)
             self._transport.writelines((head, body))
 
-    def flush_soon(self, exchange: ServerExchange) -> None:
+    def flush_soon(self, exchange: Flushable) -> None:
         """Have `exchange.flush` called at the end of this loop turn."""
         self._server.flush_soon(exchange)
 
@@ -170,15 +168,16 @@ class Connection(asyncio.Protocol):
         """Run `work` as a task of the server."""
         return self._server.track(work)
 
-    def ended(self, exchange: ServerExchange) -> None:
+    def ended(self, exchange: Flushable) -> None:
         """The reply is complete: release what the request held, and go on with the next or close."""
-        if self._active is not exchange:
+        active = self._active
+        if active is None or active is not exchange:
             return
         self._active = None
-        self._server.account(-len(exchange.request.body))
+        self._server.account(-len(active.request.body))
         if self.lost:
             return
-        if not exchange.keep_alive or self._server.draining:
+        if not active.keep_alive or self._server.draining:
             self._close()
         elif not self._pumping:
             if self._held or self._parser.phase or self._parser.refusal or self._parser.ready:

@@ -15,12 +15,12 @@ from typing import Any
 
 import structlog
 
-from atoll.machinery.wire.acceptor import Acceptor, bind, bind_unix
+from atoll.machinery.wire.acceptor import Acceptor, bind
 from atoll.machinery.wire.connection import Connection
 from atoll.machinery.wire.exchange import Handler
+from atoll.machinery.wire.host import Flushable, Host, OpenConnection
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import bodies_full
-from atoll.machinery.wire.server_exchange import ServerExchange
 
 log = structlog.get_logger()
 
@@ -43,10 +43,10 @@ class Server:
         handler: Handler,
         limits: Limits,
         ssl_context: ssl.SSLContext | None = None,
-        connection: Callable[[Server], Connection] = Connection,
+        connection: Callable[[Host], Connection] = Connection,
     ) -> None:
         self.handler = handler
-        self.connection = connection
+        self._connection = connection
         self.limits = limits
         self.draining = False
         self.date = ""
@@ -56,9 +56,9 @@ class Server:
         self.now = self.loop.time
         self._ssl_context = ssl_context
         self._acceptors: list[Acceptor] = []
-        self._connections: set[Connection] = set()
+        self._connections: set[OpenConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._dirty: deque[ServerExchange] = deque()
+        self._dirty: deque[Flushable] = deque()
         self._bodies_bytes = 0
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -78,11 +78,6 @@ class Server:
         sock = await bind(host, port, reuse_port=reuse_port)
         self._listen(Acceptor(self, sock, self._ssl_context))
         return int(sock.getsockname()[1])
-
-    async def start_unix(self, path: str) -> None:
-        """Listen on a Unix socket (mode 0600, plain text). A stale socket file is replaced; raises OSError if
-        another process listens there."""
-        self._listen(Acceptor(self, bind_unix(path), None))
 
     def use(self, ssl_context: ssl.SSLContext) -> None:
         """Let new connections go by another TLS context; those that are open keep theirs.
@@ -122,14 +117,18 @@ class Server:
 
     # For the acceptors, connections and exchanges
 
-    def opened(self, connection: Connection) -> None:
+    def make_connection(self) -> Connection:
+        """Return a new connection for an accepted socket."""
+        return self._connection(self)
+
+    def opened(self, connection: OpenConnection) -> None:
         """A connection is made; it is swept until `closed`."""
         self._connections.add(connection)
         self._emptied.clear()
         if self.draining:
             self.loop.call_soon(connection.drain)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: OpenConnection) -> None:
         """A connection is gone; one more may be accepted."""
         self._connections.discard(connection)
         if not self._connections:
@@ -150,7 +149,7 @@ class Server:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def flush_soon(self, exchange: ServerExchange) -> None:
+    def flush_soon(self, exchange: Flushable) -> None:
         """Flush `exchange` once this loop turn's callbacks have run; one callback serves all streams."""
         if not self._dirty:
             self.loop.call_soon(self._flush)

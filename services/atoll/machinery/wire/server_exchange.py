@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -17,10 +17,8 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import InternalError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.exchange import Headers
+from atoll.machinery.wire.host import Outlet
 from atoll.machinery.wire.parser import ParsedRequest
-
-if TYPE_CHECKING:
-    from atoll.machinery.wire.connection import Connection
 
 log = structlog.get_logger()
 
@@ -53,7 +51,7 @@ class ServerExchange:
         "request",
     )
 
-    def __init__(self, connection: Connection, parsed: ParsedRequest) -> None:
+    def __init__(self, connection: Outlet, parsed: ParsedRequest) -> None:
         self.request, self.keep_alive, self.old = parsed
         self._connection = connection
         self._state = NEW

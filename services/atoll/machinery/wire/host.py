@@ -1,0 +1,128 @@
+"""What the parts of the server need of the parts that own them, as protocols.
+
+`Server` implements `Host` for its acceptors and connections; `Connection` implements `Outlet` for its exchanges. They
+are declared here, so that imports point one way: exchange, host < server_exchange < connection < acceptor < server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from atoll.machinery.wire.exchange import Handler
+from atoll.machinery.wire.limits import Limits
+
+
+class Flushable(Protocol):
+    """An exchange with bytes to send at the end of the loop turn."""
+
+    def flush(self) -> None: ...
+
+
+class OpenConnection(Protocol):
+    """A connection as the server's sweep and drain see it."""
+
+    def check(self, now: float) -> None:
+        """Cut the connection if one of its deadlines passed."""
+
+    def drain(self) -> None:
+        """Close if idle; otherwise tell the exchange that the server drains."""
+
+    def cut(self) -> None:
+        """Close at once, without the rest of what was written."""
+
+
+class Host(Protocol):
+    """The server, as its acceptors and connections see it."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def now(self) -> Callable[[], float]:
+        """The loop's clock in seconds."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def handler(self) -> Handler: ...
+
+    @property
+    def date(self) -> str:
+        """The Date header line, up to one sweep old."""
+
+    @property
+    def draining(self) -> bool: ...
+
+    @property
+    def phase_timeouts_s(self) -> tuple[float, float, float]:
+        """Timeouts by phase of the parser: idle, head, body."""
+
+    @property
+    def connections(self) -> int:
+        """Open connections, including those in their handshake."""
+
+    def make_connection(self) -> asyncio.Protocol:
+        """Return a new protocol object for an accepted socket."""
+
+    def opened(self, connection: OpenConnection) -> None:
+        """Sweep a connection until `closed`."""
+
+    def closed(self, connection: OpenConnection) -> None:
+        """Forget a connection."""
+
+    def account(self, size_bytes: int) -> None:
+        """Count body bytes held (negative: released). Raises ApiError 503 above the limit of all bodies."""
+
+    def track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` as a task that `drain` waits for."""
+
+    def flush_soon(self, exchange: Flushable) -> None:
+        """Call `exchange.flush` once at the end of this loop turn."""
+
+
+class Outlet(Protocol):
+    """The connection, as its exchanges see it."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def lost(self) -> bool:
+        """The client is gone, or was cut."""
+
+    @property
+    def paused(self) -> bool:
+        """The transport holds more than its high-water mark."""
+
+    @property
+    def draining(self) -> bool: ...
+
+    @property
+    def date(self) -> str: ...
+
+    def send(self, data: bytes) -> None:
+        """Write at once; dropped when the client is gone."""
+
+    def send_both(self, head: bytes, body: bytes) -> None:
+        """Write a head and a body too long to copy."""
+
+    def flush_soon(self, exchange: Flushable) -> None:
+        """Call `exchange.flush` once at the end of this loop turn."""
+
+    def unsent_bytes(self) -> int:
+        """Bytes held by the transport; 0 below its high-water mark."""
+
+    async def writable(self) -> None:
+        """Wait until the transport is below its low-water mark. Raises ConnectionResetError when it is lost."""
+
+    def track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` as a task of the server."""
+
+    def ended(self, exchange: Flushable) -> None:
+        """Go on with the next request, or close: the reply of the active exchange is complete."""
+
+    def cut(self) -> None:
+        """Close at once, without the rest of what was written."""
