@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from atoll.machinery.wire.exchange import Peer
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import RequestParser
-from atoll.machinery.wire.proxy.head_parser import HeadParser
+from atoll.machinery.wire.proxy.streaming import StreamAll
 
 LIMITS = Limits(header_bytes=300, target_bytes=60, body_bytes=64, header_count=8)
 PEER = Peer("10.0.0.1", 1)
@@ -50,14 +50,14 @@ def test_bodies_that_come_later_are_the_same_bodies(data: bytes, cut: st.DataObj
     def account(size: int) -> None:
         held[0] += size
 
-    heads = HeadParser(LIMITS, PEER, account)
+    heads = RequestParser(LIMITS, PEER, account, StreamAll())
     at = 0
     while at < len(data):
         step = cut.draw(st.integers(1, len(data) - at))
         heads.feed(data[at : at + step])
         at += step
     requests = [(parsed.request.method, parsed.request.target, parsed.request.headers) for parsed in heads.ready]
-    complete = [inflow for inflow in heads.inflows if inflow.ended]
+    complete = [parsed.body for parsed in heads.ready if parsed.body.ended]
     expected = [(parsed.request.method, parsed.request.target, parsed.request.headers) for parsed in whole.ready]
     assert requests[: len(complete)] == expected
     assert [b"".join(inflow.parts) for inflow in complete] == [parsed.request.body for parsed in whole.ready]
@@ -66,4 +66,4 @@ def test_bodies_that_come_later_are_the_same_bodies(data: bytes, cut: st.DataObj
     if heads.refusal is not None and whole.refusal is not None:
         assert heads.refusal.code == whole.refusal.code
     assert len(requests) - len(complete) <= 1, "one body at a time"
-    assert held[0] == sum(inflow.held_bytes for inflow in heads.inflows)
+    assert held[0] == sum(parsed.body.held_bytes for parsed in heads.ready)

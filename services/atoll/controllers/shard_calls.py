@@ -12,15 +12,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import msgspec
-
 from atoll.machinery.client.client import Client
 from atoll.machinery.meta.status import ApiError
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.circuit import CircuitPolicy, Circuits
 from atoll.machinery.wire.client import ClientError, Unreachable
-from atoll.replication.peers import LOGICAL_CLUSTER_ADMIN, TIMEOUT_S, NoPeer, Peers
+from atoll.replication.peers import LOGICAL_CLUSTER_ADMIN, NoPeer, Peers
 
 T = TypeVar("T")
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_SHARDS = 0.25, 8.0, 4096
+_CIRCUIT = CircuitPolicy(Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, 1.0, 1.0))
 
 
 class ShardUnavailable(Exception):
@@ -31,64 +32,39 @@ class ShardUnavailable(Exception):
         self.shard, self.unsent = shard, unsent
 
 
-class _Pause(msgspec.Struct):
-    """A shard that failed: until when it is left alone, how long that is, and whether somebody asks it meanwhile."""
-
-    until: float
-    length_s: float
-    probed: bool = False
-
-
 class ShardCaller:
     """Calls of one shard to others. `clock` gives steady seconds."""
 
     def __init__(self, peers: Peers, clock: Callable[[], float] = time.monotonic) -> None:
         self._peers, self._clock = peers, clock
-        #: By shard; there are never more than have a Shard object.
-        self._pauses: dict[str, _Pause] = {}
+        self._circuits: Circuits[str] = Circuits(_CIRCUIT, MAX_SHARDS)
 
     async def call(self, shard: str, ask: Callable[[Client], Awaitable[T]], identity: str = LOGICAL_CLUSTER_ADMIN) -> T:
         """What a shard answers. Raises ApiError for what it refuses, and ShardUnavailable."""
-        self._check(shard)
+        if not self._circuits.enter(shard, self._clock()):
+            raise ShardUnavailable(shard, unsent=True)
         try:
             answer = await ask(self._peers.client(shard, identity))
         except (Unreachable, NoPeer) as error:
-            self._failed(shard)
+            self._circuits.failed(shard, self._clock())
             raise ShardUnavailable(shard, unsent=True) from error
         except (ClientError, TimeoutError) as error:
-            self._failed(shard)
+            self._circuits.failed(shard, self._clock())
             raise ShardUnavailable(shard, unsent=False) from error
         except ApiError as error:
-            self._pauses.pop(shard, None)
+            self._circuits.succeeded(shard)
             if is_refusal(error):
                 raise
             raise ShardUnavailable(shard, unsent=False) from error
-        self._pauses.pop(shard, None)
+        except BaseException:
+            self._circuits.abandoned(shard)
+            raise
+        self._circuits.succeeded(shard)
         return answer
 
     def is_resting(self, shard: str) -> bool:
         """Whether a shard failed a moment ago, so that a call would not even be tried."""
-        pause = self._pauses.get(shard)
-        return pause is not None and self._clock() < pause.until
-
-    def _check(self, shard: str) -> None:
-        pause = self._pauses.get(shard)
-        if pause is None:
-            return
-        now = self._clock()
-        if now < pause.until:
-            raise ShardUnavailable(shard, unsent=True)
-        # One asks; others wait for what it finds.
-        pause.until, pause.probed = now + TIMEOUT_S, True
-
-    def _failed(self, shard: str) -> None:
-        pause, now = self._pauses.get(shard), self._clock()
-        if pause is None:
-            self._pauses[shard] = _Pause(now + FIRST_PAUSE_S, FIRST_PAUSE_S)
-        elif pause.probed or now >= pause.until:
-            # Those that were under way when the first failed say nothing new.
-            pause.length_s = min(pause.length_s * 2, LONGEST_PAUSE_S)
-            pause.until, pause.probed = now + pause.length_s, False
+        return self._circuits.is_open(shard, self._clock())
 
 
 def is_refusal(error: ApiError) -> bool:

@@ -1,10 +1,9 @@
-"""Who asks, as far as the proxy can tell, and what is said of that to whoever is asked next.
+"""Authenticate callers as far as the proxy can, and write the identity headers of relayed requests.
 
-The handler calls `identify` for each request, and `headers` (or `remote_headers`) for what goes on. A certificate or a
-token that the proxy judges makes a caller that it vouches for: the credential ends here, and a signed assertion takes
-its place, without the groups that nobody brings in from outside. Everybody else goes on with what he showed, and the
-shard finds out. Invariant: no header that could be read as an identity goes on, in whatever spelling, whoever sent it
-and whether or not he is known.
+`handler` calls `identify` for each request, and `headers` (or `remote_headers`) for the one to the backend. A client
+certificate or a token that the proxy can verify makes a verified user: the credential ends here, and a signed assertion
+takes its place, without the groups that must not come from outside. Any other credential goes on, and the shard judges
+it. Invariant: no header that could be read as an identity goes on, whatever its spelling, sender or user.
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ import msgspec
 from atoll.frontproxy.mapping import RemoteHeaderNames
 from atoll.frontproxy.tokens import TokenAuthentication
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.assertion import Assertions, AssertionTooLarge
+from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, AssertionTooLarge
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.headers import RequestHeaders
+from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
-from atoll.machinery.apiserver.authorization.effective import WARRANT
-from atoll.machinery.apiserver.call import View
-from atoll.machinery.apiserver.speaking import IDENTITY, passed_on
+from atoll.machinery.apiserver.authorization.effective_users import WARRANT
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.forwarded_identity import IDENTITY, passed_on
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.wire.exchange import Headers, HttpRequest
 
-MAX_CALLERS = 8192
-#: Where a request came from is ours to say as well.
-_ORIGIN = ("x-forwarded-", "forwarded")
+MAX_USERS = 8192
+#: The client's address, which the proxy states itself.
+_CLIENT_ADDRESS = ("x-forwarded-", "forwarded")
 _CREDENTIALS = ("authorization",)
 
 
 class RequestUser(msgspec.Struct, frozen=True):
-    """Who asks. `vouched`: the proxy says so to the shard; else the shard finds out itself, by what came along."""
+    """The user of a request. `verified`: the proxy asserts it; otherwise the shard judges the credential."""
 
     user: User = ANONYMOUS_USER
-    vouched: bool = False
+    verified: bool = False
 
 
-_NOBODY = RequestUser()
+_ANONYMOUS = RequestUser()
 
 
 class GroupFilter(msgspec.Struct, frozen=True):
-    """Which groups go on. A `*` at an end stands for anything; `drop` wins, an empty `pass_on` is everything."""
+    """The groups that are passed on. A trailing `*` matches anything; `drop` wins, an empty `pass_on` matches all."""
 
     drop: tuple[str, ...] = ()
     pass_on: tuple[str, ...] = ()
@@ -55,16 +54,16 @@ class GroupFilter(msgspec.Struct, frozen=True):
         return tuple(
             group
             for group in groups
-            if not _among(group, self.drop) and (not self.pass_on or _among(group, self.pass_on))
+            if not _matches(group, self.drop) and (not self.pass_on or _matches(group, self.pass_on))
         )
 
 
-def _among(group: str, listed: Sequence[str]) -> bool:
+def _matches(group: str, listed: Sequence[str]) -> bool:
     return any(group.startswith(name[:-1]) if name.endswith("*") else group == name for name in listed)
 
 
 class ProxyAuthentication:
-    """Authenticates, and speaks for who is authenticated. One an event loop."""
+    """Authenticates requests and writes identity headers. One for each event loop."""
 
     def __init__(
         self,
@@ -72,77 +71,77 @@ class ProxyAuthentication:
         certificates: Certificates,
         headers: RequestHeaders,
         groups: GroupFilter,
-        assertions: Assertions,
+        assertions: AssertionSigner,
     ) -> None:
         self.certificates = certificates
         self._tokens, self._headers, self._groups, self._assertions = tokens, headers, groups, assertions
-        self._dropped = (*headers.family, *_ORIGIN)
-        self._vouched: LruCache[int, tuple[User, RequestUser]] = LruCache(MAX_CALLERS)
+        self._dropped = (*headers.family, *_CLIENT_ADDRESS)
+        self._users: LruCache[int, tuple[User, RequestUser]] = LruCache(MAX_USERS)
 
     def identify(self, request: HttpRequest, cluster: str, view: View) -> RequestUser:
-        """Who asks something of a cluster ("" for none). Raises Unauthorized, Unsettled."""
+        """The user of a request to a cluster ("" for none). Raises Unauthorized, AuthenticationPending."""
         certificate = request.peer.certificate
         presented = self.certificates.verify(certificate) if certificate is not None else None
         if presented is not None and presented.proxy:
             sent = [name for name in self._headers.sent(request.headers) if name != assertion.HEADER]
             if sent:
-                return self._vouch(self._headers.user(request.headers, sent))
+                return self._verified_user(self._headers.user(request.headers, sent))
         if presented is not None and presented.user is not None:
-            return self._vouch(presented.user)
+            return self._verified_user(presented.user)
         token = bearer_token(request)
         if not token or len(request.headers["authorization"]) > 1:
-            # Nothing, or something that is no business of the proxy's: the shard refuses it.
-            return _NOBODY
-        known = self._tokens.judge(token, cluster, view)
-        if known is None:
-            return _NOBODY
-        return self._vouch(known.user) if known.vouched else RequestUser(known.user)
+            # No credential, or a malformed one, which the shard refuses.
+            return _ANONYMOUS
+        found = self._tokens.authenticate(token, cluster, view)
+        if found is None:
+            return _ANONYMOUS
+        return self._verified_user(found.user) if found.verified else RequestUser(found.user)
 
-    def _vouch(self, user: User) -> RequestUser:
-        """The caller as it is spoken of. A credential gives the same user each time, so this is kept by it."""
-        known = self._vouched.get(id(user))
-        if known is not None and known[0] is user:
-            return known[1]
-        # A warrant is lent by a view for one request; one that came with a credential would bring dropped groups back.
+    def _verified_user(self, user: User) -> RequestUser:
+        """The user as it is asserted. Credentials are cached to one User object each, which is the key here."""
+        cached = self._users.get(id(user))
+        if cached is not None and cached[0] is user:
+            return cached[1]
+        # A view lends a warrant for one request; one that came with a credential would bring dropped groups back.
         extra = {key: values for key, values in user.extra.items() if key != WARRANT}
-        caller = RequestUser(User(user.name, self._groups(user.groups), user.uid, extra), vouched=True)
-        self._vouched.put(id(user), (user, caller))
-        return caller
+        requester = RequestUser(User(user.name, self._groups(user.groups), user.uid, extra), verified=True)
+        self._users.put(id(user), (user, requester))
+        return requester
 
-    def headers(self, request: HttpRequest, caller: RequestUser, cluster: str) -> list[tuple[str, str]]:
-        """All end-to-end headers of a request to one of our shards. Raises ApiError for too large an identity."""
-        if not caller.vouched:
+    def headers(self, request: HttpRequest, requester: RequestUser, cluster: str) -> list[tuple[str, str]]:
+        """All end-to-end headers of a request to a shard. Raises ApiError for too large an identity."""
+        if not requester.verified:
             return passed_on(request.headers, self._dropped)
         found = passed_on(request.headers, (*self._dropped, *_CREDENTIALS))
-        return [*found, *self.says(caller.user, cluster)]
+        return [*found, *self.identity_headers(requester.user, cluster)]
 
     def stripped(self, request: HttpRequest) -> list[tuple[str, str]]:
-        """All end-to-end headers of a request to a mount, which judges the caller's own credential by itself."""
+        """All end-to-end headers of a request to a mount, which judges the caller's own credential."""
         return passed_on(request.headers, (*self._dropped, *IDENTITY))
 
-    def says(self, user: User, cluster: str) -> Headers:
-        """What tells a shard who asks something of a cluster. Raises ApiError for too large an identity."""
+    def identity_headers(self, user: User, cluster: str) -> Headers:
+        """The headers that assert a user to a shard, for a cluster. Raises ApiError for too large an identity."""
         try:
             return [(assertion.HEADER, self._assertions.assertion(user, cluster))]
         except AssertionTooLarge as error:
             raise ApiError(str(error), code=431, reason="RequestHeaderFieldsTooLarge") from error
 
     def remote_headers(
-        self, request: HttpRequest, caller: RequestUser, names: RemoteHeaderNames
+        self, request: HttpRequest, requester: RequestUser, names: RemoteHeaderNames
     ) -> list[tuple[str, str]]:
-        """All end-to-end headers of a request to what is none of our shards: who asks stands in headers, as in kcp
-        without the uid. Raises Unauthorized for an identity that would be another one in a header."""
+        """All end-to-end headers of a request to another backend: the user in X-Remote headers, as in kcp without the
+        uid. Raises Unauthorized for a user whose header values would be read as another's."""
         own = tuple(name.lower() for name in (names.user, names.group, names.extra_prefix))
         dropped = (*self._dropped, *own)
-        if not caller.vouched:
+        if not requester.verified:
             return passed_on(request.headers, dropped)
-        user = caller.user
-        said = [(names.user, user.name), *((names.group, group) for group in user.groups)]
-        said += [
+        user = requester.user
+        added = [(names.user, user.name), *((names.group, group) for group in user.groups)]
+        added += [
             (f"{names.extra_prefix}{quote(key, safe='')}", value)
             for key, values in user.extra.items()
             for value in values
         ]
-        if not all(value and value == value.strip() and value.isprintable() for _, value in said):
+        if not all(value and value == value.strip() and value.isprintable() for _, value in added):
             raise Unauthorized
-        return [*passed_on(request.headers, (*dropped, *_CREDENTIALS)), *said]
+        return [*passed_on(request.headers, (*dropped, *_CREDENTIALS)), *added]

@@ -1,9 +1,8 @@
-"""The map of clusters to shards as a file, for a load balancer that sends what names a cluster straight to its shard.
+"""The file with which a load balancer sends requests for a logical cluster directly to its shard.
 
-`process` runs `keep` beside the proxy where a file is asked for. The file has ids of logical clusters alone: paths
-change hands and have no bound, ids mean one cluster for good. Invariants: the file is whole at any time, and sorted;
-a cluster that is missing or stale in it costs a detour or a refusal, never a wrong answer, as shards judge for
-themselves.
+`process` runs `keep` if a file is configured. The file has names of logical clusters alone: paths change owners and are
+unbounded, names mean one cluster for ever. Invariants: the file is complete at any time, and sorted; a cluster that is
+missing or stale in it costs a detour or a refusal, never a wrong response, as shards judge for themselves.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from atoll.machinery.storage.pages import PAGE, position_after
 
 log = structlog.get_logger()
 
-#: The file is written anew at most so often: it takes as long as there are clusters.
+#: Least time between two writes: each is linear in the number of clusters.
 PAUSE_S = 10.0
 
 
 async def keep(store: Store, file: Path, pause_s: float = PAUSE_S) -> None:
-    """Write the file whenever clusters came, went or moved, until cancelled."""
+    """Write the file whenever clusters are added, removed or moved, until cancelled."""
     written = ""
     while True:
         with store.snapshot() as snapshot:
@@ -43,7 +42,7 @@ async def keep(store: Store, file: Path, pause_s: float = PAUSE_S) -> None:
 
 
 async def _text(store: Store) -> str:
-    """`<cluster> <shard>` lines. Pages are read one by one, so that requests are served between them."""
+    """`<cluster> <shard>` lines. Requests are served between two pages."""
     found: list[str] = []
     after: Position | None = None
     while True:

@@ -1,6 +1,7 @@
-"""What the proxy answers by itself when it cannot pass a request on, as Kubernetes says such things.
+"""Errors that the proxy answers itself, as Kubernetes Status objects.
 
-Invariant: only what was not sent is answered with a Retry-After, as clients repeat such requests whatever they do.
+Invariant: only a request that was not sent is answered with Retry-After, as client-go repeats any verb when it sees
+one.
 """
 
 from __future__ import annotations
@@ -17,39 +18,39 @@ NOT_AVAILABLE = b"Not available.\n"
 RETRY_AFTER_S = 1
 
 
-def shard_down() -> ApiError:
+def shard_unreachable() -> ApiError:
     """503: nothing was sent."""
     return ServiceUnavailable(
         "the shard of this workspace cannot be reached, please try again", Details(retry_after_s=RETRY_AFTER_S)
     )
 
 
-def no_routes() -> ApiError:
-    """503: the proxy is new, and nothing has arrived yet."""
+def not_synced() -> ApiError:
+    """503: the proxy's store has received nothing yet."""
     return ServiceUnavailable(
         "the front proxy knows no shard yet, please try again", Details(retry_after_s=RETRY_AFTER_S)
     )
 
 
-def answer_lost() -> ApiError:
-    """502: it was sent, and what became of it is not known."""
+def response_lost() -> ApiError:
+    """502: the request was sent, and its outcome is unknown."""
     return ApiError(
         "the connection to the shard ended before its answer; the request may have been served", code=502, reason=""
     )
 
 
-def no_answer() -> ApiError:
-    """504: as before."""
+def response_timeout() -> ApiError:
+    """504: as `response_lost`."""
     return Timeout("the shard did not answer in time; the request may be served yet")
 
 
-def in_circles() -> ApiError:
-    """508: the mappings lead back to where they begin."""
+def loop_detected() -> ApiError:
+    """508: the mappings lead back to this proxy."""
     return ApiError("the request went through the front proxy several times already", code=508, reason="")
 
 
-class _Unobserved:
-    """An observer of requests that are counted elsewhere."""
+class _NoObserver:
+    """The observer of requests that are counted by the proxy's own metrics."""
 
     def streaming(self, request: Request) -> None: ...
 
@@ -58,16 +59,16 @@ class _Unobserved:
     async def room(self) -> None: ...
 
 
-def refuse(exchange: Exchange, info: RequestInfo, error: Exception) -> int:
-    """Answer with an error, in a shard's form to the last header; gives its code."""
+def write_error(exchange: Exchange, info: RequestInfo, error: Exception) -> int:
+    """Answer with an error, with the headers a shard would send. Return its status code."""
     audit_id = exchange.request.header("audit-id")[:64] or new_uid()
-    request = Request(exchange, audit_id, info, _Unobserved(), time.monotonic(), warnings=[])
+    request = Request(exchange, audit_id, info, _NoObserver(), time.monotonic(), warnings=[])
     fail(request, error)
     return request.code
 
 
-def unavailable(exchange: Exchange) -> int:
-    """Answer for a Workspace that is there and cannot be used now, as kcp's proxy does."""
+def reply_unavailable(exchange: Exchange) -> int:
+    """Answer for a Workspace that exists and cannot be used now, as kcp's proxy does. Return the status code."""
     headers = [("Content-Type", "text/plain; charset=utf-8"), ("Retry-After", str(RETRY_AFTER_S))]
     exchange.reply(503, headers, NOT_AVAILABLE)
     return 503

@@ -1,11 +1,11 @@
-"""Each request of the proxy: where it goes, who asks, and on with it.
+"""The front proxy's request handler: find the backend, authenticate, rewrite identity headers, relay.
 
-    own paths → mapping → place → caller → headers → relay
+    own endpoints → mapping → workspace location → user → headers → relay
 
-The server calls it once the head of a request is there. What is decided here is decided from the proxy's own store, so
-that a request waits for nobody but its backend; only a path that is not known, and a token whose issuer's keys are not
-there yet, are asked for elsewhere, for a second at most. Invariants: a request goes to one backend, or is refused; what
-says who asks is written by `identity` alone; a mount gets the caller's own credential and nothing of ours.
+The server calls it at the end of each request's head. Decisions are made from the proxy's own store, so that a request
+waits for its backend alone; only an unknown path and a token whose issuer's keys are missing cause another request, for
+a second at most. Invariants: a request goes to one backend, or is refused; identity headers are written by
+`authentication` alone; a mount gets the caller's own credential and nothing of the proxy's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 import structlog
@@ -21,261 +21,317 @@ import structlog
 from atoll.frontproxy import request_target
 from atoll.frontproxy.authentication import ProxyAuthentication, RequestUser
 from atoll.frontproxy.endpoints import Endpoints
-from atoll.frontproxy.errors import in_circles, no_routes, refuse, shard_down, unavailable
+from atoll.frontproxy.errors import (
+    loop_detected,
+    not_synced,
+    reply_unavailable,
+    response_lost,
+    response_timeout,
+    shard_unreachable,
+    write_error,
+)
 from atoll.frontproxy.mapping import Mapping, MappingTable
-from atoll.frontproxy.metrics import OWN, ProxyMetrics
+from atoll.frontproxy.metrics import PROXY, ProxyMetrics
 from atoll.frontproxy.route_table import Routes, RouteTable
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.routing import token_cluster
-from atoll.machinery.apiserver.egress import EgressError
-from atoll.machinery.apiserver.egress.forward import Forwarder
-from atoll.machinery.apiserver.pathindex import Mounted, Unavailable
-from atoll.machinery.apiserver.requestinfo import WILDCARD, RequestInfo, parse
+from atoll.machinery.apiserver.call.requestinfo import WILDCARD, RequestInfo, parse
+from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
+from atoll.machinery.egress import EgressError
+from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.status import ApiError, ServiceUnavailable, Unauthorized
 from atoll.machinery.storage.contract import Snapshot, Store
-from atoll.machinery.wire.exchange import Exchange, Headers
+from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 from atoll.machinery.wire.proxy import framing
-from atoll.machinery.wire.proxy.backend import Backend, Backends
+from atoll.machinery.wire.proxy.backend import Backend, Backends, BackendUnreachable
+from atoll.machinery.wire.proxy.backend_connection import ResponseHead
 from atoll.machinery.wire.proxy.relay import Relay
 from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 log = structlog.get_logger()
 
-#: Issuers whose keys one request may wait for.
-MAX_SETTLED = 2
+#: ServiceAccountIssuers whose keys one request may wait for.
+MAX_KEY_FETCHES = 2
+#: The proxy's name in `Via`, and how often a request may pass it: mappings can form a loop.
+PSEUDONYM = "atoll-front-proxy"
+MAX_PASSES = 4
+
+Location: TypeAlias = ShardLocation | Mounted | Unavailable | UnresolvedPath
 
 
 class ProxyParts(msgspec.Struct, frozen=True):
-    """What the doors are made of. `shards` is the context that shards are spoken to in."""
+    """The collaborators of a ProxyHandler. `shards` is the TLS context of connections to shards."""
 
     store: Store
-    ways: RouteTable
-    identity: ProxyAuthentication
-    table: MappingTable
+    route_table: RouteTable
+    authentication: ProxyAuthentication
+    mappings: MappingTable
     backends: Backends
     shards: ssl.SSLContext
+    #: Makes the forwarder for mounts when the first request needs it.
     forwarder: Callable[[], Forwarder]
-    own: Endpoints
+    endpoints: Endpoints
     metrics: ProxyMetrics
 
 
 class ProxyRequest(NamedTuple):
-    """One request, as far as it is understood: `workspace` is empty where it names none, `at` is where it stands in the
-    path of a mapping that is not for shards."""
+    """A request after its mapping was chosen."""
 
     exchange: StreamingExchange
     info: RequestInfo
     mapping: Mapping
+    #: The workspace that the path names; empty for none.
     workspace: str
+    #: The target after the workspace, for mappings to shards.
     rest: bytes
+    #: The index of the workspace's segment in the path, for mappings to other backends.
     at: int
-    #: The mapping says which workspace the request is for.
+    #: The mapping defines which workspace the request is for.
     bound: bool
     began_s: float
 
 
 class ProxyHandler:
-    """The handler of a proxy's server."""
+    """The handler of a proxy's server, and its `BodyPolicy`: every body is streamed, those of mounts without limit."""
+
+    min_bytes = 0
 
     def __init__(self, parts: ProxyParts) -> None:
         self._parts = parts
-        self._closed = UnknownWorkspace()
+        self._unknown_workspace = UnknownWorkspace()
 
     def __call__(self, exchange: Exchange) -> None:
-        self._serve(cast(StreamingExchange, exchange), MAX_SETTLED)
+        self._serve(cast(StreamingExchange, exchange), MAX_KEY_FETCHES)
 
-    def _serve(self, exchange: StreamingExchange, settles: int) -> None:
+    # BodyPolicy
+
+    def streams(self, request: HttpRequest) -> bool:
+        return True
+
+    def unlimited(self, request: HttpRequest) -> bool:
+        """Whether the request is for a mount: a shard would refuse a body of this size."""
+        info = parse(request.method, request.target)
+        if not info.workspace:
+            return False
+        with self._parts.store.snapshot() as snapshot:
+            routes = self._parts.route_table.at(snapshot)
+            return routes is not None and isinstance(routes.locator.find(snapshot, info.workspace), Mounted)
+
+    def _serve(self, exchange: StreamingExchange, key_fetches: int) -> None:
         began_s = time.monotonic()
         info = _UNPARSED
+        parts = self._parts
         try:
             info = parse(exchange.request.method, exchange.request.target)
-            if self._parts.own.serves(info):
-                self._parts.own.serve(exchange, info, began_s)
+            if parts.endpoints.serves(info):
+                parts.endpoints.serve(exchange, info, began_s)
                 return
-            if framing.passes(exchange.request) >= framing.MAX_PASSES:
-                raise in_circles()
-            asked = self._understood(exchange, info, began_s)
-            with self._parts.store.snapshot() as snapshot:
-                self._pass_on(asked, snapshot)
-        except Unsettled as error:
-            if settles:
-                exchange.spawn(self._once_settled(exchange, error, settles - 1))
+            if _passes(exchange.request) >= MAX_PASSES:
+                raise loop_detected()
+            request = self._mapped(exchange, info, began_s)
+            with parts.store.snapshot() as snapshot:
+                routes = parts.route_table.at(snapshot)
+                if routes is None:
+                    raise not_synced()
+                location = routes.locator.find(snapshot, request.workspace) if request.workspace else None
+                self._route(request, routes, location, snapshot)
+        except AuthenticationPending as error:
+            if key_fetches:
+                exchange.spawn(self._serve_after_keys(exchange, error, key_fetches - 1))
             else:
-                self._refuse(exchange, info, Unauthorized(), began_s)
+                self._fail(exchange, info, Unauthorized(), began_s)
         except Exception as error:
-            self._refuse(exchange, info, error, began_s)
+            self._fail(exchange, info, error, began_s)
 
-    async def _once_settled(self, exchange: StreamingExchange, error: Unsettled, settles: int) -> None:
-        """Serve a request whose token could not be judged before keys of its issuer were fetched."""
-        await error.settle()
-        self._serve(exchange, settles)
+    async def _serve_after_keys(
+        self, exchange: StreamingExchange, error: AuthenticationPending, key_fetches: int
+    ) -> None:
+        """Serve a request after the keys of its token's issuer were fetched."""
+        await error.complete()
+        self._serve(exchange, key_fetches)
 
-    def _understood(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> ProxyRequest:
-        """Which mapping is for a request, and which workspace it names. Raises ApiError."""
-        request = exchange.request
+    def _mapped(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> ProxyRequest:
+        """Choose the mapping of a request, and find the workspace it names. Raises ApiError."""
+        request, mappings = exchange.request, self._parts.mappings
         segments = [part for part in info.path.split("/") if part]
         if info.workspace:
             segments = ["clusters", info.workspace, *segments]
-        mapping, held = self._parts.table.choose(segments)
+        mapping, cluster = mappings.match(segments)
         token = token_cluster(request) if not info.workspace and not info.service else ""
         if token:
-            # A service account's token says by itself which cluster it speaks to, as in kcp.
-            shards, _ = self._parts.table.choose(("clusters", token))
+            # A service account's token names the cluster it is for, as in kcp.
+            shards, _ = mappings.match(("clusters", token))
             if shards is not None and shards.is_shards:
                 return ProxyRequest(exchange, info, shards, token, request.target, 0, True, began_s)
         if mapping is None:
             raise ApiError("the server could not find the requested resource", code=404, reason="NotFound")
         if mapping.is_shards and info.workspace:
-            rest = request_target.behind_workspace(request.target)
+            rest = request_target.after_workspace(request.target)
             return ProxyRequest(exchange, info, mapping, info.workspace, rest, 0, True, began_s)
-        if held:
+        if cluster:
             at = mapping.segments.index("{cluster}")
-            return ProxyRequest(exchange, info, mapping, held, b"", at, True, began_s)
-        at = 1 if info.workspace else request_target.workspace_at(segments)
+            return ProxyRequest(exchange, info, mapping, cluster, b"", at, True, began_s)
+        at = 1 if info.workspace else request_target.workspace_index(segments)
         workspace = segments[at] if at else ""
-        # `*` inside of a service is for the service to judge; without one it is refused as for shards.
+        # The service handles `*` in its own paths; elsewhere it is refused as at a shard.
         if workspace == WILDCARD and not info.workspace:
             at, workspace = 0, ""
         return ProxyRequest(exchange, info, mapping, workspace, b"", at, bool(info.workspace), began_s)
 
-    def _pass_on(self, asked: ProxyRequest, snapshot: Snapshot) -> None:
-        way = self._parts.ways.of(snapshot)
-        if way is None:
-            raise no_routes()
-        place = way.routes.find(snapshot, asked.workspace) if asked.workspace else None
-        self._go(asked, way, place, snapshot)
-
-    def _go(
-        self,
-        asked: ProxyRequest,
-        way: Routes,
-        place: ShardLocation | Mounted | Unavailable | UnresolvedPath | None,
-        snapshot: Snapshot,
-    ) -> None:
-        if isinstance(place, Mounted):
-            self._mounted(asked, place)
+    def _route(self, request: ProxyRequest, routes: Routes, location: Location | None, snapshot: Snapshot) -> None:
+        if isinstance(location, Mounted):
+            self._serve_mount(request, location)
             return
-        if isinstance(place, Unavailable):
-            self._count(asked, OWN, unavailable(asked.exchange))
+        if isinstance(location, Unavailable):
+            self._count(request, PROXY, reply_unavailable(request.exchange))
             return
-        request = asked.exchange.request
-        cluster = place.cluster if isinstance(place, ShardLocation) and asked.bound else ""
-        caller = self._parts.identity.identify(request, cluster, snapshot)
-        if isinstance(place, UnresolvedPath):
-            self._unknown(asked, way, place, caller, snapshot)
-        elif place is None:
-            self._to_mapping(asked, way, "", caller, snapshot)
-        elif asked.mapping.is_shards:
-            self._to_shard(asked, place, request_target.below("", place.cluster, asked.rest), caller)
+        cluster = location.cluster if isinstance(location, ShardLocation) and request.bound else ""
+        user = self._parts.authentication.identify(request.exchange.request, cluster, snapshot)
+        if isinstance(location, UnresolvedPath):
+            self._serve_unresolved(request, routes, location, user, snapshot)
+        elif location is None:
+            self._relay_to_mapping(request, routes, "", user, snapshot)
+        elif request.mapping.is_shards:
+            self._relay_to_shard(request, location, request_target.in_cluster(location.cluster, request.rest), user)
         else:
-            self._to_mapping(asked, way, place.cluster, caller, snapshot)
+            self._relay_to_mapping(request, routes, location.cluster, user, snapshot)
 
-    # Where requests go
+    # By kind of backend
 
-    def _to_shard(self, asked: ProxyRequest, place: ShardLocation, target: str, caller: RequestUser) -> None:
+    def _relay_to_shard(self, request: ProxyRequest, location: ShardLocation, target: str, user: RequestUser) -> None:
         parts = self._parts
-        backend = parts.backends.of(place.base_url, parts.shards)
-        headers = parts.identity.headers(asked.exchange.request, caller, place.cluster)
-        self._relay(asked, backend, backend.path + target, headers, place.shard)
+        backend = parts.backends.at_url(location.base_url, parts.shards)
+        headers = parts.authentication.headers(request.exchange.request, user, location.cluster)
+        self._relay(request, backend, backend.path + target, headers, location.shard)
 
-    def _to_mapping(
-        self, asked: ProxyRequest, way: Routes, cluster: str, caller: RequestUser, snapshot: Snapshot
+    def _relay_to_mapping(
+        self, request: ProxyRequest, routes: Routes, cluster: str, user: RequestUser, snapshot: Snapshot
     ) -> None:
-        """To the backend of a mapping that is not for shards, or to the root shard where it names none."""
-        parts, mapping, request = self._parts, asked.mapping, asked.exchange.request
-        target = request_target.elsewhere("", request.target, asked.at, cluster)
+        """Relay to the backend of a mapping other than `/clusters/`, or to the root shard if it names none."""
+        parts, mapping, http = self._parts, request.mapping, request.exchange.request
+        target = request_target.with_cluster(http.target, request.at, cluster)
         if mapping.backend:
-            backend = parts.backends.of(mapping.backend, mapping.tls or parts.shards)
-            headers = parts.identity.remote_headers(request, caller, mapping.names)
+            backend = parts.backends.at_url(mapping.backend, mapping.tls or parts.shards)
+            headers = parts.authentication.remote_headers(http, user, mapping.names)
         else:
-            base_url = way.routes.base_url(snapshot, ROOT)
+            base_url = routes.locator.base_url(snapshot, ROOT)
             if not base_url:
-                raise shard_down()
-            backend = parts.backends.of(base_url, parts.shards)
-            headers = parts.identity.headers(request, caller, cluster if asked.bound else "")
-        self._relay(asked, backend, backend.path + target, headers, mapping.path)
+                raise shard_unreachable()
+            backend = parts.backends.at_url(base_url, parts.shards)
+            headers = parts.authentication.headers(http, user, cluster if request.bound else "")
+        self._relay(request, backend, backend.path + target, headers, mapping.path)
 
-    def _unknown(
-        self, asked: ProxyRequest, way: Routes, unknown: UnresolvedPath, caller: RequestUser, snapshot: Snapshot
+    def _serve_unresolved(
+        self, request: ProxyRequest, routes: Routes, path: UnresolvedPath, user: RequestUser, snapshot: Snapshot
     ) -> None:
-        """A path that leads nowhere, as far as is known here."""
-        if asked.workspace == WILDCARD:
-            raise self._refusal(asked, caller, snapshot)
-        if caller.vouched:
-            asked.exchange.spawn(self._asked_for(asked, way, unknown, caller))
-        elif unknown.shard and asked.mapping.is_shards:
-            # Of who asks the shard knows more than we do, and refuses in the same words.
-            workspace = f"{unknown.cluster}:{unknown.rest}" if unknown.rest else unknown.cluster
-            place = ShardLocation(unknown.shard, "", unknown.base_url)
-            self._to_shard(asked, place, request_target.below("", workspace, asked.rest), caller)
+        """Serve a path that does not resolve in the proxy's store."""
+        if request.workspace == WILDCARD:
+            raise self._unknown_error(request, user, snapshot)
+        if user.verified:
+            request.exchange.spawn(self._look_up(request, routes, path, user))
+        elif path.shard and request.mapping.is_shards:
+            # The shard knows more of this caller than the proxy, and refuses in the same words.
+            workspace = f"{path.cluster}:{path.rest}" if path.rest else path.cluster
+            location = ShardLocation(path.shard, "", path.base_url)
+            self._relay_to_shard(request, location, request_target.in_cluster(workspace, request.rest), user)
         else:
-            asked.exchange.spawn(self._shut(asked, self._refusal(asked, caller, snapshot)))
+            request.exchange.spawn(self._fail_after_body(request, self._unknown_error(request, user, snapshot)))
 
-    async def _asked_for(self, asked: ProxyRequest, way: Routes, unknown: UnresolvedPath, caller: RequestUser) -> None:
-        """Serve a request after the shard that may know its path was asked."""
+    async def _look_up(self, request: ProxyRequest, routes: Routes, path: UnresolvedPath, user: RequestUser) -> None:
+        """Serve a request after a look-up of its path at the shard that may have it."""
         try:
-            place = await way.misses.find(asked.workspace, unknown, caller.user)
+            location = await routes.fallback.find(request.workspace, path, user.user)
             with self._parts.store.snapshot() as snapshot:
-                if place is not None:
-                    self._go(asked, way, place, snapshot)
+                if location is not None:
+                    self._route(request, routes, location, snapshot)
                     return
-                refusal = self._refusal(asked, caller, snapshot)
-            await self._shut(asked, refusal)
+                error = self._unknown_error(request, user, snapshot)
+            await self._fail_after_body(request, error)
         except Exception as error:
-            self._refuse(asked.exchange, asked.info, error, asked.began_s)
+            self._fail(request.exchange, request.info, error, request.began_s)
 
-    async def _shut(self, asked: ProxyRequest, error: ApiError) -> None:
-        """Refuse when the request is there to its end, as a shard does: else the connection would tell what is not."""
-        await asked.exchange.whole()
-        self._refuse(asked.exchange, asked.info, error, asked.began_s)
+    async def _fail_after_body(self, request: ProxyRequest, error: ApiError) -> None:
+        """Refuse once the whole request arrived, as a shard does: otherwise the connection would tell that the
+        workspace does not exist."""
+        await request.exchange.read_body()
+        self._fail(request.exchange, request.info, error, request.began_s)
 
-    def _refusal(self, asked: ProxyRequest, caller: RequestUser, snapshot: Snapshot) -> ApiError:
-        return self._closed.refusal(asked.exchange.request, asked.info, caller, snapshot)
+    def _unknown_error(self, request: ProxyRequest, user: RequestUser, snapshot: Snapshot) -> ApiError:
+        return self._unknown_workspace.error(request.exchange.request, request.info, user, snapshot)
 
-    def _mounted(self, asked: ProxyRequest, place: Mounted) -> None:
-        if not asked.mapping.is_shards or not place.ready:
-            self._count(asked, OWN, unavailable(asked.exchange))
+    def _serve_mount(self, request: ProxyRequest, mount: Mounted) -> None:
+        if not request.mapping.is_shards or not mount.ready:
+            self._count(request, PROXY, reply_unavailable(request.exchange))
             return
-        asked.exchange.spawn(self._to_mount(asked, place.url))
+        request.exchange.spawn(self._forward_to_mount(request, mount.url))
 
-    async def _to_mount(self, asked: ProxyRequest, url: str) -> None:
-        exchange = asked.exchange
-        await exchange.whole()
-        headers = self._parts.identity.stripped(exchange.request)
+    async def _forward_to_mount(self, request: ProxyRequest, url: str) -> None:
+        exchange = request.exchange
+        headers = self._parts.authentication.stripped(exchange.request)
         try:
-            code = await self._parts.forwarder().forward(exchange, url, asked.rest or b"/", headers)
+            code = await self._parts.forwarder().forward(exchange, url, request.rest or b"/", headers)
         except EgressError as error:
-            code = refuse(exchange, asked.info, ServiceUnavailable(f"the mounted workspace cannot be reached: {error}"))
-        self._count(asked, "mount", code)
+            unreachable = ServiceUnavailable(f"the mounted workspace cannot be reached: {error}")
+            code = write_error(exchange, request.info, unreachable)
+        self._count(request, "mount", code)
 
-    # How they end
+    # Responses
 
-    def _relay(self, asked: ProxyRequest, backend: Backend, target: str, headers: Headers, to: str) -> None:
-        exchange = asked.exchange
-        request = exchange.request
-        said = [*headers, ("x-forwarded-for", request.peer.address)]
-        head = framing.request_head(request, target, backend.authority, said, exchange.body, old=exchange.old)
-        metrics = self._parts.metrics
-        metrics.open.inc()
+    def _relay(self, request: ProxyRequest, backend: Backend, target: str, headers: Headers, to: str) -> None:
+        exchange = request.exchange
+        http, body = exchange.request, exchange.open_body()
+        version = "1.0" if exchange.old else "1.1"
+        own = [*headers, ("x-forwarded-for", http.peer.address), ("via", f"{version} {PSEUDONYM}")]
+        head = framing.request_head(http, target, backend.authority, own, body, old=exchange.old)
+        self._parts.metrics.open.inc()
+        owner = _RelayedRequest(request, self._parts.metrics, to)
+        Relay(exchange, backend, head, owner, endless=_is_watch(request.info)).start()
 
-        def done(code: int) -> None:
-            metrics.open.dec()
-            metrics.count(to, code, asked.began_s)
+    def _count(self, request: ProxyRequest, to: str, code: int) -> None:
+        self._parts.metrics.count(to, code, request.began_s)
 
-        Relay(exchange, backend, head, done, asked.info).start()
-
-    def _count(self, asked: ProxyRequest, to: str, code: int) -> None:
-        self._parts.metrics.count(to, code, asked.began_s)
-
-    def _refuse(self, exchange: StreamingExchange, info: RequestInfo, error: Exception, began_s: float) -> None:
+    def _fail(self, exchange: StreamingExchange, info: RequestInfo, error: Exception, began_s: float) -> None:
         if exchange.begun or exchange.closed:
             log.error("request failed", exc_info=error)
             exchange.abort()
         else:
-            self._parts.metrics.count(OWN, refuse(exchange, info, error), began_s)
+            self._parts.metrics.count(PROXY, write_error(exchange, info, error), began_s)
+
+
+class _RelayedRequest:
+    """The `RelayOwner` of a request: it writes the error of a failed one, and counts it."""
+
+    __slots__ = ("_metrics", "_request", "_to")
+
+    def __init__(self, request: ProxyRequest, metrics: ProxyMetrics, to: str) -> None:
+        self._request, self._metrics, self._to = request, metrics, to
+
+    def check(self, head: ResponseHead) -> None:
+        """Shards and mapped backends are the operator's: any response goes on."""
+
+    def failed(self, error: Exception) -> None:
+        if isinstance(error, BackendUnreachable):
+            shown = shard_unreachable()
+        else:
+            shown = response_timeout() if isinstance(error, TimeoutError) else response_lost()
+        self.done(write_error(self._request.exchange, self._request.info, shown))
+
+    def done(self, status: int) -> None:
+        self._metrics.open.dec()
+        self._metrics.count(self._to, status, self._request.began_s)
+
+
+def _passes(request: HttpRequest) -> int:
+    """How often a request passed a front proxy already."""
+    return sum(value.count(PSEUDONYM) for value in request.headers.get("via", ()))
+
+
+def _is_watch(info: RequestInfo) -> bool:
+    """Whether the response has no end of its own, whichever backend sends it."""
+    return info.verb == "watch" or info.query.get("watch", "false").lower() not in {"false", "0"}
 
 
 _UNPARSED = parse("GET", b"/")

@@ -1,8 +1,8 @@
-"""Which paths go where: kcp's mapping file, or what holds without one.
+"""The path mappings: kcp's mapping file, or the defaults without one.
 
-`process` reads it once; `doors` asks for each request. Paths are matched segment by segment as they are decoded, so
-that a spelling makes no difference; the most segments win, then those that are no placeholder. Invariant: a file that
-cannot be used is refused at start, with the line of what is wrong.
+`process` reads it once; `handler` matches each request. Paths are matched by decoded segments, so that spelling makes
+no difference; the mapping with the most segments wins, then the one with fewer placeholders. Invariant: an unusable
+file is refused at start, with the line of the error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_FILE_BYTES = 1 << 20
 
 
 class MappingError(Exception):
-    """What is wrong with a mapping file, and where."""
+    """The error of a mapping file, with its line."""
 
 
 class RemoteHeaderNames(msgspec.Struct, frozen=True):
-    """Headers that a backend is told in who asks."""
+    """The names of headers that carry the user to a backend."""
 
     user: str = "X-Remote-User"
     group: str = "X-Remote-Group"
@@ -43,9 +43,9 @@ class Mapping(msgspec.Struct, frozen=True):
     backend: str = ""
     tls: ssl.SSLContext | None = None
     names: RemoteHeaderNames = RemoteHeaderNames()
-    #: What `tls` was made of: the backend's authorities, and what we show it, if that was said.
-    authorities: bytes = b""
-    shown: Pair | None = None
+    #: The backend's authorities in `tls`, and the client certificate for it, if one was configured.
+    server_ca: bytes = b""
+    client_pair: Pair | None = None
 
     @property
     def is_shards(self) -> bool:
@@ -61,24 +61,24 @@ class Mapping(msgspec.Struct, frozen=True):
 
 
 class MappingTable:
-    """The entries, most particular first."""
+    """The mappings, most specific first."""
 
     def __init__(self, mappings: Sequence[Mapping]) -> None:
-        self.mappings = tuple(sorted(mappings, key=_particular, reverse=True))
+        self.mappings = tuple(sorted(mappings, key=_specificity, reverse=True))
         self._shapes = [(mapping, mapping.segments, mapping.is_prefix) for mapping in self.mappings]
 
-    def choose(self, segments: Sequence[str]) -> tuple[Mapping | None, str]:
-        """The entry for a path and what stands in the place of its `{cluster}`, empty if it has none."""
+    def match(self, segments: Sequence[str]) -> tuple[Mapping | None, str]:
+        """The mapping for a path, and the value of its `{cluster}`, empty if it has none."""
         for mapping, shape, is_prefix in self._shapes:
             if len(segments) < len(shape) or (not is_prefix and len(segments) > len(shape)):
                 continue
-            held = _held(shape, segments)
-            if held is not None:
-                return mapping, held
+            cluster = _cluster(shape, segments)
+            if cluster is not None:
+                return mapping, cluster
         return None, ""
 
 
-def _particular(mapping: Mapping) -> tuple[int, int, bool]:
+def _specificity(mapping: Mapping) -> tuple[int, int, bool]:
     segments = mapping.segments
     return len(segments), sum(not _placeholder(part) for part in segments), not mapping.is_prefix
 
@@ -87,16 +87,16 @@ def _placeholder(segment: str) -> str:
     return segment[1:-1] if segment.startswith("{") and segment.endswith("}") else ""
 
 
-def _held(shape: Sequence[str], segments: Sequence[str]) -> str | None:
-    """What stands for `{cluster}`; None if the path has another shape."""
-    held = ""
-    for wanted, found in zip(shape, segments, strict=False):
-        name = _placeholder(wanted)
-        if not name and wanted != found:
+def _cluster(shape: Sequence[str], segments: Sequence[str]) -> str | None:
+    """The value of `{cluster}`, empty without one; None if the path does not match."""
+    cluster = ""
+    for impersonation_request, found in zip(shape, segments, strict=False):
+        name = _placeholder(impersonation_request)
+        if not name and impersonation_request != found:
             return None
         if name == CLUSTER:
-            held = found
-    return held
+            cluster = found
+    return cluster
 
 
 #: Without a file: `/clusters/` to the shards, everything else to the root shard.
@@ -119,11 +119,11 @@ def read(file: Path) -> MappingTable:
         raise MappingError(f"{file}: {where}{getattr(error, 'problem', None) or 'no YAML'}") from error
     try:
         return MappingTable(_mappings(node))
-    except EntryError as error:
+    except _EntryError as error:
         raise MappingError(f"{file}: line {error.line}: {error}") from error
 
 
-class EntryError(Exception):
+class _EntryError(Exception):
     def __init__(self, node: yaml.Node | None, text: str) -> None:
         super().__init__(text)
         self.line = node.start_mark.line + 1 if node is not None else 1
@@ -143,27 +143,27 @@ _FIELDS = (
 
 def _mappings(node: yaml.Node | None) -> list[Mapping]:
     if not isinstance(node, yaml.SequenceNode) or not node.value:
-        raise EntryError(node, "a mapping file is a list of mappings")
+        raise _EntryError(node, "a mapping file is a list of mappings")
     found: dict[str, Mapping] = {}
     for entry in node.value:
         mapping = _mapping(entry)
         if mapping.path in found:
-            raise EntryError(entry, f"path {mapping.path} is mapped twice")
+            raise _EntryError(entry, f"path {mapping.path} is mapped twice")
         found[mapping.path] = mapping
     return list(found.values())
 
 
 def _mapping(entry: yaml.Node) -> Mapping:
     if not isinstance(entry, yaml.MappingNode):
-        raise EntryError(entry, "a mapping has the fields " + ", ".join(_FIELDS))
+        raise _EntryError(entry, "a mapping has the fields " + ", ".join(_FIELDS))
     fields: dict[str, tuple[str, yaml.Node]] = {}
     for key, value in entry.value:
         if not isinstance(key, yaml.ScalarNode) or key.value not in _FIELDS:
-            raise EntryError(key, f"unknown field {getattr(key, 'value', '')!r}")
+            raise _EntryError(key, f"unknown field {getattr(key, 'value', '')!r}")
         if key.value in fields:
-            raise EntryError(key, f"field {key.value} is there twice")
+            raise _EntryError(key, f"field {key.value} is there twice")
         if not isinstance(value, yaml.ScalarNode):
-            raise EntryError(value, f"{key.value} is not a text")
+            raise _EntryError(value, f"{key.value} is not a text")
         fields[key.value] = value.value, value
     path = _path(entry, fields)
     backend = _backend(entry, fields, needed=path != SHARDS)
@@ -181,16 +181,16 @@ _Fields = dict[str, tuple[str, yaml.Node]]
 
 def _path(entry: yaml.Node, fields: _Fields) -> str:
     if "path" not in fields:
-        raise EntryError(entry, "path is missing")
+        raise _EntryError(entry, "path is missing")
     path, node = fields["path"]
     segments = path.split("/")[1:]
     inner = segments[:-1] if segments and not segments[-1] else segments
     if not path.startswith("/") or not all(inner) or any(part in {".", ".."} for part in inner):
-        raise EntryError(node, f"path {path!r} is not a path of whole segments that begins with /")
+        raise _EntryError(node, f"path {path!r} is not a path of whole segments that begins with /")
     held = [part for part in inner if "{" in part or "}" in part]
     names = [_placeholder(part) for part in held]
     if not all(name.isidentifier() for name in names) or len(set(names)) != len(names):
-        raise EntryError(node, f"path {path!r} has a placeholder that is not one segment with a name of its own")
+        raise _EntryError(node, f"path {path!r} has a placeholder that is not one segment with a name of its own")
     return path
 
 
@@ -205,34 +205,36 @@ def _backend(entry: yaml.Node, fields: _Fields, *, needed: bool) -> str:
     except ValueError:
         sound = False
     if not sound:
-        raise EntryError(node, f"backend {url!r} is not an https URL of a host")
+        raise _EntryError(node, f"backend {url!r} is not an https URL of a host")
     return url.rstrip("/")
 
 
 def _header(fields: _Fields, name: str, default: str) -> str:
     text, node = fields.get(name, (default, None))
     if node is not None and not (text and text.isascii() and text.replace("-", "").isalnum()):
-        raise EntryError(node, f"{name} {text!r} is no name of a header")
+        raise _EntryError(node, f"{name} {text!r} is no name of a header")
     return text
 
 
 def _trust(
     entry: yaml.Node, fields: _Fields, names: RemoteHeaderNames, *, needed: bool
 ) -> tuple[ssl.SSLContext | None, RemoteHeaderNames, bytes, Pair | None]:
-    """How a backend is spoken to: its context, who it is told asks, and what the context was made of."""
+    """The TLS context for a backend, its header names, and the files that the context was made of."""
     if "backend_server_ca" not in fields:
         if needed:
-            raise EntryError(entry, "backend_server_ca is missing")
+            raise _EntryError(entry, "backend_server_ca is missing")
         return None, names, b"", None
     ca = _file(fields, "backend_server_ca")
     given = [name for name in ("proxy_client_cert", "proxy_client_key") if name in fields]
     if len(given) == 1:
-        raise EntryError(fields[given[0]][1], "proxy_client_cert and proxy_client_key go together")
+        raise _EntryError(fields[given[0]][1], "proxy_client_cert and proxy_client_key go together")
     pair = Pair(_file(fields, "proxy_client_cert"), _file(fields, "proxy_client_key")) if given else None
     try:
         return client_context(ca, pair), names, ca, pair
     except (ssl.SSLError, ValueError) as error:
-        raise EntryError(fields["backend_server_ca"][1], f"its certificates and key cannot be used: {error}") from error
+        raise _EntryError(
+            fields["backend_server_ca"][1], f"its certificates and key cannot be used: {error}"
+        ) from error
 
 
 def _file(fields: _Fields, name: str) -> bytes:
@@ -240,4 +242,4 @@ def _file(fields: _Fields, name: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise EntryError(node, f"{name} {path}: {error.strerror}") from error
+        raise _EntryError(node, f"{name} {path}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What the proxy counts. Labels are shards and paths of mappings, never a workspace or a user."""
+"""Metrics of the proxy. Labels are shards and paths of mappings, never a workspace or a user."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from atoll.machinery.wire.proxy.backend import Backends
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-#: Label of what the proxy answers by itself.
-OWN = "proxy"
+#: Label of requests that the proxy answers itself.
+PROXY = "proxy"
 MAX_SERIES = 4096
 
 
@@ -33,8 +33,8 @@ class ProxyMetrics:
             registry=registry,
         )
         self.open = Gauge("atoll_frontproxy_requests_under_way", "Requests under way.", registry=registry)
-        links = Gauge("atoll_frontproxy_backend_connections", "Open connections to backends.", registry=registry)
-        links.set_function(lambda: sum(backend.links for backend in backends.all()))
+        connections = Gauge("atoll_frontproxy_backend_connections", "Open connections to backends.", registry=registry)
+        connections.set_function(lambda: sum(backend.connections for backend in backends.all()))
         down = Gauge("atoll_frontproxy_backends_down", "Backends that could not be reached.", registry=registry)
         down.set_function(lambda: sum(backend.is_down for backend in backends.all()))
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}

@@ -1,10 +1,10 @@
-"""A path that the proxy does not know: the shard of the deepest ancestor that it does know is asked, once.
+"""Look up a path that the proxy's store does not know at the shard of its deepest known ancestor.
 
-The handler of the proxy comes here for callers that it vouches for; of everybody else a shard knows more than the proxy
-(`ProxyAuthentication`). It is how a workspace is found in the moment after it was made, and while the stream stands still. Each
-name costs one question: answers are kept for a while, good ones and bad, questions to the same end share one, and there
-are so many at a time for each shard and each user, so that who makes up paths holds up nobody but himself. Invariant:
-nobody waits longer than DEADLINE_S, and what is not known by then is as good as not there.
+`handler` calls it for users that the proxy authenticated itself; of others a shard knows more (`authentication`). It
+finds a workspace in the moment after its creation, and while the state stream stands still. Each name costs one
+request: positive and negative results are cached, and concurrent look-ups of one name share a request. Limits are per
+shard and per user, so a client that probes random paths slows down only itself. Invariant: no request waits longer than
+DEADLINE_S; a path without a result by then does not exist.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from atoll.machinery.wire.exchange import Headers
 log = structlog.get_logger()
 
 DEADLINE_S = 1.0
-#: How long a name that was not there is not asked for again, and how long one that was is not.
+#: How long a negative and a positive result are cached.
 ABSENT_S, PRESENT_S = 1.0, 10.0
-#: How long a cluster's name may take to arrive: there is no ancestor to be asked about it.
+#: How long a cluster's name is waited for: it has no ancestor to look it up at.
 ARRIVAL_S = 0.25
-MAX_ANSWERS, MAX_BODY = 4096, 1 << 20
-#: Questions under way to one shard, and requests of one user that wait for answers.
-MAX_ASKING, MAX_WAITING = 8, 64
-#: As whom the proxy asks: kcp's role of components may get Workspaces and LogicalClusters, and nothing that is secret.
-ASKER = User("system:kcp:front-proxy", (EXTERNAL_LOGICAL_CLUSTER_ADMIN, AUTHENTICATED))
+MAX_RESULTS, MAX_BODY = 4096, 1 << 20
+#: Concurrent look-ups at one shard, and waiting requests of one user.
+MAX_LOOKUPS, MAX_WAITING = 8, 64
+#: The proxy's own user: kcp's role of components may get Workspaces and LogicalClusters, and no secrets.
+PROXY_USER = User("system:kcp:front-proxy", (EXTERNAL_LOGICAL_CLUSTER_ADMIN, AUTHENTICATED))
 
 #: GET a target of the shard at a base URL, with these headers. Raises ClientError, TimeoutError.
 ShardGet: TypeAlias = Callable[[str, str, Headers], Awaitable[ClientResponse]]
-#: The headers that say as whom is asked, for a cluster.
+#: The identity headers of a user, for requests about a cluster. Raises ApiError.
 IdentityHeaders: TypeAlias = Callable[[User, str], Headers]
 _WORKSPACE = "/clusters/{}/apis/tenancy.kcp.io/v1alpha1/workspaces/{}"
 _CLUSTER = "/clusters/{}/apis/core.kcp.io/v1alpha1/logicalclusters/" + SINGLETON
@@ -64,32 +64,34 @@ class _Status(msgspec.Struct, frozen=True):
     phase: str = ""
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    """A Workspace or LogicalCluster, as far as it says where something lies."""
+class _Object(msgspec.Struct, frozen=True):
+    """The fields of a Workspace or LogicalCluster that tell a location."""
 
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
-_decoder = msgspec.json.Decoder(_Answer)
+_decoder = msgspec.json.Decoder(_Object)
 
 
 class PathFallback:
-    """Finds what `WorkspaceLocator` does not know. One an event loop."""
+    """Looks up paths. One for each event loop."""
 
-    def __init__(self, routes: WorkspaceLocator, store: Store, ask: ShardGet, says: IdentityHeaders) -> None:
-        self._routes, self._store, self._ask, self._says = routes, store, ask, says
-        #: By target: until when an answer counts, and the answer (None: it is not there).
-        self._answers: LruCache[tuple[str, str], tuple[float, _Answer | None]] = LruCache(MAX_ANSWERS)
-        self._under_way: dict[tuple[str, str], asyncio.Task[_Answer | None]] = {}
-        self._places: dict[str, asyncio.Semaphore] = {}
+    def __init__(
+        self, locator: WorkspaceLocator, store: Store, get: ShardGet, identity_headers: IdentityHeaders
+    ) -> None:
+        self._locator, self._store, self._get, self._identity_headers = locator, store, get, identity_headers
+        #: By base URL and target: when the result expires, and the result (None: it does not exist).
+        self._results: LruCache[tuple[str, str], tuple[float, _Object | None]] = LruCache(MAX_RESULTS)
+        self._lookups: dict[tuple[str, str], asyncio.Task[_Object | None]] = {}
+        self._slots: dict[str, asyncio.Semaphore] = {}
         self._waiting: Counter[str] = Counter()
 
     async def find(
         self, workspace: str, unknown: UnresolvedPath, user: User
     ) -> ShardLocation | Mounted | Unavailable | None:
-        """Where a path leads after all, for a user; None if it leads nowhere, or nobody says so in time."""
+        """The location of a path, for a user; None if it does not exist, or was not found in time."""
         if self._waiting[user.name] >= MAX_WAITING:
             return None
         self._waiting[user.name] += 1
@@ -106,19 +108,19 @@ class PathFallback:
                 del self._waiting[user.name]
 
     async def _follow(self, unknown: UnresolvedPath) -> ShardLocation | Mounted | Unavailable | None:
-        """ShardGet name by name: one that is not there ends it."""
-        place: Location | None = unknown
+        """Resolve name by name, until one does not exist."""
+        location: Location | None = unknown
         for _ in range(MAX_DEPTH):
-            if not isinstance(place, UnresolvedPath):
-                return place
-            if not place.shard:
+            if not isinstance(location, UnresolvedPath):
+                return location
+            if not location.shard:
                 return None
-            place = await (self._home(place) if place.home else self._below(place))
+            location = await (self._home(location) if location.home else self._below(location))
         return None
 
-    async def _below(self, place: UnresolvedPath) -> Location | None:
-        name, _, rest = place.rest.partition(":")
-        found = await self._answer(place.base_url, _WORKSPACE.format(place.cluster, name), place.cluster)
+    async def _below(self, location: UnresolvedPath) -> Location | None:
+        name, _, rest = location.rest.partition(":")
+        found = await self._object(location.base_url, _WORKSPACE.format(location.cluster, name), location.cluster)
         if found is None or found.status.phase == "Scheduling":
             return None
         spec, phase = found.spec, found.status.phase
@@ -128,72 +130,72 @@ class PathFallback:
             return Unavailable()
         return self._at(found.metadata.annotations.get(SHARD, ""), spec.cluster, rest)
 
-    async def _home(self, place: UnresolvedPath) -> Location | None:
-        found = await self._answer(place.base_url, _CLUSTER.format(place.cluster), place.cluster)
-        return self._at(place.shard, place.cluster, place.rest) if found is not None else None
+    async def _home(self, location: UnresolvedPath) -> Location | None:
+        found = await self._object(location.base_url, _CLUSTER.format(location.cluster), location.cluster)
+        return self._at(location.shard, location.cluster, location.rest) if found is not None else None
 
     def _at(self, shard: str, cluster: str, rest: str) -> Location | None:
-        """Go on from a cluster that a shard was said to hold."""
+        """Go on from a cluster that an object placed on a shard."""
         with self._store.snapshot() as view:
-            found = self._routes.at(view, shard, cluster)
+            found = self._locator.at(view, shard, cluster)
             if found is None or not rest:
                 return found
-            further = self._routes.find(view, f"{cluster}:{rest}")
+            further = self._locator.find(view, f"{cluster}:{rest}")
         if isinstance(further, UnresolvedPath) and not further.shard:
             return UnresolvedPath(shard, cluster, found.base_url, rest)
         return further
 
     async def _arriving(self, name: str) -> ShardLocation | Mounted | Unavailable | None:
-        """A cluster by its name alone, which may be on its way here: somebody was told it, if it exists."""
-        if not is_cluster_name(name) or name.startswith("system:") or self._is_absent("", name):
+        """A cluster given by its name, whose row may be on its way to this store."""
+        if not is_cluster_name(name) or name.startswith("system:") or self._is_cached_absent("", name):
             return None
         with self._store.snapshot() as view:
-            count, place = view.replicas.count, self._routes.find(view, name)
+            count, location = view.replicas.count, self._locator.find(view, name)
         try:
             async with asyncio.timeout(ARRIVAL_S):
-                while isinstance(place, UnresolvedPath):
+                while isinstance(location, UnresolvedPath):
                     count = await self._store.replicated(count)
                     with self._store.snapshot() as view:
-                        place = self._routes.find(view, name)
+                        location = self._locator.find(view, name)
         except TimeoutError:
-            self._answers.put(("", name), (time.monotonic() + ABSENT_S, None))
+            self._results.put(("", name), (time.monotonic() + ABSENT_S, None))
             return None
-        return place
+        return location
 
-    def _is_absent(self, base_url: str, target: str) -> bool:
-        known = self._answers.get((base_url, target))
+    def _is_cached_absent(self, base_url: str, target: str) -> bool:
+        known = self._results.get((base_url, target))
         return known is not None and known[0] > time.monotonic() and known[1] is None
 
-    async def _answer(self, base_url: str, target: str, cluster: str) -> _Answer | None:
-        """What a shard answers, or answered; None for what it does not show."""
-        known = self._answers.get((base_url, target))
+    async def _object(self, base_url: str, target: str, cluster: str) -> _Object | None:
+        """An object of a shard, perhaps cached; None if the shard does not return it."""
+        known = self._results.get((base_url, target))
         if known is not None and known[0] > time.monotonic():
             return known[1]
-        task = self._under_way.get((base_url, target))
+        task = self._lookups.get((base_url, target))
         if task is None:
-            task = self._under_way[base_url, target] = asyncio.create_task(self._asked(base_url, target, cluster))
-        # One who leaves, or whose time is over, does not take the answer away from the others.
+            task = self._lookups[base_url, target] = asyncio.create_task(self._request(base_url, target, cluster))
+        # A request that is cancelled or timed out does not cancel the look-up of the others.
         return await asyncio.shield(task)
 
-    async def _asked(self, base_url: str, target: str, cluster: str) -> _Answer | None:
-        answer: _Answer | None = None
+    async def _request(self, base_url: str, target: str, cluster: str) -> _Object | None:
+        obj: _Object | None = None
         try:
-            async with asyncio.timeout(DEADLINE_S), self._place(base_url):
-                response = await self._ask(base_url, target, self._says(ASKER, cluster))
+            async with asyncio.timeout(DEADLINE_S), self._slot(base_url):
+                response = await self._get(base_url, target, self._identity_headers(PROXY_USER, cluster))
             if response.status == 200 and len(response.body) <= MAX_BODY:
-                answer = _decoder.decode(response.body)
+                obj = _decoder.decode(response.body)
         except (ClientError, TimeoutError, msgspec.DecodeError) as error:
-            log.warning("shard was not heard of a path", shard=base_url, reason=str(error) or "no answer in time")
+            log.warning("path lookup at shard failed", shard=base_url, reason=str(error) or "timed out")
         finally:
-            del self._under_way[base_url, target]
-        until_s = time.monotonic() + (ABSENT_S if answer is None else PRESENT_S)
-        self._answers.put((base_url, target), (until_s, answer))
-        return answer
+            del self._lookups[base_url, target]
+        until_s = time.monotonic() + (ABSENT_S if obj is None else PRESENT_S)
+        self._results.put((base_url, target), (until_s, obj))
+        return obj
 
-    def _place(self, base_url: str) -> asyncio.Semaphore:
-        found = self._places.get(base_url)
+    def _slot(self, base_url: str) -> asyncio.Semaphore:
+        found = self._slots.get(base_url)
         if found is None:
-            if len(self._places) >= MAX_ANSWERS:
-                self._places.clear()
-            found = self._places[base_url] = asyncio.Semaphore(MAX_ASKING)
+            if len(self._slots) >= MAX_RESULTS:
+                self._slots.clear()
+            found = self._slots[base_url] = asyncio.Semaphore(MAX_LOOKUPS)
         return found

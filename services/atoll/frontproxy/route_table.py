@@ -1,7 +1,8 @@
-"""The routes of a proxy once it knows what Workspaces are stored under, which root's exports tell.
+"""The proxy's routes, which depend on the types that Workspaces and Shards are stored under.
 
-`doors` asks for each request. The types are looked at again whenever anything arrived, so that a proxy that began with
-an empty directory serves with the first rows, and one whose root was restored goes by the new ones.
+`handler` takes them for each request. The types come from the root shard's exports and are read again whenever rows
+arrive, so that a proxy that began with an empty directory serves after the first rows, and one whose root shard was
+restored follows the new types.
 """
 
 from __future__ import annotations
@@ -11,37 +12,38 @@ import msgspec
 from atoll.frontproxy.path_fallback import IdentityHeaders, PathFallback, ShardGet
 from atoll.frontproxy.workspace_locator import WorkspaceLocator
 from atoll.machinery.storage.contract import Snapshot, Store
-from atoll.replication.rows import Types, learned
+from atoll.replication.ownership_rows import RootTypes, learn_root_types
 
 
 class Routes(msgspec.Struct, frozen=True):
-    """WorkspaceLocator, and who is asked for what they do not know."""
+    """Locations of workspaces: from the store, and from shards for paths that the store does not know."""
 
-    routes: WorkspaceLocator
-    misses: PathFallback
+    locator: WorkspaceLocator
+    fallback: PathFallback
 
 
 class RouteTable:
-    """Makes them. `ask` and `says` are for `PathFallback`."""
+    """The current Routes. `get` and `identity_headers` are for the `PathFallback`."""
 
-    def __init__(self, store: Store, ask: ShardGet, says: IdentityHeaders) -> None:
-        self._store, self._ask, self._says = store, ask, says
+    def __init__(self, store: Store, get: ShardGet, identity_headers: IdentityHeaders) -> None:
+        self._store, self._get, self._identity_headers = store, get, identity_headers
         self._count = -1
-        self._types: Types | None = None
-        self._way: Routes | None = None
+        self._types: RootTypes | None = None
+        self._routes: Routes | None = None
 
-    def of(self, snapshot: Snapshot) -> Routes | None:
-        """The routes of a snapshot; None while nothing of root has arrived yet."""
-        there = snapshot.there
-        if there.count != self._count:
-            self._count = there.count
-            types = learned(there)
+    def at(self, snapshot: Snapshot) -> Routes | None:
+        """The routes of a snapshot; None before anything of the root shard arrived."""
+        replicas = snapshot.replicas
+        if replicas.count != self._count:
+            self._count = replicas.count
+            types = learn_root_types(replicas)
             if types is not None and types != self._types:
-                routes = WorkspaceLocator(types.workspaces, types.shards)
-                self._types, self._way = types, Routes(routes, PathFallback(routes, self._store, self._ask, self._says))
-        return self._way
+                locator = WorkspaceLocator(types.workspaces, types.shards)
+                fallback = PathFallback(locator, self._store, self._get, self._identity_headers)
+                self._types, self._routes = types, Routes(locator, fallback)
+        return self._routes
 
     def ready(self) -> str | None:
-        """A health check: whether anything can be routed."""
+        """A health check: None once requests can be routed, otherwise the reason."""
         with self._store.snapshot() as snapshot:
-            return None if self.of(snapshot) is not None else "nothing of the root shard has arrived yet"
+            return None if self.at(snapshot) is not None else "nothing of the root shard has arrived yet"

@@ -1,7 +1,7 @@
-"""Questions of the proxy's own to shards: where an unknown path leads, and who may see metrics.
+"""The proxy's own requests to shards: look-ups of unknown paths, and reviews of access to its metrics.
 
-`misses` and `own` ask through it. Few, small and short, over connections beside those of clients' requests, so that
-these cannot keep them waiting.
+`path_fallback` and `endpoints` send them. They are few, small and short, over connections apart from those of clients'
+requests, so that these cannot delay them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.wire.client import ClientLimits, ClientResponse, HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Headers
 
-#: Shards asked at a time; a client that falls out closes its connections as they fall idle.
+#: Shards with a client; one that is dropped closes its connections as they fall idle.
 MAX_CLIENTS = 256
 TIMEOUT_S = 5.0
 _LIMITS = ClientLimits(
@@ -27,26 +27,26 @@ _LIMITS = ClientLimits(
 
 
 class ShardClient:
-    """Sends them, with the proxy's certificate."""
+    """Sends requests to shards with the proxy's client certificate."""
 
     def __init__(self, tls: ssl.SSLContext) -> None:
         self._tls = tls
         self._clients: LruCache[str, HttpClient] = LruCache(MAX_CLIENTS)
 
     async def get(self, base_url: str, target: str, headers: Headers) -> ClientResponse:
-        """Raises ClientError, TimeoutError."""
+        """GET a target of the shard at a base URL. Raises ClientError, TimeoutError."""
         return await self._client(base_url).request("GET", target, headers)
 
     async def post(self, base_url: str, target: str, headers: Headers, body: bytes) -> ClientResponse:
-        """Raises ClientError, TimeoutError."""
+        """POST to a target of the shard at a base URL. Raises ClientError, TimeoutError."""
         return await self._client(base_url).request("POST", target, headers, body)
 
     def _client(self, base_url: str) -> HttpClient:
-        found = self._clients.get(base_url)
-        if found is None:
+        client = self._clients.get(base_url)
+        if client is None:
             parts = urlsplit(base_url)
             if parts.scheme != "https" or not parts.hostname:
                 raise Unreachable(f"{base_url!r} is not an https URL")
-            found = HttpClient(Origin(parts.hostname, parts.port or 443, self._tls), _LIMITS)
-            self._clients.put(base_url, found)
-        return found
+            client = HttpClient(Origin(parts.hostname, parts.port or 443, self._tls), _LIMITS)
+            self._clients.put(base_url, client)
+        return client

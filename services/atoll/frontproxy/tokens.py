@@ -1,9 +1,9 @@
-"""Bearer tokens at the proxy: which it vouches for, which a shard has to judge, and which are refused here already.
+"""Bearer tokens at the proxy: verified here, left to the shard, or refused.
 
-`identity` asks for each request that carries one. TokenAuthentication of the token file and of configured issuers are the proxy's to
-judge. Of a service account's it knows signature and times, not whether the account is still there; of a workspace's own
-issuer it has what the state stream brought, and perhaps no way to that issuer: such tokens go on. Invariant: nothing is
-refused for what the proxy lacks (a key, an issuer, a workspace), only for what it has seen.
+`authentication` asks for each request with a token. The proxy verifies tokens of the token file and of configured
+issuers. Of a service account's token it checks signature and times, not whether the account still exists; of a
+workspace's own issuer it has what the state stream brought, and perhaps no connection to the issuer: such tokens go on.
+Invariant: a token is refused only for what the proxy has seen, never for what it lacks (a key, an issuer, a workspace).
 """
 
 from __future__ import annotations
@@ -15,30 +15,35 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from atoll.machinery.apiserver.authentication.authenticator import WorkspaceSource
-from atoll.machinery.apiserver.authentication.claims import Subject
 from atoll.machinery.apiserver.authentication.jwt import PublicKey, UnknownKey
-from atoll.machinery.apiserver.authentication.oidc.keys import NoKeys, Unsettled
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers, check_times, subject_of, user_of
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending, NoKeys
+from atoll.machinery.apiserver.authentication.service_account_claims import Subject
+from atoll.machinery.apiserver.authentication.service_accounts import (
+    ServiceAccountIssuers,
+    check_times,
+    subject_of,
+    user_of,
+)
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, token_digest
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 
 MAX_TOKENS = 8192
-#: Requests that may have keys of issuers fetched without waiting for them; those beyond leave it to the shard.
+#: Concurrent fetches of issuer keys that no request waits for.
 MAX_FETCHING = 64
 
 
 class TokenUser(msgspec.Struct, frozen=True):
-    """Whose a token is, and whether the proxy vouches for that."""
+    """The user of a token, and whether the proxy verified it."""
 
     user: User
-    vouched: bool
+    verified: bool
 
 
 class _Account(msgspec.Struct, frozen=True):
-    """A token whose signature held."""
+    """A token with a valid signature."""
 
     legacy: bool
     not_before: int
@@ -47,21 +52,23 @@ class _Account(msgspec.Struct, frozen=True):
 
 
 class ServiceAccountTokens:
-    """Service account tokens, as far as a signature and a clock tell. One an event loop."""
+    """Checks signature and times of service account tokens. One for each event loop."""
 
-    def __init__(self, keys: Mapping[str, PublicKey], issuers: Issuers, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, keys: Mapping[str, PublicKey], issuers: ServiceAccountIssuers, clock: Callable[[], float] = time.time
+    ) -> None:
         self._keys, self._issuers, self._clock = keys, issuers, clock
-        self._known: LruCache[bytes, _Account] = LruCache(MAX_TOKENS)
+        self._cache: LruCache[bytes, _Account] = LruCache(MAX_TOKENS)
 
     def user_of(self, token: str, digest: bytes) -> User | None:
-        """The account a token names; None for what is no such token, or where no key is known. Raises Unauthorized."""
-        known = self._known.get(digest)
+        """The account of a token; None for another kind of token, or an unknown key. Raises Unauthorized."""
+        known = self._cache.get(digest)
         if known is None:
             subject = self._subject(token) if self._keys else None
             if subject is None:
                 return None
             known = _Account(subject.legacy, subject.not_before, subject.expires, user_of(subject))
-            self._known.put(digest, known)
+            self._cache.put(digest, known)
         check_times(known, self._clock())
         return known.user
 
@@ -70,13 +77,13 @@ class ServiceAccountTokens:
             return subject_of(token, self._keys, self._issuers.names)
         except Unauthorized as error:
             if isinstance(error.__cause__, UnknownKey):
-                # The shards may have been given a new key before us.
+                # The shards may have a new key before the proxy.
                 return None
             raise
 
 
 class TokenAuthentication:
-    """Judges tokens. One an event loop."""
+    """Authenticates tokens. One for each event loop."""
 
     def __init__(
         self,
@@ -88,20 +95,23 @@ class TokenAuthentication:
         self._sources, self._accounts, self._audiences, self._workspaces = sources, accounts, audiences, workspaces
         self._fetching: set[asyncio.Future[None]] = set()
 
-    def judge(self, token: str, cluster: str, view: View) -> TokenUser | None:
-        """Whose token it is in a cluster ("" for none); None if nobody here knows. Raises Unauthorized, Unsettled."""
+    def authenticate(self, token: str, cluster: str, view: View) -> TokenUser | None:
+        """The user of a token in a cluster (or ""), None to leave it to the shard.
+
+        Raises Unauthorized, AuthenticationPending.
+        """
         digest = token_digest(token)
         account = self._accounts.user_of(token, digest)
         if account is not None:
-            return TokenUser(account, vouched=False)
+            return TokenUser(account, verified=False)
         refused: Unauthorized | None = None
         try:
             for source in self._sources:
                 user = source.user_of(token, digest, self._audiences, view)
                 if user is not None:
-                    return TokenUser(user, vouched=True)
+                    return TokenUser(user, verified=True)
         except Unauthorized as error:
-            # A workspace may trust the same issuer for tokens that are not meant for the installation.
+            # A workspace may trust the same issuer for other audiences.
             refused = error
         found = self._of_workspace(token, digest, cluster, view)
         if found is None and refused is not None and not isinstance(refused.__cause__, NoKeys):
@@ -113,19 +123,19 @@ class TokenAuthentication:
             return None
         try:
             user = self._workspaces.user_of(token, digest, self._audiences, view, cluster)
-        except Unsettled as error:
-            # The shard judges it in any case: nobody waits here for what only spares it the bad ones.
+        except AuthenticationPending as error:
+            # The shard judges the token anyway: waiting here would only spare it invalid ones.
             self._fetch(error)
             return None
         except Unauthorized as error:
             if isinstance(error.__cause__, NoKeys):
                 return None
             raise
-        return TokenUser(user, vouched=False) if user is not None else None
+        return TokenUser(user, verified=False) if user is not None else None
 
-    def _fetch(self, unsettled: Unsettled) -> None:
+    def _fetch(self, unsettled: AuthenticationPending) -> None:
         if len(self._fetching) >= MAX_FETCHING:
             return
-        task = asyncio.ensure_future(unsettled.settle())
+        task = asyncio.ensure_future(unsettled.complete())
         self._fetching.add(task)
         task.add_done_callback(self._fetching.discard)

@@ -1,9 +1,9 @@
-"""Where a workspace lies: from the text in a URL to a logical cluster, its shard, and that shard's address.
+"""Resolve a workspace in a URL to its logical cluster, the shard that has it, and that shard's address.
 
-The handler of the proxy asks for each request, and `misses` for what it heard of a shard. All is read from what the
-shards published, as it lies in the proxy's own store, so that nothing is asked of anybody and a path leads to its end
-though every shard on the way is down. Answers are kept for as long as nothing at all arrives. Invariant: a workspace is
-found by what is in the store now, never by what was there before; one that is being placed is not found at all.
+`handler` calls it for each request, `path_fallback` for the rest of a path it looked up. It reads the rows that shards
+published, in the proxy's own store, so that a path resolves though every shard on it is down. Results are cached until
+any row arrives. Invariant: a result follows from the rows in the store now; a workspace that is being scheduled does
+not resolve.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TypeAlias
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.federation.federated_view import wide
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.federation.pathindex import Mounted, PathIndex, Unavailable
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType, is_workspace_path
 from atoll.machinery.meta.paths import HOME
 
-MAX_PLACES = 8192
+MAX_LOCATIONS = 8192
 
 
 class ShardLocation(msgspec.Struct, frozen=True):
-    """A logical cluster, the shard it lies on, and where that is asked (no trailing slash)."""
+    """A logical cluster, its shard, and the base URL of that (without a trailing slash)."""
 
     shard: str
     cluster: str
@@ -31,11 +31,11 @@ class ShardLocation(msgspec.Struct, frozen=True):
 
 
 class UnresolvedPath(msgspec.Struct, frozen=True):
-    """A path that leads nowhere, as far as is known here.
+    """A path that does not resolve in the proxy's store.
 
-    `shard` holds `cluster`, the last one on the path that is known; `rest` are the names behind it. `shard` is empty
-    where not even the beginning is known. A home that is not known lies, if anywhere, where homes are made: `rest` is
-    then what follows the home itself, and `home` is set.
+    `shard` has `cluster`, the last known one on the path; `rest` are the names after it. `shard` is empty if not even
+    the first name is known. An unknown home workspace can only be on the shard that creates homes: `home` is set then,
+    and `rest` are the names after the home itself.
     """
 
     shard: str = ""
@@ -60,59 +60,59 @@ _decoder = msgspec.json.Decoder(_Shard)
 
 
 class WorkspaceLocator:
-    """Finds workspaces. `workspaces` and `shards` are the types that they and Shards are stored under."""
+    """Resolves workspaces. `workspaces` and `shards` are the types that Workspaces and Shards are stored under."""
 
     def __init__(self, workspaces: ResourceType, shards: ResourceType) -> None:
         self._index, self._shards = PathIndex(workspaces), shards
-        self._known: LruCache[str, Location] = LruCache(MAX_PLACES)
+        self._cache: LruCache[str, Location] = LruCache(MAX_LOCATIONS)
         self._count = -1
 
     def find(self, view: View, workspace: str) -> Location:
-        """Where the text behind `/clusters/` leads. A wildcard, and what is no path, leads nowhere."""
+        """Resolve the text after `/clusters/`. A wildcard or a malformed path does not resolve."""
         if view.replicas.count != self._count:
-            self._known.clear()
+            self._cache.clear()
             self._count = view.replicas.count
-        known = self._known.get(workspace)
-        if known is None:
-            known = self._find(wide(view), workspace)
-            if not isinstance(known, UnresolvedPath):
-                # What anybody may make up does not drive out what is there.
-                self._known.put(workspace, known)
-        return known
+        location = self._cache.get(workspace)
+        if location is None:
+            location = self._find(federated(view), workspace)
+            if not isinstance(location, UnresolvedPath):
+                # Paths that clients make up do not evict existing ones.
+                self._cache.put(workspace, location)
+        return location
 
     def at(self, view: View, shard: str, cluster: str) -> ShardLocation | None:
-        """A cluster that is known to lie on a shard; None while nobody knows where that is."""
+        """The location of a cluster on a shard; None while the shard's address is unknown."""
         base_url = self.base_url(view, shard)
         return ShardLocation(shard, cluster, base_url) if base_url else None
 
     def base_url(self, view: View, shard: str) -> str:
-        """Where a shard is asked, without a trailing slash; "" for one that is not known."""
-        record = wide(view).get(ObjectKey(self._shards, ROOT, "", shard)) if shard else None
+        """The base URL of a shard, without a trailing slash; "" for an unknown one."""
+        record = federated(view).get(ObjectKey(self._shards, ROOT, "", shard)) if shard else None
         return _decoder.decode(record.value).spec.base_url.rstrip("/") if record is not None else ""
 
     def _find(self, view: View, workspace: str) -> Location:
         if not is_workspace_path(workspace):
             return UnresolvedPath()
-        way = self._index.find(view, workspace)
-        if way is None:
+        found = self._index.find(view, workspace)
+        if found is None:
             return self._index.mounted(view, workspace) or self._deepest(view, workspace)
-        if way.unavailable:
+        if found.unavailable:
             return Unavailable()
-        return self.at(view, view.replicas.shard_of(way.cluster), way.cluster) or self._deepest(view, workspace)
+        return self.at(view, view.replicas.shard_of(found.cluster), found.cluster) or self._deepest(view, workspace)
 
     def _deepest(self, view: View, workspace: str) -> UnresolvedPath:
-        """The last cluster on the path whose shard can be asked for the next name."""
+        """The last known cluster on the path, at whose shard the next name can be looked up."""
         found = self._home(view, workspace)
         for cluster, rest in self._index.followed(view, workspace):
-            place = self.at(view, view.replicas.shard_of(cluster), cluster) if rest else None
-            if place is not None:
-                found = UnresolvedPath(place.shard, cluster, place.base_url, rest)
+            location = self.at(view, view.replicas.shard_of(cluster), cluster) if rest else None
+            if location is not None:
+                found = UnresolvedPath(location.shard, cluster, location.base_url, rest)
         return found
 
     def _home(self, view: View, workspace: str) -> UnresolvedPath:
-        """Homes are made where `root` is, for whoever asks for one there."""
-        place = self.at(view, view.replicas.shard_of(ROOT), ROOT) if workspace.startswith(f"{HOME}:") else None
-        if place is None:
+        """Home workspaces are created on the shard of `root`, on their owners' first request."""
+        location = self.at(view, view.replicas.shard_of(ROOT), ROOT) if workspace.startswith(f"{HOME}:") else None
+        if location is None:
             return UnresolvedPath()
         cluster, rest = next(iter(self._index.followed(view, workspace)))
-        return UnresolvedPath(place.shard, cluster, place.base_url, rest, home=True)
+        return UnresolvedPath(location.shard, cluster, location.base_url, rest, home=True)

@@ -9,6 +9,7 @@ worker holds nothing that another does not: any of them may answer any request, 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import signal
@@ -23,6 +24,7 @@ from atoll.machinery.process import logging
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
@@ -59,7 +61,9 @@ async def serve(brief: WorkerSettings) -> None:
         credentials = load(brief.config, brief.names, tokens=brief.tokens)
         app = ShardApp(brief.config, store, credentials, brief.url)
         app.ready_checks["workers"] = lambda: None if all_serve.is_set() else "not all workers serve"
-        server = Server(app.pipeline(), Limits(), credentials.context)
+        pipeline = app.pipeline()
+        connection = functools.partial(StreamingConnection, policy=pipeline)
+        server = Server(pipeline, Limits(), credentials.context, connection)
         await server.start(brief.config.bind_address, brief.port, reuse_port=True)
         # What start-up made stays: the collector need not go through it again and again.
         gc.freeze()

@@ -7,6 +7,7 @@ known; `open` serves requests once the shard is built. Until then every request 
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Details, ServiceUnavailable
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.wire.exchange import Exchange
+from atoll.machinery.wire.exchange import Exchange, HttpRequest
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials
@@ -34,6 +36,18 @@ class StartupHandler:
     def __init__(self) -> None:
         self.pipeline: RequestPipeline | None = None
         self.reason = "the shard is starting"
+
+    # BodyPolicy
+
+    min_bytes = RequestPipeline.min_bytes
+
+    def streams(self, request: HttpRequest) -> bool:
+        """Whether the body is relayed as it arrives."""
+        return self.pipeline is not None and self.pipeline.streams(request)
+
+    def unlimited(self, request: HttpRequest) -> bool:
+        """Whether the body may exceed the limit of objects."""
+        return self.pipeline is not None and self.pipeline.unlimited(request)
 
     def __call__(self, exchange: Exchange) -> None:
         if self.pipeline is not None:
@@ -61,7 +75,8 @@ class Listener:
         if self._config.workers:
             self._reserved = await reserve_with_retry(host, port)
             return int(self._reserved.getsockname()[1])
-        self._server = Server(self._handler, Limits(), self._credentials.context)
+        connection = functools.partial(StreamingConnection, policy=self._handler)
+        self._server = Server(self._handler, Limits(), self._credentials.context, connection)
         return await self._server.start(host, port)
 
     def wait_for_root(self, reason: str) -> None:

@@ -1,6 +1,6 @@
 """A shard under test as clients reach it: administrators' clients, scratch workspaces, raw requests.
 
-Scenarios open one for a `harness.shard.ShardProcess` and close it before they kill or stop the process.
+Scenarios open one for a `harness.servers.shard_process.ShardProcess` and close it before they kill or stop the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.wire.client import ClientResponse, HttpClient, Origin
 from atoll.machinery.wire.exchange import Headers
 from atoll.machinery.wire.pending_response import ClientLimits
-from harness.shard import ShardProcess
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = Resource("", "v1", "configmaps")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.frontproxy.config import FrontProxyConfig
-from atoll.frontproxy.process import FrontProxy, read
+from atoll.frontproxy.process import FrontProxy, load_files
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.types import API_EXPORTS
@@ -29,7 +29,6 @@ from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.proxy.backend import BackendLimits
-from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import RawClient
 from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows
@@ -78,9 +77,9 @@ class Front:
         return client
 
     @property
-    def links(self) -> int:
+    def backend_connections(self) -> int:
         """Open connections to backends."""
-        return sum(backend.links for backend in self.proxy.backends.all())
+        return sum(backend.connections for backend in self.proxy.backends.all())
 
 
 @asynccontextmanager
@@ -88,7 +87,7 @@ async def front(
     directory: Path,
     shards: dict[str, str],
     *,
-    timing: BackendLimits | None = None,
+    backends: BackendLimits | None = None,
     limits: Limits | None = None,
     published: bool = True,
     **settings: Any,
@@ -101,9 +100,9 @@ async def front(
         await publish(rows, {name: shards.get(name, NOWHERE) for name in (ROOT, "east", "west")})
     files = files_in(directory)
     config = FrontProxyConfig(root_directory=str(directory), **{**files, **settings})
-    read_ = read(config)
-    proxy = FrontProxy(config, store, read_, timing)
-    server = Server(proxy.doors, limits or Limits(), read_.trusted.context(read_.serving), StreamingConnection)
+    loaded = load_files(config)
+    proxy = FrontProxy(config, store, loaded, backends)
+    server = Server(proxy.handler, limits or Limits(), loaded.trusted.context(loaded.serving), proxy.connection)
     running = Front(proxy, server, await server.start("127.0.0.1", 0), rows)
     try:
         yield running

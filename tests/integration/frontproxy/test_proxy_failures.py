@@ -62,7 +62,7 @@ async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         timing = BackendLimits(connect_timeout_s=0.5, first_pause_s=600, longest_pause_s=600)
-        async with front(tmp_path, {"east": url}, timing=timing) as proxy:
+        async with front(tmp_path, {"east": url}, backends=timing) as proxy:
             client = await proxy.connect()
             for _ in range(20):
                 assert told_down(await client.ask(f"{ORG}/api", headers=BEARER))
@@ -80,14 +80,14 @@ async def test_a_shard_that_says_nothing_is_given_up_and_nothing_is_promised(tmp
 
     async with (
         scripted(script) as backend,
-        front(tmp_path, {"east": backend.url}, timing=BackendLimits(head_timeout_s=0.2)) as proxy,
+        front(tmp_path, {"east": backend.url}, backends=BackendLimits(head_timeout_s=0.2)) as proxy,
     ):
         client = await proxy.connect()
         answer = await client.ask(f"{ORG}/api", headers=BEARER)
         assert (answer.status, json.loads(answer.body)["reason"]) == (504, "Timeout")
         assert "retry-after" not in answer.headers
         assert backend.connections == 1
-        await until(lambda: proxy.links == 0)
+        await until(lambda: proxy.backend_connections == 0)
 
 
 class Dying:
@@ -192,7 +192,7 @@ async def test_requests_that_go_in_circles_end(tmp_path: Path) -> None:
 async def test_a_client_that_leaves_while_a_shard_is_called_is_counted_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        async with front(tmp_path, {"east": url}, timing=BackendLimits(connect_timeout_s=600)) as proxy:
+        async with front(tmp_path, {"east": url}, backends=BackendLimits(connect_timeout_s=600)) as proxy:
             client = await proxy.connect()
             await client.send(f"POST {ORG}/api HTTP/1.1\r\nHost: a\r\n{BEARER}Content-Length: 5\r\n\r\nab".encode())
 
@@ -223,7 +223,7 @@ async def test_a_body_that_is_none_ends_the_request_at_the_shard_too(tmp_path: P
         answer = await client.answer()
         assert (answer.status, answer.headers["connection"]) == (400, "close")
         await asyncio.wait_for(ended.wait(), 30)
-        await until(lambda: proxy.links == 0)
+        await until(lambda: proxy.backend_connections == 0)
 
 
 async def test_a_body_that_does_not_come_in_time_is_not_waited_for(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ async def test_a_body_that_does_not_come_in_time_is_not_waited_for(tmp_path: Pat
         await client.send(f"POST {ORG}/a HTTP/1.1\r\nHost: a\r\n{BEARER}Content-Length: 9\r\n\r\nabc".encode())
         answer = await client.answer()
         assert (answer.status, answer.headers["connection"]) == (408, "close")
-        await until(lambda: proxy.links == 0)
+        await until(lambda: proxy.backend_connections == 0)
         assert backend.connections == 1
 
 

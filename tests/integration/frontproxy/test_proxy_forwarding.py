@@ -75,7 +75,7 @@ async def test_answers_without_a_body_leave_the_connection_in_step(proxy: Front)
         answer = await client.ask(f"{ORG}/api?status={status}", headers=BEARER)
         assert (answer.status, answer.body) == (status, b"")
     assert (await client.ask(f"{ORG}/api", headers=BEARER)).status == 200
-    assert proxy.links == 1
+    assert proxy.backend_connections == 1
 
 
 async def test_one_kept_connection_serves_clients_one_after_the_other(proxy: Front, shard: Shard) -> None:
@@ -238,4 +238,4 @@ async def test_a_shard_that_answers_before_it_heard_all_is_believed(tmp_path: Pa
         await client.send(f"POST {ORG}/api HTTP/1.1\r\nHost: a\r\n{BEARER}Content-Length: 100000\r\n\r\nabc".encode())
         answer = await client.answer()
         assert (answer.status, answer.body, answer.headers["connection"]) == (403, b"no", "close")
-        await until(lambda: proxy.links == 0, "the half-told request's link is closed")
+        await until(lambda: proxy.backend_connections == 0, "the half-told request's link is closed")

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from atoll.frontproxy import authentication
-from atoll.machinery.apiserver import speaking
+from atoll.machinery.apiserver import forwarded_identity
 from atoll.machinery.process import pki
-from harness.frontproxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted
-from harness.proxyrows import WORKSPACES
-from harness.rawhttp import RawClient
+from harness.clients.raw_http import RawClient
+from harness.data.front_proxy_rows import WORKSPACES
+from harness.servers.front_proxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted
 
 ORG = "/clusters/root:org/api"
 OPEN = "127.0.0.0/8"
@@ -203,7 +203,7 @@ async def test_two_users_on_their_way_at_once_are_never_taken_for_each_other(pro
 
 async def test_the_trial_tells(tmp_path: Path, shard: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard is `speaking.passed_on`, which looks at every header that goes out."""
-    monkeypatch.setattr(speaking, "belongs", lambda name, dropped: False)
+    monkeypatch.setattr(forwarded_identity, "belongs", lambda name, dropped: False)
     async with fronted(tmp_path, shard) as unguarded:
         for attempt in ("X-Remote-Group: a", "Atoll-Assertion: a.b.c", "x_sso_user: a"):
             with pytest.raises(AssertionError):
@@ -211,7 +211,7 @@ async def test_the_trial_tells(tmp_path: Path, shard: Scripted, monkeypatch: pyt
 
 
 async def test_the_trial_of_groups_tells(tmp_path: Path, shard: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authentication, "_among", lambda group, listed: False)
+    monkeypatch.setattr(authentication, "_matches", lambda group, listed: False)
     async with fronted(tmp_path, shard) as unguarded:
         with pytest.raises(AssertionError):
             await test_groups_of_power_do_not_come_in_with_a_certificate(unguarded)

@@ -74,7 +74,7 @@ async def test_a_client_that_leaves_ends_its_watch_at_the_shard(tmp_path: Path) 
         client.close()
         with contextlib.suppress(ConnectionError):
             assert await asyncio.wait_for(line.reader.read(), 30) == b""
-        await until(lambda: proxy.links == 0)
+        await until(lambda: proxy.backend_connections == 0)
 
 
 async def test_a_client_that_leaves_before_any_answer_is_not_answered_for(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ async def test_a_client_that_reads_nothing_for_long_is_cut_with_its_watch(tmp_pa
                 await line.say(CHUNKED)
                 sent = [0]
                 pouring = asyncio.create_task(_pour_chunks(line, sent))
-                await until(lambda: proxy.links == 0, "the watch is left")
+                await until(lambda: proxy.backend_connections == 0, "the watch is left")
                 pouring.cancel()
 
 

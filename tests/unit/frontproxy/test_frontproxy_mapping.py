@@ -36,7 +36,7 @@ def test_a_file_is_read_with_its_names_and_what_it_leaves_out(files: Path) -> No
     own = {"user_header": "X-User", "group_header": "X-Group", "extra_header_prefix": "X-Extra-"}
     cert = {"proxy_client_cert": "DIR/proxy.crt", "proxy_client_key": "DIR/proxy.key"}
     table = read(written(files, entry("/services/", **own, **cert) + "- path: /clusters/\n" + entry("/")))
-    services, clusters, rest = (table.choose([part])[0] for part in ("services", "clusters", "x"))
+    services, clusters, rest = (table.match([part])[0] for part in ("services", "clusters", "x"))
     assert services is not None
     assert clusters is not None
     assert rest is not None
@@ -44,9 +44,9 @@ def test_a_file_is_read_with_its_names_and_what_it_leaves_out(files: Path) -> No
         "https://b.example:6443",
         RemoteHeaderNames("X-User", "X-Group", "X-Extra-"),
     )
-    assert services.shown == PAIR
+    assert services.client_pair == PAIR
     assert (clusters.is_shards, clusters.backend, clusters.tls) == (True, "", None)
-    assert (rest.path, rest.names, rest.shown) == ("/", RemoteHeaderNames(), None)
+    assert (rest.path, rest.names, rest.client_pair) == ("/", RemoteHeaderNames(), None)
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_the_longest_and_most_particular_prefix_wins(path: str, chosen: str, hel
         "/services/vw/fixed/",
     ]
     for ordered in (paths, paths[::-1]):
-        mapping, found = MappingTable([Mapping(path) for path in ordered]).choose(
+        mapping, found = MappingTable([Mapping(path) for path in ordered]).match(
             [part for part in path.split("/") if part]
         )
         assert (mapping.path if mapping else None, found) == (chosen, held)
 
 
 def test_what_nothing_is_said_of_goes_nowhere() -> None:
-    assert MappingTable([Mapping("/clusters/")]).choose(["version"]) == (None, "")
+    assert MappingTable([Mapping("/clusters/")]).match(["version"]) == (None, "")
 
 
 def test_without_a_file_clusters_go_to_shards_and_the_rest_to_root() -> None:
-    chosen = [DEFAULT.choose([part])[0] for part in ("clusters", "services", "version")]
+    chosen = [DEFAULT.match([part])[0] for part in ("clusters", "services", "version")]
     assert [mapping.path for mapping in chosen if mapping] == ["/clusters/", "/", "/"]
 
 

@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 
 from atoll.frontproxy.tokens import MAX_FETCHING, ServiceAccountTokens, TokenAuthentication
 from atoll.machinery.apiserver.authentication import jwt
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
-from atoll.machinery.apiserver.authentication.service_accounts import Issuers
-from atoll.machinery.apiserver.call import View
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.stores import store_options
+from harness.data.stores import store_options
 
 
 class _SlowIssuer:
@@ -28,7 +28,7 @@ class _SlowIssuer:
         self.asked, self.comes = 0, asyncio.Event()
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str) -> User | None:
-        raise Unsettled(self._settle)
+        raise AuthenticationPending(self._settle)
 
     async def _settle(self) -> None:
         self.asked += 1
@@ -37,18 +37,18 @@ class _SlowIssuer:
 
 async def test_tokens_of_an_issuer_that_is_slow_go_on_and_few_of_them_wait_for_its_keys(tmp_path: Path) -> None:
     issuer = _SlowIssuer()
-    tokens = TokenAuthentication((), ServiceAccountTokens({}, Issuers()), ("here",), issuer)
+    tokens = TokenAuthentication((), ServiceAccountTokens({}, ServiceAccountIssuers()), ("here",), issuer)
     store = open_store(store_options(tmp_path / "store"))
     with store.snapshot() as snapshot:
         for number in range(5 * MAX_FETCHING):
-            assert tokens.judge(f"token-{number}", "abcdefgh12345678", snapshot) is None
+            assert tokens.authenticate(f"token-{number}", "abcdefgh12345678", snapshot) is None
     await asyncio.sleep(0)
     assert issuer.asked == MAX_FETCHING
     issuer.comes.set()
     for _ in range(3):
         await asyncio.sleep(0)
     with store.snapshot() as snapshot:
-        assert tokens.judge("another", "abcdefgh12345678", snapshot) is None
+        assert tokens.authenticate("another", "abcdefgh12345678", snapshot) is None
     await asyncio.sleep(0)
     assert issuer.asked == MAX_FETCHING + 1, "who came later is asked for again"
     await store.close()
@@ -56,8 +56,8 @@ async def test_tokens_of_an_issuer_that_is_slow_go_on_and_few_of_them_wait_for_i
 
 def test_a_service_accounts_token_of_a_key_that_is_new_to_the_proxy_is_the_shards_to_judge() -> None:
     known, other = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
-    accounts = ServiceAccountTokens({"known": known.public_key()}, Issuers())
-    claims = encode_json({"iss": Issuers().names[0], "sub": "system:serviceaccount:default:a"})
+    accounts = ServiceAccountTokens({"known": known.public_key()}, ServiceAccountIssuers())
+    claims = encode_json({"iss": ServiceAccountIssuers().names[0], "sub": "system:serviceaccount:default:a"})
     assert accounts.user_of(jwt.sign(claims, other, "new"), b"1") is None
     with pytest.raises(Unauthorized):
         accounts.user_of(jwt.sign(claims, other, "known"), b"2")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver.authentication.request_headers import DEFAULT_FAMILY, belongs
 from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT, global_name_of, is_service_account
 from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA, is_privileged
-from atoll.machinery.egress.forward import of_the_hop
+from atoll.machinery.egress.forward import hop_headers
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import AUTHENTICATED, User
 
@@ -27,7 +27,7 @@ CREDENTIALS = ("authorization", "cookie", "impersonate-")
 def passed_on(headers: Mapping[str, list[str]], dropped: tuple[str, ...]) -> list[tuple[str, str]]:
     """The headers of a client (by lower-case names) that go out with its request, without those `dropped` (prefixes,
     canonical)."""
-    hop = of_the_hop(headers.get("connection", ()))
+    hop = hop_headers(headers.get("connection", ()))
     found = []
     for name, values in headers.items():
         if name not in hop and not belongs(name, dropped):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from atoll.machinery.process.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
 
@@ -28,7 +29,7 @@ class WorkQueue(Generic[K]):
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, max_delay_s: float = MAX_DELAY_S) -> None:
-        self._clock, self._max_delay_s = clock, max_delay_s
+        self._clock, self._backoff = clock, Backoff(BASE_DELAY_S, max_delay_s, 0.75, 1.25)
         self._ready: deque[K] = deque()
         #: Keys ready or delayed, and the oldest revision each was asked for at.
         self._since: dict[K, int] = {}
@@ -126,7 +127,7 @@ class WorkQueue(Generic[K]):
         revision = self._working.pop(key)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay_s = float(min(BASE_DELAY_S * 2 ** min(failures, 20), self._max_delay_s)) * random.uniform(0.75, 1.25)
+        delay_s = self._backoff.delay_s(failures)
         self.add(key, revision, delay_s)
         self._wake.set()
         return delay_s

@@ -1,6 +1,6 @@
-"""Which addresses may be called on a tenant's word.
+"""The addresses that tenants may name.
 
-`guard` asks for every address of an answer, after resolution and before connecting. Invariant: loopback, link-local,
+`guard` checks every address of a name, after resolution and before connecting. Invariant: loopback, link-local,
 multicast and unspecified addresses, the metadata services of clouds and this machine's own addresses are refused in
 every spelling (also embedded in IPv6) unless the operator opened their network; our own listeners are never opened.
 Private networks (RFC 1918) are where a cell's webhooks live, and stay callable.
@@ -31,12 +31,12 @@ _METADATA = tuple(
 #: Linux connects to itself for all of 0.0.0.0/8; 240.0.0.0/4 holds the broadcast address.
 _THIS_NETWORK, _RESERVED = ip_network("0.0.0.0/8"), ip_network("240.0.0.0/4")
 _COMPATIBLE, _NAT64 = ip_network("::/96"), ip_network("64:ff9b::/96")
-#: Nobody's address: it can be bound only where the kernel lets any address be.
-_NOWHERE = "192.0.2.1"
+#: A documentation address: it can be bound only where the kernel allows any address.
+_UNASSIGNED = "192.0.2.1"
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the operator says: networks opened besides, and the (address, port) pairs this shard listens on.
+    """The operator's settings: networks allowed in addition, and the (address, port) pairs this shard listens on.
 
     An unspecified address stands for every address of the machine.
     """
@@ -45,7 +45,7 @@ class Policy(msgspec.Struct, frozen=True):
     listening: tuple[tuple[Address, int], ...] = ()
 
     def refusal(self, text: str, port: int) -> str:
-        """Why an address must not be called; empty if it may. `text` is numeric, as resolvers answer."""
+        """The reason why an address must not be called; empty if it may. `text` is numeric, as resolvers return it."""
         address = ip_address(text.partition("%")[0])
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         for form in (mapped or address, *embedded(address)):
@@ -62,13 +62,13 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def policy(allowed: str = "", listening: tuple[tuple[str, int], ...] = ()) -> Policy:
-    """The policy of comma-separated networks. Raises ValueError for what is none."""
+    """The policy of comma-separated networks. Raises ValueError for a malformed one."""
     networks = tuple(ip_network(part.strip()) for part in allowed.split(",") if part.strip())
     return Policy(networks, tuple((ip_address(address), port) for address, port in listening))
 
 
 def kind_of(address: Address) -> str:
-    """What an address is, if nobody may name it; else empty."""
+    """The kind of an address that must not be named; empty for others."""
     if address.is_loopback:
         return "is a loopback address"
     if any(address in network for network in _METADATA):
@@ -83,7 +83,7 @@ def kind_of(address: Address) -> str:
 
 
 def embedded(address: Address) -> list[IPv4Address]:
-    """IPv4 addresses that an IPv6 address carries, and that a translator or the kernel would go to."""
+    """IPv4 addresses embedded in an IPv6 address, which a translator or the kernel would connect to."""
     if isinstance(address, IPv4Address):
         return []
     found = [address.sixtofour, *(address.teredo or ())]
@@ -95,14 +95,14 @@ def embedded(address: Address) -> list[IPv4Address]:
 def is_own(address: Address) -> bool:
     """Whether the address is one of this machine's: only those can be bound.
 
-    Nothing is known, and nothing refused, where the kernel binds any address (`ip_nonlocal_bind`).
+    Always false where the kernel binds any address (`ip_nonlocal_bind`).
     """
     return not _binds_anything() and _binds(str(address), address.version)
 
 
 @lru_cache(maxsize=1)
 def _binds_anything() -> bool:
-    return _binds(_NOWHERE, 4)
+    return _binds(_UNASSIGNED, 4)
 
 
 def _binds(address: str, version: int) -> bool:

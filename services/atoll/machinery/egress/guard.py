@@ -1,9 +1,9 @@
-"""A call to a URL that a tenant configured, under every rule there is for such calls.
+"""Calls to URLs that tenants configured, under all rules for such calls.
 
-Order of a call: the URL is https and nothing else; its circuit is not open; there is room; its name is resolved and
-every address of the answer allowed; the connection goes to an address that was judged, never to the name; the peer's
-certificate names the host and is of the bundle given or of the system's roots; one response of bounded size, redirects
-not followed. All within the caller's deadline. Each call that fails leaves one line and a count.
+Steps of a call: the URL is https; its circuit is not open; there is a free slot; its name is resolved and every address
+of it allowed; the connection goes to a checked address, never to the name; the peer's certificate names the host and is
+issued by the given bundle or the system's roots; one response of bounded size is read, redirects are not followed. All
+of it happens within the caller's deadline. Each call that fails leaves one log line and a count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,10 +22,12 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from atoll.machinery.egress.addresses import Policy
-from atoll.machinery.egress.circuit import Circuits, Lanes, NoRoom
+from atoll.machinery.egress.call_slots import CallSlots, TooManyCalls
 from atoll.machinery.egress.resolver import Resolver, Unresolved
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.process import tls
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.circuit import CircuitPolicy, Circuits
 from atoll.machinery.wire.client import (
     BadResponse,
     ClientError,
@@ -42,7 +44,9 @@ log = structlog.get_logger()
 
 PER_HOST, TOTAL, WAITING = 8, 128, 64
 MAX_RESPONSE = 8 << 20
-MAX_CLIENTS, MAX_TRUSTS = 128, 256
+MAX_CLIENTS, MAX_TRUSTS, MAX_CIRCUITS = 128, 256, 2048
+#: After this many failures in a row calls fail at once, for ten seconds.
+FAILURES, PAUSE_S = 5, 10.0
 CONNECT_TIMEOUT_S = 10.0
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LIMITS = ClientLimits(
@@ -60,11 +64,11 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 10.0
     #: Added to the URL, e.g. `timeout=10s`.
     query: str = ""
-    #: May be sent again when a kept connection died unanswered.
+    #: May be sent again when a pooled connection ended without a response.
     repeatable: bool = False
     method: str = "POST"
-    #: The operator named the URL, so that any address may be behind it.
-    vouched: bool = False
+    #: The operator named the URL: its addresses are not checked.
+    trusted: bool = False
 
     @property
     def shown(self) -> str:
@@ -73,7 +77,7 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the peer said; any status but 2xx is an EgressError before it gets here."""
+    """The peer's response. Any status but 2xx is an EgressError instead."""
 
     status: int
     headers: Mapping[str, list[str]]
@@ -81,7 +85,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class EgressError(Exception):
-    """A call that was refused or failed. `result` is one of a few words for metrics; the text says what happened.
+    """A call that was refused or failed. `result` is a label for metrics:
 
     refused, busy, open (the circuit), unresolved, unreachable, untrusted, timeout, broken, status
     """
@@ -98,7 +102,11 @@ class Egress:
         self, rules: Policy, registry: CollectorRegistry | None = None, resolver: Resolver | None = None
     ) -> None:
         self._rules, self._resolver = rules, resolver or Resolver()
-        self._circuits, self._lanes = Circuits(), Lanes(PER_HOST, TOTAL, WAITING)
+        # One circuit for each way of calling a peer (URL and trust): a tenant's mistakes affect its own calls alone.
+        policy = CircuitPolicy(Backoff(PAUSE_S, PAUSE_S, 1.0, 1.0), FAILURES)
+        self._circuits: Circuits[object] = Circuits(policy, MAX_CIRCUITS)
+        self._slots = CallSlots(PER_HOST, TOTAL, WAITING)
+        self._closers: list[Callable[[], None]] = []
         self._trusts: LruCache[bytes, ssl.SSLContext] = LruCache(MAX_TRUSTS)
         self._clients: OrderedDict[tuple[str, int, str, bytes], HttpClient] = OrderedDict()
         registry = registry or CollectorRegistry()
@@ -113,7 +121,7 @@ class Egress:
         )
 
     async def send(self, call: Outbound) -> Answer:
-        """Make the call, with a JSON body if it has one; give the answer, whose status is 2xx. Raises EgressError."""
+        """Make the call, with a JSON body if it has one; return the answer, whose status is 2xx. Raises EgressError."""
         began = time.monotonic()
         host = ""
         try:
@@ -122,9 +130,9 @@ class Egress:
             answer = await self._guarded(call, parts)
         except EgressError as error:
             self._calls.labels(call.purpose, error.result).inc()
-            # What an open circuit keeps back was told when it opened.
-            tell = log.debug if error.result == "open" else log.warning
-            tell(
+            # Calls that an open circuit refuses repeat the failure that opened it.
+            write = log.debug if error.result == "open" else log.warning
+            write(
                 "egress failed",
                 purpose=call.purpose,
                 host=host,
@@ -138,13 +146,19 @@ class Egress:
         self._calls.labels(call.purpose, "ok").inc()
         return answer
 
-    async def judged(self, url: str) -> tuple[SplitResult, tuple[str, ...]]:
-        """The parts of a URL that may be called, and the addresses that were judged. Raises EgressError."""
+    async def resolve(self, url: str) -> tuple[SplitResult, tuple[str, ...]]:
+        """The parts of a URL and its addresses, all of which may be called. Raises EgressError."""
         parts = _https(url)
-        return parts, await self._addresses(parts.hostname or "", parts.port or 443, vouched=False)
+        return parts, await self._addresses(parts.hostname or "", parts.port or 443, trusted=False)
+
+    def at_close(self, close: Callable[[], None]) -> None:
+        """Have `close` called by `Egress.close`."""
+        self._closers.append(close)
 
     async def close(self) -> None:
         """Close every kept connection."""
+        while self._closers:
+            self._closers.pop()()
         while self._clients:
             await self._clients.popitem()[1].close()
 
@@ -152,30 +166,30 @@ class Egress:
         key = (call.url, hashlib.sha256(call.ca_pem).digest())
         async with self._circuit(key):
             try:
-                lane = f"{(parts.hostname or '').rstrip('.')}:{parts.port or 443}"
-                async with asyncio.timeout(call.timeout_s), self._lanes.room(lane):
+                host = f"{(parts.hostname or '').rstrip('.')}:{parts.port or 443}"
+                async with asyncio.timeout(call.timeout_s), self._slots.slot(host):
                     return await self._call(call, parts)
             except TimeoutError:
                 raise EgressError("timeout", "context deadline exceeded") from None
-            except NoRoom:
+            except TooManyCalls:
                 raise EgressError("busy", "too many calls to this host wait already") from None
 
     @asynccontextmanager
     async def _circuit(self, key: object) -> AsyncIterator[None]:
-        """Fail at once while the peer is known not to answer, and remember how this call ends."""
+        """Fail at once while the circuit is open, and record how this call ends."""
         now = asyncio.get_running_loop().time
-        if reason := self._circuits.open_reason(key, now()):
-            raise EgressError("open", f"not called, as the last calls failed: {reason}")
+        if not self._circuits.enter(key, now()):
+            raise EgressError("open", f"not called, as the last calls failed: {self._circuits.reason(key)}")
         try:
             yield
         except EgressError as error:
             if error.result in _OF_THE_PEER:
                 self._circuits.failed(key, now(), str(error))
             else:
-                self._circuits.gave_up(key)
+                self._circuits.abandoned(key)
             raise
         except BaseException:
-            self._circuits.gave_up(key)
+            self._circuits.abandoned(key)
             raise
         self._circuits.succeeded(key)
 
@@ -183,7 +197,7 @@ class Egress:
         host, port = parts.hostname or "", parts.port or 443
         trust = self._trust(call.ca_pem)
         failure: EgressError | None = None
-        for address in await self._addresses(host, port, vouched=call.vouched):
+        for address in await self._addresses(host, port, trusted=call.trusted):
             try:
                 return await self._send(self._client(address, port, host, call.ca_pem, trust), call, parts)
             except EgressError as error:
@@ -193,14 +207,14 @@ class Egress:
         assert failure is not None, "a host has at least one address"
         raise failure
 
-    async def _addresses(self, host: str, port: int, *, vouched: bool) -> tuple[str, ...]:
-        """Every address of a host, none of which is refused unless it is vouched for. Raises EgressError."""
+    async def _addresses(self, host: str, port: int, *, trusted: bool) -> tuple[str, ...]:
+        """All addresses of a host. Raises EgressError if one is not allowed, unless the operator named the host."""
         try:
             addresses = await self._resolver.resolve(host, port)
         except Unresolved as error:
             raise EgressError("unresolved", str(error)) from error
         for address in addresses:
-            if not vouched and (reason := self._rules.refusal(address, port)):
+            if not trusted and (reason := self._rules.refusal(address, port)):
                 raise EgressError("refused", f"{host} must not be called: {address} {reason}")
         return addresses
 
@@ -222,7 +236,7 @@ class Egress:
             found = HttpClient(origin, _LIMITS)
             self._clients[key] = found
             if len(self._clients) > MAX_CLIENTS:
-                # Calls under way on it end as they will; its idle connections close themselves.
+                # Its calls under way finish; its idle connections close themselves.
                 self._clients.popitem(last=False)
         else:
             self._clients.move_to_end(key)
@@ -249,13 +263,13 @@ class Egress:
         try:
             return await client.request(call.method, target, headers, call.body, timeout_s=call.timeout_s)
         except ConnectionLost as error:
-            # The peer closed a kept connection while we wrote to it.
+            # The peer closed a pooled connection during the write.
             if error.begun or not call.repeatable:
                 raise
             return await client.request(call.method, target, headers, call.body, timeout_s=call.timeout_s)
 
 
-#: Ends of a call that say something of the peer: it is not asked again at once. A wrong status is an answer.
+#: Results that count as failures of the peer. A wrong status is an answer.
 _OF_THE_PEER = frozenset({"unreachable", "unresolved", "untrusted", "timeout", "broken"})
 
 
@@ -276,6 +290,6 @@ def _https(url: str) -> SplitResult:
 
 
 def authority(host: str, port: int) -> str:
-    """What a Host header says."""
+    """The value of a Host header."""
     shown = f"[{host}]" if ":" in host else host
     return shown if port == 443 else f"{shown}:{port}"

@@ -1,9 +1,9 @@
-"""Names to addresses for calls that tenants ask for: off the loop, bounded, with a deadline.
+"""Name resolution for calls that tenants configure: off the loop, bounded, with a deadline.
 
-`guard` resolves before it connects and then connects to what it judged, so that a name cannot point elsewhere in
-between. Each look-up has a thread of its own: the system's resolver cannot be interrupted, and a slow name server must
-not fill a pool that others wait for; threads are bounded, and what finds none free fails at once. Answers are kept for
-half a minute.
+`guard` resolves before it connects, and connects to the addresses it checked, so that a name cannot change in between.
+Each look-up has a thread of its own: the system's resolver cannot be interrupted, and a slow name server must not fill
+a pool that other look-ups share. Threads are bounded; a look-up without a free one fails at once. Results are cached
+for half a minute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Lookup: TypeAlias = Callable[[str, int], list[str]]
 
 TIMEOUT_S, KEEP_S = 5.0, 30.0
 MAX_LOOKUPS, MAX_NAMES, MAX_ADDRESSES = 32, 1024, 16
-#: Look-ups under way in one domain: a name server that never answers holds up its own names first.
+#: Concurrent look-ups in one domain: a name server that never answers delays its own names first.
 MAX_OF_DOMAIN = 8
 
 
@@ -45,15 +45,15 @@ class Resolver:
 
     def __init__(self, lookup: Lookup = system_lookup) -> None:
         self._lookup = lookup
-        self._known: LruCache[str, tuple[float, tuple[str, ...]]] = LruCache(MAX_NAMES)
+        self._cache: LruCache[str, tuple[float, tuple[str, ...]]] = LruCache(MAX_NAMES)
         self._running: dict[str, asyncio.Future[list[str]]] = {}
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
         """Every address of a host, at least one. Raises Unresolved."""
         loop = asyncio.get_running_loop()
-        known = self._known.get(host)
-        if known is not None and known[0] > loop.time():
-            return known[1]
+        cached = self._cache.get(host)
+        if cached is not None and cached[0] > loop.time():
+            return cached[1]
         answer = self._running.get(host) or self._start(loop, host, port)
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -65,7 +65,7 @@ class Resolver:
         if not found or len(found) > MAX_ADDRESSES:
             raise Unresolved(f"lookup {host}: {len(found)} addresses")
         addresses = tuple(found)
-        self._known.put(host, (loop.time() + KEEP_S, addresses))
+        self._cache.put(host, (loop.time() + KEEP_S, addresses))
         return addresses
 
     def _start(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> asyncio.Future[list[str]]:
@@ -73,7 +73,7 @@ class Resolver:
         if len(self._running) >= MAX_LOOKUPS or alike >= MAX_OF_DOMAIN:
             raise Unresolved(f"lookup {host}: too many lookups under way")
         future: asyncio.Future[list[str]] = loop.create_future()
-        # Whoever asked may be gone when the answer comes.
+        # The caller may be gone when the result arrives.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._running[host] = future
 
@@ -88,7 +88,7 @@ class Resolver:
             found: list[str] | BaseException
             try:
                 found = self._lookup(host, port)
-            except Exception as error:  # whatever a name is made of, somebody waits for its answer
+            except Exception as error:  # the waiting callers get every error
                 found = error
             if not loop.is_closed():
                 loop.call_soon_threadsafe(done, found)

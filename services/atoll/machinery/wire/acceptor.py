@@ -1,9 +1,8 @@
 """One listening socket: who is let in, and when the TLS handshake of each begins.
 
-Owned by the Server, which is asked before each accept. A handshake costs a hundred times a request, so only
-so many run at a time; a socket that has sent nothing yet holds no place among them, and a stalled handshake
-loses its place to one that waits. Invariant: sockets accepted and not yet connections are counted, bounded
-and closed on every path.
+Owned by the Server, which is asked before each accept. A handshake costs a hundred times a request, so only so many run
+at a time; a socket that has sent nothing yet holds no place among them, and a stalled handshake loses its place to one
+that waits. Invariant: sockets accepted and not yet connections are counted, bounded and closed on every path.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ class Acceptor:
             self._ssl_context = ssl_context
 
     def check(self, now: float) -> None:
-        """Drop who says nothing, make room among the handshakes, go on after a refusal. Called by the
-        sweep."""
+        """Drop who says nothing, make room among the handshakes, go on after a refusal. Called by the sweep."""
         for sock in [sock for sock, deadline in self._silent.items() if deadline <= now]:
             self._forget_silent(sock)
             sock.close()

@@ -1,8 +1,8 @@
 """A small HTTP/1.1 client: one origin, a bounded pool of connections, whole responses and streams.
 
-Used by the Kubernetes client, by controllers that call another shard, by tests and benchmarks. Credentials
-are the caller's: a client certificate in the origin's context, a bearer token in the headers. Invariant: a
-request is sent twice only if it cannot have been executed twice with effect, and every wait has a deadline.
+Used by the Kubernetes client, by controllers that call another shard, by tests and benchmarks. Credentials are the
+caller's: a client certificate in the origin's context, a bearer token in the headers. Invariant: a request is sent
+twice only if it cannot have been executed twice with effect, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 
 from atoll.machinery.wire.client_connection import ClientConnection, encode_request
 from atoll.machinery.wire.exchange import Headers
+from atoll.machinery.wire.idle_pool import IdlePool
 from atoll.machinery.wire.pending_response import (
     BadResponse,
     ClientError,
@@ -37,16 +38,16 @@ __all__ = [
     "Unreachable",
 ]
 
-#: May be sent again when a pooled connection died unanswered. PUT and DELETE are idempotent in HTTP, but
-#: their second answer (409, 404) would hide that the first one succeeded.
+#: May be sent again when a pooled connection died unanswered. PUT and DELETE are idempotent in HTTP, but their second
+#: answer (409, 404) would hide that the first one succeeded.
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class Origin(msgspec.Struct, frozen=True):
     """Where a client connects.
 
-    `tls` None means plain text. `server_name` is what the certificate must name, if that is not `host`; `name` what
-    the Host header says, if that is not host and port.
+    `tls` None means plain text. `server_name` is what the certificate must name, if that is not `host`; `name` what the
+    Host header says, if that is not host and port.
     """
 
     host: str = ""
@@ -78,11 +79,10 @@ class ClientResponse(msgspec.Struct, frozen=True):
 
 
 class ClientStream:
-    """A response read while it comes. Iterate for chunks, or `lines()`; use as a context manager or
-    `close()`.
+    """A response read while it comes. Iterate for chunks, or `lines()`; use as a context manager or `close()`.
 
-    Reading raises ConnectionLost if the body ends before its framing says so, and TimeoutError after
-    `idle_timeout_s` of silence. Closing before the end closes the connection, which is how a watch ends.
+    Reading raises ConnectionLost if the body ends before its framing says so, and TimeoutError after `idle_timeout_s`
+    of silence. Closing before the end closes the connection, which is how a watch ends.
     """
 
     def __init__(
@@ -167,8 +167,7 @@ class HttpClient:
         self._loop = asyncio.get_running_loop()
         self._request_slots = asyncio.Semaphore(self.limits.connections)
         self._stream_slots = asyncio.Semaphore(self.limits.streams)
-        #: Oldest first; taken from the end, so that connections no longer needed fall idle and are closed.
-        self._idle: list[ClientConnection] = []
+        self._idle: IdlePool[ClientConnection] = IdlePool(self.limits.connections)
         self._busy: set[ClientConnection] = set()
         self._reaper: asyncio.TimerHandle | None = None
         self._closed = False
@@ -178,8 +177,8 @@ class HttpClient:
     ) -> ClientResponse:
         """Send a request and wait for the whole response, whatever its status; redirects are not followed.
 
-        `timeout_s` 0 means the client's limit. Raises Unreachable (not sent), ConnectionLost (outcome
-        unknown), BadResponse, TimeoutError (outcome unknown).
+        `timeout_s` 0 means the client's limit. Raises Unreachable (not sent), ConnectionLost (outcome unknown),
+        BadResponse, TimeoutError (outcome unknown).
         """
         data = encode_request(method, target, headers, body, self._authority)
         async with asyncio.timeout(timeout_s or self.limits.request_timeout_s), self._request_slots:
@@ -200,8 +199,8 @@ class HttpClient:
     ) -> ClientStream:
         """Send a request and return as soon as the headers are there. Close what is returned.
 
-        `timeout_s` is for the headers, `idle_timeout_s` for each silence after them; 0 means the client's
-        limits. Raises as `request` does.
+        `timeout_s` is for the headers, `idle_timeout_s` for each silence after them; 0 means the client's limits.
+        Raises as `request` does.
         """
         data = encode_request(method, target, headers, body, self._authority)
         async with asyncio.timeout(timeout_s or self.limits.request_timeout_s):
@@ -221,7 +220,7 @@ class HttpClient:
         self._closed = True
         if self._reaper is not None:
             self._reaper.cancel()
-        for connection in [*self._idle, *self._busy]:
+        for connection in list(self._busy):
             connection.abort()
         self._idle.clear()
         await asyncio.sleep(0)  # Transports report their end in the next turn.
@@ -262,13 +261,9 @@ class HttpClient:
     async def _connection(self, *, fresh: bool) -> ClientConnection:
         if self._closed:
             raise Unreachable("client is closed")
-        while self._idle and not fresh:
-            connection = self._idle.pop()
-            if connection.reusable and connection.still_quiet():
-                self._busy.add(connection)
-                return connection
-            connection.abort()
-        connection = await self._connect()
+        connection = None if fresh else self._idle.take()
+        if connection is None:
+            connection = await self._connect()
         self._busy.add(connection)
         return connection
 
@@ -289,23 +284,20 @@ class HttpClient:
 
     def _release(self, connection: ClientConnection) -> None:
         self._busy.discard(connection)
-        if not connection.reusable or self._closed or len(self._idle) >= self.limits.connections:
+        if self._closed:
             connection.abort()
             return
-        connection.idle_since_s = self._loop.time()
-        self._idle.append(connection)
-        if self._reaper is None:
+        self._idle.put(connection, self._loop.time())
+        if self._idle and self._reaper is None:
             self._reaper = self._loop.call_later(self.limits.idle_timeout_s, self._reap)
 
     def _reap(self) -> None:
         """Close what has been idle too long, and come back for the next."""
         self._reaper = None
         oldest_s = self._loop.time() - self.limits.idle_timeout_s
-        for connection in [c for c in self._idle if c.idle_since_s <= oldest_s or not c.reusable]:
-            self._idle.remove(connection)
-            connection.close()
-        if self._idle:
-            wait_s = self._idle[0].idle_since_s - oldest_s
+        self._idle.expire(oldest_s)
+        if self._idle.oldest_s is not None:
+            wait_s = self._idle.oldest_s - oldest_s
             self._reaper = self._loop.call_later(max(wait_s, 0.01), self._reap)
 
 

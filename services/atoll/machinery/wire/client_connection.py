@@ -1,18 +1,18 @@
 """The client's side of one connection: a request out, a response in, and again.
 
-Made and pooled by `HttpClient`. Invariant: a connection is `reusable` only when the last response was
-whole, its framing was clear, both sides keep it alive, and nothing came unasked.
+Made and pooled by `HttpClient`. Invariant: a connection is `reusable` only when the last response was whole, its
+framing was clear, both sides keep it alive, and nothing came unasked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import select
 from typing import cast
 
 import httptools
 
 from atoll.machinery.wire.exchange import Headers
+from atoll.machinery.wire.idle_pool import PooledConnection
 from atoll.machinery.wire.pending_response import BadResponse, ClientLimits, ConnectionLost, PendingResponse
 
 _BODILESS = (204, 304)
@@ -30,7 +30,7 @@ def encode_request(method: str, target: str, headers: Headers, body: bytes, host
     return text.encode() + body
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(PooledConnection):
     """One connection of a client; carries one request at a time."""
 
     __slots__ = (
@@ -43,20 +43,11 @@ class ClientConnection(asyncio.Protocol):
         "_on_closed",
         "_parser",
         "_paused",
-        "_transport",
         "_until_close",
-        "closed",
-        "idle_since_s",
-        "used",
     )
 
-    _transport: asyncio.Transport
-
     def __init__(self, limits: ClientLimits) -> None:
-        self.closed = False
-        #: A request was answered on it already.
-        self.used = False
-        self.idle_since_s = 0.0
+        super().__init__()
         self._limits = limits
         self._incoming: PendingResponse | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -71,14 +62,6 @@ class ClientConnection(asyncio.Protocol):
     def reusable(self) -> bool:
         """Another request may be sent on it."""
         return not self.closed and self._incoming is None and not self._transport.is_closing()
-
-    def still_quiet(self) -> bool:
-        """Nothing waits in the socket of this idle connection: a byte or an end there, which the loop has not
-        seen yet, means that the server closed it, and a write sent now would be lost with its outcome
-        unknown."""
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
 
     def send(self, request: bytes, incoming: PendingResponse, *, head_only: bool) -> None:
         """Send a request whose response goes to `incoming`; `head_only` for HEAD, whose body never comes."""

@@ -1,8 +1,8 @@
 """One accepted connection: received bytes to exchanges, replies to the transport, in order.
 
-Made by the server for each socket. Holds one parser and at most one exchange under way; bytes behind it
-wait unparsed. Invariants: replies leave in the order of their requests; a refused connection is closed;
-every wait has a deadline that the server's sweep enforces, so that no timer exists for a connection.
+Made by the server for each socket. Holds one parser and at most one exchange under way; bytes behind it wait unparsed.
+Invariants: replies leave in the order of their requests; a refused connection is closed; every wait has a deadline that
+the server's sweep enforces, so that no timer exists for a connection.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ from atoll.machinery.wire.server_exchange import ServerExchange
 
 log = structlog.get_logger()
 
-#: Fed to the parser at a time, which bounds how many pipelined requests can be parsed before the first is
-#: answered.
+#: Fed to the parser at a time, which bounds how many pipelined requests can be parsed before the first is answered.
 _SLICE_BYTES = 16 * 1024
 #: The deadline of what has none.
 NEVER = math.inf
-#: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a
-#: time.
+#: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a time.
 _SENDING_ON = frozenset((413, 414, 431, 503))
 
 
 class Connection(asyncio.Protocol):
     """The server's side of one connection.
 
-    `lost` is true once the client is gone or was cut; `paused` while the transport holds more than its
-    high-water mark. Public attributes are read by the exchanges of this connection.
+    `lost` is true once the client is gone or was cut; `paused` while the transport holds more than its high-water mark.
+    Public attributes are read by the exchanges of this connection.
     """
 
     __slots__ = (
@@ -156,8 +154,7 @@ class Connection(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self.paused and not self.lost else 0
 
     async def writable(self) -> None:
-        """Wait until the transport fell below its low-water mark. Raises ConnectionResetError when it is
-        lost."""
+        """Wait until the transport fell below its low-water mark. Raises ConnectionResetError when it is lost."""
         waiter = self._server.loop.create_future()
         self._waiters.append(waiter)
         await waiter
@@ -268,8 +265,7 @@ class Connection(asyncio.Protocol):
         self._time()
 
     def _time(self) -> None:
-        """The deadline runs from the begin of a phase, never from the last byte, so that trickling buys no
-        time."""
+        """The deadline runs from the begin of a phase, never from the last byte, so that trickling buys no time."""
         phase = self._parser.phase
         if phase != self._timed_phase or self._deadline == NEVER:
             self._timed_phase = phase
@@ -307,8 +303,7 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close after what was written is sent; a client that does not take it is cut after the stall
-        limit."""
+        """Close after what was written is sent; a client that does not take it is cut after the stall limit."""
         self._closing = True
         self._linger = False
         self._held.clear()
@@ -330,8 +325,8 @@ class Connection(asyncio.Protocol):
 
     def _bodies_held(self) -> int:
         """Body bytes that the server counts for this connection."""
-        held = self._parser.body_bytes + sum(len(p.request.body) for p in self._parser.ready)
-        return held if self._active is None else held + len(self._active.request.body)
+        held, active = self._parser.held_bytes(), self._active
+        return held if active is None else held + active.body.held_bytes + len(active.request.body)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -1,7 +1,7 @@
 """The call shape between HTTP and everything above it: one request in, one reply out.
 
-`wire.server` makes an Exchange for each request and calls the handler; the pipeline answers through it. No
-class above this layer sees a socket.
+`wire.server` makes an Exchange for each request and calls the handler; the pipeline answers through it. No class above
+this layer sees a socket.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Peer(msgspec.Struct, frozen=True):
 class HttpRequest(msgspec.Struct, frozen=True):
     """One parsed request. `target` is the raw request target, parsed further exactly once by the pipeline.
 
-    `headers` maps lower-case names to values in order of arrival; a body above the server's limit never gets
-    here (413 was sent). `body` is complete.
+    `headers` maps lower-case names to values in order of arrival; a body above the server's limit never gets here (413
+    was sent). `body` is complete, unless the request is `streamed`: then it is empty, and the exchange has the body as
+    it arrives.
     """
 
     method: str
@@ -35,6 +36,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     headers: Mapping[str, list[str]]
     body: bytes
     peer: Peer
+    streamed: bool = False
 
     def header(self, name: str, default: str = "") -> str:
         """First value of a header (lower-case name), or default."""
@@ -43,8 +45,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 class Exchange(Protocol):
-    """One request and the way to answer it. Exactly one of `reply` or `start`...`finish`/`abort` is
-    called."""
+    """One request and the way to answer it. Exactly one of `reply` or `start`...`finish`/`abort` is called."""
 
     request: HttpRequest
 
@@ -62,8 +63,8 @@ class Exchange(Protocol):
         """Queue body bytes; all writes of one loop turn leave as one chunk."""
 
     async def drain(self) -> None:
-        """Wait until the client read enough for more to be sent. Raises ConnectionResetError if it is gone,
-        and cuts a client that reads nothing for the server's stall limit (60 s)."""
+        """Wait until the client read enough for more to be sent. Raises ConnectionResetError if it is gone, and cuts a
+        client that reads nothing for the server's stall limit (60 s)."""
 
     def finish(self) -> None:
         """End a streamed body properly."""
@@ -75,8 +76,8 @@ class Exchange(Protocol):
         """Call back once when the client goes before the reply ended."""
 
     def on_drain(self, callback: Callable[[], None]) -> None:
-        """Call back once when the server begins to drain, or at once if it has begun: a stream ends itself
-        then, as one whose connection is still open at the deadline is cut."""
+        """Call back once when the server begins to drain, or at once if it has begun: a stream ends itself then, as one
+        whose connection is still open at the deadline is cut."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run the rest of this exchange as a task owned by the server (cancelled when the client goes)."""

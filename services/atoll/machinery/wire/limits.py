@@ -1,7 +1,7 @@
 """Every bound of the HTTP server in one frozen record.
 
-Made by the process configuration, read by the parser (sizes), the connection (times) and the acceptor
-(counts). Invariant: whatever a client sends or withholds costs at most what stands here.
+Made by the process configuration, read by the parser (sizes), the connection (times) and the acceptor (counts).
+Invariant: whatever a client sends or withholds costs at most what stands here.
 """
 
 from __future__ import annotations
@@ -32,17 +32,14 @@ class Limits(msgspec.Struct, frozen=True):
     header_timeout_s: float = 10.0
     #: From the end of the headers to the end of the body.
     body_timeout_s: float = 60.0
-    #: Between two requests. Longer than Go's 90 s, so that its pool closes first and no request meets a
-    #: closing door.
+    #: Between two requests. Longer than Go's 90 s, so that its pool closes first and no request meets a closing door.
     idle_timeout_s: float = 120.0
     #: A client that takes no byte of what waits for it for so long is cut.
     stall_timeout_s: float = 60.0
-    #: How long what a refused client still sends is read and dropped, so that it sees the refusal and not a
-    #: reset.
+    #: How long what a refused client still sends is read and dropped, so that it sees the refusal and not a reset.
     linger_s: float = 1.0
     handshake_timeout_s: float = 10.0
     #: TLS handshakes under way at a time; the rest waits its turn.
     handshakes: int = 64
-    #: Connections open at a time, handshakes included; above it nothing is accepted and the backlog holds
-    #: the rest.
+    #: Connections open at a time, handshakes included; above it nothing is accepted and the backlog holds the rest.
     connections: int = 16_384

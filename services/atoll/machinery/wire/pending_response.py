@@ -1,7 +1,7 @@
 """One response on its way in: bytes to status, headers and body, with the waiting of whoever reads it.
 
-Made by `ClientConnection` for each request it sends, read by `HttpClient` (whole) or `ClientStream` (piece by
-piece). Invariant: a body is whole only if its framing said so; a connection that ended earlier is an error.
+Made by `ClientConnection` for each request it sends, read by `HttpClient` (whole) or `ClientStream` (piece by piece).
+Invariant: a body is whole only if its framing said so; a connection that ended earlier is an error.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class BadResponse(ClientError):
 class PendingResponse:
     """A response being received.
 
-    `status` is 0 until the headers are there; `ended` once the body is whole; `error` is what ended it
-    before.
+    `status` is 0 until the headers are there; `ended` once the body is whole; `error` is what ended it before.
     """
 
     __slots__ = (

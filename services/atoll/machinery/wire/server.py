@@ -1,7 +1,7 @@
 """The HTTP server: connections, their sweep, their tasks, and how all of it ends.
 
-A process makes one Server, starts it on its addresses and drains it on SIGTERM; requests go to the handler
-it was given. Invariant: when `drain` has returned, no socket, task or timer of the server is left.
+A process makes one Server, starts it on its addresses and drains it on SIGTERM; requests go to the handler it was
+given. Invariant: when `drain` has returned, no socket, task or timer of the server is left.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _FLUSH_BATCH = 128
 class Server:
     """An HTTP/1.1 server on the running event loop.
 
-    With `ssl_context` every TCP address speaks TLS; without, plain text (tests, Unix sockets). `connection` makes
-    what speaks on an accepted socket. Attributes that are not underscored serve the connections of this package,
-    except `draining` and `connections`.
+    With `ssl_context` every TCP address speaks TLS; without, plain text (tests, Unix sockets). `connection` makes what
+    speaks on an accepted socket. Attributes that are not underscored serve the connections of this package, except
+    `draining` and `connections`.
     """
 
     def __init__(
@@ -72,9 +72,8 @@ class Server:
         return len(self._connections) + sum(acceptor.pending for acceptor in self._acceptors)
 
     async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
-        """Listen on one more TCP address and return its port (port 0 picks one). `reuse_port` lets several
-        processes share the address; the kernel spreads connections over them. Raises OSError if it is
-        taken."""
+        """Listen on one more TCP address and return its port (port 0 picks one). `reuse_port` lets several processes
+        share the address; the kernel spreads connections over them. Raises OSError if it is taken."""
         sock = await bind(host, port, reuse_port=reuse_port)
         self._listen(Acceptor(self, sock, self._ssl_context))
         return int(sock.getsockname()[1])

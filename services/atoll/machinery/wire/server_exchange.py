@@ -1,8 +1,7 @@
 """The server's Exchange: one request on one connection, answered once.
 
-Made by `Connection` for each request, given to the handler; writes go to the connection. Invariants: a
-reply is one `transport.write`; all writes of a loop turn are one chunk; after the end (or the client's
-leaving) nothing is sent.
+Made by `Connection` for each request, given to the handler; writes go to the connection. Invariants: a reply is one
+`transport.write`; all writes of a loop turn are one chunk; after the end (or the client's leaving) nothing is sent.
 """
 
 from __future__ import annotations
@@ -46,13 +45,14 @@ class ServerExchange:
         "_silent",
         "_state",
         "_task",
+        "body",
         "keep_alive",
         "old",
         "request",
     )
 
     def __init__(self, connection: Outlet, parsed: ParsedRequest) -> None:
-        self.request, self.keep_alive, self.old = parsed
+        self.request, self.keep_alive, self.old, self.body = parsed
         self._connection = connection
         self._state = NEW
         self._head = b""
@@ -188,8 +188,7 @@ class ServerExchange:
             self._on_drain.append(callback)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` as a task that ends with the client. What it raises becomes a 500, or cuts the
-        stream."""
+        """Run `work` as a task that ends with the client. What it raises becomes a 500, or cuts the stream."""
         task = self._connection.track(self._run(work))
         # A task cancelled before its first step never awaits `work`, which must be closed then.
         task.add_done_callback(lambda _: work.close())
@@ -207,14 +206,16 @@ class ServerExchange:
         except Exception as error:
             self.failed(error)
         else:
-            # One that spawned the next step has left the answer to it.
-            is_last = self._task is asyncio.current_task()
-            if is_last and self._state != ENDED and not self.closed:
-                self.failed(RuntimeError("task ended without answering"))
+            self._check_answered()
+
+    def _check_answered(self) -> None:
+        """Fail if the current task was the last of the exchange, and ended without a reply."""
+        is_last = self._task is asyncio.current_task()
+        if is_last and self._state != ENDED and not self.closed:
+            self.failed(RuntimeError("task ended without answering"))
 
     def failed(self, error: Exception) -> None:
-        """Answer for a handler that raised: 500 if nothing was sent, else a cut; a client's leaving is no
-        error."""
+        """Answer for a handler that raised: 500 if nothing was sent, else a cut; a client's leaving is no error."""
         if self.closed and isinstance(error, ConnectionResetError):
             self._end_unsent()
             return

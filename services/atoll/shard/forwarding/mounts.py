@@ -33,6 +33,10 @@ class Mounts:
     def __init__(self, index: PathIndex, forwarder: Forwarder, *, authenticates: bool) -> None:
         self._index, self._forwarder, self._authenticates = index, forwarder, authenticates
 
+    def has(self, snapshot: Snapshot, workspace: str) -> bool:
+        """Whether a workspace is mounted."""
+        return self._index.mounted(snapshot, workspace) is not None
+
     def take(self, request: Request, snapshot: Snapshot, identify: Identify) -> bool:
         """Answer a request whose path ends in a mount; False if it does not. Raises Unauthorized."""
         mounted = self._index.mounted(snapshot, request.info.workspace)

@@ -65,7 +65,7 @@ class RemoteShard:
         request.exchange.spawn(self._forward(self._shards.forwarder, request, base + self._path, headers))
 
     async def _forward(self, forwarder: Forwarder, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
-        work = asyncio.ensure_future(forwarder.forward(request.exchange, url, request.target, headers))
+        work = asyncio.ensure_future(forwarder.forward(request.exchange, url, request.target, headers, upgrades=False))
         watch = _ForwardedRequest(work)
         catalog, info = request.catalog, request.info
         kind = catalog.find(info.group, info.version, info.resource) if catalog is not None else None

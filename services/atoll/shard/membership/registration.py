@@ -16,11 +16,10 @@ from typing import Protocol
 
 import structlog
 
-from atoll.machinery.apiserver.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.client.client import Client
-from atoll.machinery.kcp import shards
-from atoll.machinery.kcp.shapes import SINGLETON
-from atoll.machinery.kcp.shards import Load, OtherStore, Registration
+from atoll.machinery.kcp.sharding import shards
+from atoll.machinery.kcp.sharding.shards import Load, OtherStore, Registration
 from atoll.machinery.meta.names import (
     ROOT,
     SYSTEM_ADMIN,
@@ -33,10 +32,11 @@ from atoll.machinery.meta.names import (
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Store
-from atoll.machinery.storage.files import free_bytes
+from atoll.machinery.storage.environment.filesystem import free_bytes
 from atoll.machinery.wire.pending_response import ClientError
-from atoll.shard.joining import SHARDS
+from atoll.shard.membership.root_shard import SHARDS
 
 log = structlog.get_logger()
 

@@ -23,7 +23,7 @@ def parse(data: bytes, limits: Limits | None = None) -> RequestParser:
 def only(data: bytes) -> HttpRequest:
     parser = parse(data)
     assert parser.refusal is None
-    ((request, _, _),) = parser.ready
+    ((request, *_),) = parser.ready
     return request
 
 

@@ -34,7 +34,7 @@ from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, parse
 from atoll.machinery.apiserver.request import Observer, Request, fail
-from atoll.machinery.meta.status import ApiError, ServiceUnavailable, Unauthorized
+from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Unauthorized
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot, Store
@@ -109,6 +109,9 @@ class VirtualWorkspaceHandler(Protocol):
 class Mounts(Protocol):
     """What stands behind paths that end in a mounted workspace."""
 
+    def has(self, snapshot: Snapshot, workspace: str) -> bool:
+        """Whether a workspace is mounted."""
+
     def take(self, request: Request, snapshot: Snapshot, identify: Callable[[], User]) -> bool:
         """Answer the request if its path ends so. `identify` authenticates. Raises Unauthorized."""
 
@@ -140,6 +143,27 @@ class RequestPipeline:
     def __call__(self, exchange: Exchange) -> None:
         self._serve(exchange, MAX_KEY_WAITS)
 
+    # BodyPolicy
+
+    #: Smaller bodies are read whole: almost all are of objects.
+    min_bytes = 64 * 1024
+
+    def streams(self, request: HttpRequest) -> bool:
+        """Whether the body is relayed as it arrives: the path ends in a mounted workspace."""
+        mounts = self._doors.mounts
+        try:
+            workspace = parse(request.method, request.target).workspace if mounts is not None else ""
+        except ApiError:
+            return False
+        if mounts is None or not workspace:
+            return False
+        with self._store.snapshot() as snapshot:
+            return self._resolver.find(snapshot, workspace) is None and mounts.has(snapshot, workspace)
+
+    def unlimited(self, request: HttpRequest) -> bool:
+        """Whether the body may exceed the limit of objects: every one that is relayed may."""
+        return True
+
     def _serve(self, exchange: Exchange, settles: int) -> None:
         http = exchange.request
         audit_id = http.header("audit-id")[:64] or new_uid()
@@ -152,6 +176,8 @@ class RequestPipeline:
                     return
                 if request.cluster == UNKNOWN and self._mounted(request, snapshot):
                     return
+                if http.streamed:
+                    raise ServiceUnavailable("the workspace is mounted no more, please try again", _TRY_AGAIN)
                 caller = self._authentication.identify(http, request.cluster, snapshot)
                 request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
                 self._enter(request, snapshot)
@@ -242,6 +268,7 @@ _NAMES_IDENTITY = Decision(
     False, True, ACCESS_DENIED, (Step("00-identity", Outcome.DENY, "only system:masters name an identity"),)
 )
 _UNPARSED = parse("GET", b"/")
+_TRY_AGAIN = Details(retry_after_s=1)
 _TEXT = "text/plain; charset=utf-8"
 #: kcp's answers, before anybody is asked who he is: whoever knows a path asks a front proxy, which knows all of them.
 _ELSEWHERE = Reply(429, b"Not found on this shard\n", _TEXT, (("retry-after", "1"),))

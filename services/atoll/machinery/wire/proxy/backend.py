@@ -1,20 +1,25 @@
-"""Who requests are passed on to: kept connections to each backend, and what is known of one that does not answer.
+"""Backends that requests are relayed to: pooled connections to each, and a circuit for one that cannot be reached.
 
-`relay` asks for a link; `Backends` keeps one Backend an address, and one sweep for all of them. Invariants: of a
-backend that could not be reached, callers hear at once, but for one at a time who tries; kept connections are bounded
-in number and age, and the one used last is used next, so that those no longer needed fall idle.
+`relay` takes connections here; `Backends` keeps one Backend for each address and sweeps them all. Invariants: while a
+backend cannot be reached, requests fail at once, except for one at a time that tries; idle connections are bounded in
+number and age.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.circuit import Circuit, CircuitPolicy
 from atoll.machinery.wire.client import Origin
+from atoll.machinery.wire.idle_pool import IdlePool
 from atoll.machinery.wire.proxy.backend_connection import BackendConnection
 
 log = structlog.get_logger()
@@ -26,20 +31,24 @@ class BackendLimits(msgspec.Struct, frozen=True):
     """Bounds of a backend: times in seconds."""
 
     connect_timeout_s: float = 3.0
-    #: From the end of the request to the head of the answer: above what a shard gives a request (60 s).
+    #: From the end of the request to the head of the response: above the 60 s that a shard gives a request.
     head_timeout_s: float = 75.0
     #: A backend that takes no byte of what waits for it for so long is left.
     stall_timeout_s: float = 60.0
+    #: A backend that sends nothing of a response it began for so long is left.
+    silence_timeout_s: float = math.inf
+    #: An upgraded connection on which neither side sends anything for so long is closed.
+    upgraded_silence_timeout_s: float = math.inf
     #: Below a shard's 120 s, so that ours closes first.
     idle_timeout_s: float = 60.0
-    #: Kept for the next request.
-    idle_links: int = 128
-    #: Handshakes under way at a time; the rest waits its turn, within the connect timeout.
+    #: Connections kept for the next request.
+    idle_connections: int = 128
+    #: Handshakes at a time; others wait their turn, within the connect timeout.
     connecting: int = 64
-    #: How long a backend is left alone after it could not be reached: the first time, and at most.
+    #: How long no connection is tried after one failed: the first time, and at most.
     first_pause_s: float = 0.05
     longest_pause_s: float = 2.0
-    #: A backend that nobody asked for is forgotten.
+    #: A backend that was not used for so long is forgotten.
     forget_after_s: float = 600.0
 
 
@@ -48,163 +57,175 @@ class BackendUnreachable(Exception):
 
 
 class Backend:
-    """One address, with the TLS context it is spoken to in."""
+    """One address, and the TLS context of connections to it."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext, timing: BackendLimits) -> None:
-        parts = urlsplit(url)
-        self.url = url
-        self.timing = timing
-        self.path = parts.path.rstrip("/")
-        self._origin = Origin(parts.hostname or "", parts.port or 443, tls)
-        self.authority = parts.netloc.rpartition("@")[2]
+    def __init__(
+        self,
+        origin: Origin,
+        limits: BackendLimits,
+        path: str = "",
+        connection: Callable[[], BackendConnection] = BackendConnection,
+    ) -> None:
+        self.limits = limits
+        #: The path of its base URL, without a slash at its end.
+        self.path = path
+        #: Value of the Host header.
+        self.authority = origin.authority
+        self._origin, self._make = origin, connection
         self._loop = asyncio.get_running_loop()
-        #: Oldest first; taken from the end.
-        self._idle: list[BackendConnection] = []
+        self._idle: IdlePool[BackendConnection] = IdlePool(limits.idle_connections)
         self._busy: set[BackendConnection] = set()
-        self._room = asyncio.Semaphore(timing.connecting)
+        self._room = asyncio.Semaphore(limits.connecting)
         self._connecting = 0
-        self._failures = 0
-        self._probing = False
-        self._retry_at_s = 0.0
-        self._reason = ""
+        self._circuit = Circuit(CircuitPolicy(Backoff(limits.first_pause_s, limits.longest_pause_s, 1.0, 1.0)))
         self.used_at_s = self._loop.time()
 
     @property
-    def links(self) -> int:
+    def connections(self) -> int:
         """Open connections."""
         return len(self._idle) + len(self._busy)
 
     @property
     def is_down(self) -> bool:
         """The last attempt to reach it failed."""
-        return self._failures > 0
+        return self._circuit.has_failed
 
     @property
     def is_unused(self) -> bool:
         return not self._busy and not self._connecting
 
-    def kept(self) -> BackendConnection | None:
-        """A kept connection that is still good, the one used last."""
-        while self._idle:
-            link = self._idle.pop()
-            if link.reusable and link.still_quiet():
-                return self._take(link)
-            link.abort()
-        return None
+    def idle_connection(self) -> BackendConnection | None:
+        """An idle connection that is still good, the one used last."""
+        connection = self._idle.take()
+        return self._use(connection) if connection is not None else None
 
     async def connect(self, *, fresh: bool = False) -> BackendConnection:
-        """A new connection, or (unless `fresh`) one that fell idle while this waited for its turn. Raises BackendUnreachable: at once
-        where the last attempts failed, unless it is time for another."""
-        self._check()
-        probing = self._failures > 0
-        self._probing = self._probing or probing
+        """A new connection, or (unless `fresh`) one that fell idle while this call waited for its turn.
+
+        Raises BackendUnreachable: at once after failures, unless it is time for another attempt.
+        """
+        circuit, limits = self._circuit, self.limits
+        probes = circuit.is_tripped
+        if not circuit.enter(self._loop.time()):
+            raise BackendUnreachable(circuit.reason)
         self._connecting += 1
         try:
-            async with asyncio.timeout(self.timing.connect_timeout_s):
+            async with asyncio.timeout(limits.connect_timeout_s):
                 async with self._room:
-                    if not probing:
-                        self._check()
-                        if not fresh and (link := self.kept()) is not None:
-                            return link
-                    link = await self._connect()
+                    if not probes:
+                        if circuit.is_open(self._loop.time()):
+                            raise BackendUnreachable(circuit.reason)
+                        if not fresh and (connection := self.idle_connection()) is not None:
+                            return connection
+                    connection = await self._connect()
         except (OSError, TimeoutError) as error:
             self._failed(str(error) or "timed out")
-            raise BackendUnreachable(self._reason) from error
+            raise BackendUnreachable(circuit.reason) from error
         finally:
             self._connecting -= 1
-            if probing:
-                self._probing = False
-        if self._failures:
-            log.info("backend reached again", backend=self.url)
-        self._failures = 0
-        return self._take(link)
+            if probes:
+                circuit.abandoned()
+        if circuit.has_failed:
+            log.info("backend reachable again", backend=self.authority)
+        circuit.succeeded()
+        return self._use(connection)
 
-    def release(self, link: BackendConnection) -> None:
-        """The answer on `link` was whole, or nobody waits for it any more."""
-        self._busy.discard(link)
-        if not link.reusable or len(self._idle) >= self.timing.idle_links:
-            link.abort()
-            return
-        link.idle_since_s = self._loop.time()
-        self._idle.append(link)
+    def release(self, connection: BackendConnection) -> None:
+        """Take back a connection whose response is complete, or no longer wanted."""
+        self._busy.discard(connection)
+        self._idle.put(connection, self._loop.time())
 
     def check(self, now_s: float) -> None:
-        """End waits that are over and close what is idle for too long. Called by the sweep."""
-        for link in list(self._busy):
-            link.check(now_s, self.timing.stall_timeout_s)
-        oldest_s = now_s - self.timing.idle_timeout_s
-        for link in [link for link in self._idle if link.idle_since_s <= oldest_s or not link.reusable]:
-            self._idle.remove(link)
-            link.close()
+        """End waits that are over, and close what has been idle for too long. Called by the sweep."""
+        limits = self.limits
+        for connection in list(self._busy):
+            connection.check(now_s, limits.stall_timeout_s, limits.silence_timeout_s, limits.upgraded_silence_timeout_s)
+        self._idle.expire(now_s - limits.idle_timeout_s)
         if self._busy:
             self.used_at_s = now_s
 
     def close(self) -> None:
-        """Close every connection; answers under way are cut."""
-        for link in [*self._idle, *self._busy]:
-            link.abort()
+        """Close every connection; responses under way are cut."""
+        for connection in list(self._busy):
+            connection.abort()
         self._idle.clear()
 
-    def _take(self, link: BackendConnection) -> BackendConnection:
-        self._busy.add(link)
+    def _use(self, connection: BackendConnection) -> BackendConnection:
+        self._busy.add(connection)
         self.used_at_s = self._loop.time()
-        return link
-
-    def _check(self) -> None:
-        if self._failures and (self._probing or self._loop.time() < self._retry_at_s):
-            raise BackendUnreachable(self._reason)
+        return connection
 
     def _failed(self, reason: str) -> None:
-        timing = self.timing
-        if self._loop.time() < self._retry_at_s:
-            return  # One of several that went together, and was counted with the first.
-        pause_s = min(timing.first_pause_s * 2 ** min(self._failures, 16), timing.longest_pause_s)
-        self._failures += 1
-        self._retry_at_s = self._loop.time() + pause_s
-        self._reason = reason
-        if self._failures == 1:
-            log.warning("backend cannot be reached", backend=self.url, reason=reason)
+        was_down = self.is_down
+        self._circuit.failed(self._loop.time(), reason)
+        if not was_down:
+            log.warning("backend unreachable", backend=self.authority, reason=reason)
 
     async def _connect(self) -> BackendConnection:
         origin = self._origin
-        _, link = await self._loop.create_connection(
-            BackendConnection, origin.host, origin.port, ssl=origin.tls, server_hostname=origin.host
+        _, connection = await self._loop.create_connection(
+            self._make, origin.host, origin.port, ssl=origin.tls, server_hostname=origin.server_name or origin.host
         )
-        return link
+        return connection
 
 
 class Backends:
-    """Every backend of a process, by URL and trust. Close it when done."""
+    """The backends of a process, by origin. Close it when done.
 
-    def __init__(self, timing: BackendLimits | None = None) -> None:
-        self._timing = timing or BackendLimits()
-        self._known: dict[tuple[str, ssl.SSLContext], Backend] = {}
+    Beyond `most`, a backend without requests is forgotten for a new one.
+    """
+
+    def __init__(
+        self,
+        limits: BackendLimits | None = None,
+        connection: Callable[[], BackendConnection] = BackendConnection,
+        most: int = 65_536,
+    ) -> None:
+        self._limits, self._connection, self._most = limits or BackendLimits(), connection, most
+        self._backends: dict[tuple[str, ssl.SSLContext], Backend] = {}
         self._loop = asyncio.get_running_loop()
-        self._sweep_s = min(_SWEEP_S, self._timing.idle_timeout_s / 4, self._timing.head_timeout_s / 4)
+        self._sweep_s = min(_SWEEP_S, self._limits.idle_timeout_s / 4, self._limits.head_timeout_s / 4)
         self._timer = self._loop.call_later(self._sweep_s, self._sweep)
 
-    def of(self, url: str, tls: ssl.SSLContext) -> Backend:
-        """The backend at a base URL (https). Raises ValueError for what is no such URL."""
-        found = self._known.get((url, tls))
+    def at_url(self, url: str, tls: ssl.SSLContext) -> Backend:
+        """The backend at a base URL (https). Raises ValueError for anything else."""
+        found = self._backends.get((url, tls))
         if found is None:
             if not url.startswith("https://"):
                 raise ValueError(f"{url!r} is not an https URL")
-            found = self._known[url, tls] = Backend(url, tls, self._timing)
+            parts = urlsplit(url)
+            name = parts.netloc.rpartition("@")[2]
+            origin = Origin(parts.hostname or "", parts.port or 443, tls, name=name)
+            found = self._add((url, tls), origin, parts.path.rstrip("/"))
         return found
 
+    def at_address(self, origin: Origin) -> Backend:
+        """The backend at an origin whose `host` is an address and whose `server_name` is the name it was found by."""
+        assert origin.tls is not None
+        key = f"{origin.host} {origin.port} {origin.server_name}", origin.tls
+        return self._backends.get(key) or self._add(key, origin, "")
+
     def all(self) -> list[Backend]:
-        return list(self._known.values())
+        return list(self._backends.values())
 
     def close(self) -> None:
         self._timer.cancel()
-        for backend in self._known.values():
+        for backend in self._backends.values():
             backend.close()
+
+    def _add(self, key: tuple[str, ssl.SSLContext], origin: Origin, path: str) -> Backend:
+        if len(self._backends) >= self._most:
+            unused = next((key for key, backend in self._backends.items() if backend.is_unused), None)
+            if unused is not None:
+                self._backends.pop(unused).close()
+        backend = self._backends[key] = Backend(origin, self._limits, path, self._connection)
+        return backend
 
     def _sweep(self) -> None:
         now_s = self._loop.time()
-        for key, backend in list(self._known.items()):
+        for key, backend in list(self._backends.items()):
             backend.check(now_s)
-            if backend.is_unused and now_s - backend.used_at_s > self._timing.forget_after_s:
+            if backend.is_unused and now_s - backend.used_at_s > self._limits.forget_after_s:
                 backend.close()
-                del self._known[key]
+                del self._backends[key]
         self._timer = self._loop.call_later(self._sweep_s, self._sweep)

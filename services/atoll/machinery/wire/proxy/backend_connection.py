@@ -1,34 +1,35 @@
-"""The proxy's side of one connection to a backend: a request out, an answer in, and again.
+"""The proxy's side of one connection to a backend: a request out, a response in, and again.
 
-Made and kept by `backend`; `relay` speaks through it. Answers are parsed only as far as to know where they end: their
-bodies go on as they came. Invariant: it is `reusable` only when the last answer was whole, its framing clear, both
-sides keep it alive, and nothing came unasked.
+Made and pooled by `backend`; `relay` sends and receives through it. Responses are parsed only as far as needed to know
+where they end: their bodies go on as they arrived, except on a `ReframingConnection`. Invariant: it is `reusable` only
+when the last response was complete, its framing clear, both sides keep it alive, and nothing arrived unrequested.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import select
 import socket
 from typing import Protocol, cast
 
 import httptools
 import msgspec
 
-#: An answer's head, and how many interim ones (1xx) may precede it.
+from atoll.machinery.wire.idle_pool import PooledConnection
+
+#: Bounds of a response's head, and of the number of interim responses (1xx) before it.
 MAX_HEAD_BYTES, MAX_INTERIM = 64 * 1024, 16
 _END = b"\r\n\r\n"
-_IDLE, _HEAD, _BODY, _SPLICED = 0, 1, 2, 3
+_IDLE, _HEAD, _BODY, _UPGRADED = 0, 1, 2, 3
 NEVER = math.inf
 
 
 class BadBackendResponse(Exception):
-    """What came back is not HTTP, or not what was asked for."""
+    """The response is not HTTP, or not one to the request that was sent."""
 
 
 class ResponseHead(msgspec.Struct, frozen=True):
-    """An answer's head: status line without its end, headers as they came; how its body ends."""
+    """The head of a response: its status line without the line end, and headers as they arrived."""
 
     first: bytes
     status: int
@@ -39,71 +40,67 @@ class ResponseHead(msgspec.Struct, frozen=True):
 
 
 class ResponseSink(Protocol):
-    """Who sent the request. Called from the event loop; after `finished`, `lost` or `BackendConnection.leave` never again."""
+    """The receiver of a response. Called from the event loop; not after `response_end`, `response_lost` or `leave`."""
 
     upgrades: bool
 
     def interim(self, head: ResponseHead) -> None:
-        """A 1xx answer, which is whole."""
+        """A complete 1xx response."""
 
-    def answered(self, head: ResponseHead, rest: bytes) -> None:
-        """The head of the answer, with what of its body came along."""
+    def response_head(self, head: ResponseHead, data: bytes) -> None:
+        """The head of the response, with the part of its body that arrived with it."""
 
-    def more(self, data: bytes) -> None:
-        """More of the body, or of what is spoken after an upgrade."""
+    def response_data(self, data: bytes) -> None:
+        """More of the body, or of the protocol after an upgrade."""
 
-    def finished(self) -> None:
-        """The answer is whole."""
+    def response_end(self) -> None:
+        """The response is complete."""
 
-    def lost(self, error: Exception, *, begun: bool) -> None:
-        """There will be no (more) answer; `begun` if any byte of it had come."""
+    def response_lost(self, error: Exception, *, begun: bool) -> None:
+        """The response will not be completed; `begun` if any byte of it arrived."""
 
-    def room(self) -> None:
-        """The link takes more again."""
+    def backend_writable(self) -> None:
+        """The connection takes more again."""
 
 
-class BackendConnection(asyncio.Protocol):
-    """One connection to a backend."""
+class BackendConnection(PooledConnection):
+    """One connection to a backend that the operator trusts."""
+
+    #: Bodies are handed on without their chunk framing.
+    reframes = False
 
     __slots__ = (
         "_buffer",
-        "_chunked",
+        "_content",
         "_ended",
         "_head_only",
         "_headers",
+        "_heard",
+        "_heard_s",
         "_interim",
         "_keeps",
         "_parser",
         "_phase",
         "_reading_paused",
         "_seen_taken",
+        "_sink",
         "_stalled_since",
-        "_taker",
-        "_transport",
         "_until_close",
         "_written_bytes",
         "between_chunks",
-        "closed",
         "deadline_s",
         "full",
-        "idle_since_s",
-        "used",
     )
 
-    _transport: asyncio.Transport
-
     def __init__(self) -> None:
-        self.closed = False
-        #: A request was answered on it already.
-        self.used = False
-        #: The transport holds more than it should.
+        super().__init__()
+        #: The transport holds more than its high-water mark.
         self.full = False
-        self.idle_since_s = 0.0
-        #: When whoever waits for a head has waited enough.
+        #: When the head of the response must have arrived.
         self.deadline_s = NEVER
-        #: What of a chunked body came ends with a chunk.
+        #: The part of a chunked body that arrived ends with a complete chunk.
         self.between_chunks = False
-        self._taker: ResponseSink | None = None
+        self._sink: ResponseSink | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._phase = _IDLE
         self._buffer = b""
@@ -112,34 +109,32 @@ class BackendConnection(asyncio.Protocol):
         self._interim = 0
         self._written_bytes = self._seen_taken = 0
         self._stalled_since = 0.0
+        self._heard, self._heard_s = True, 0.0
+        #: Parsed content that was not handed on yet; None where bodies go on as they arrived.
+        self._content: list[bytes] | None = None
 
     @property
     def reusable(self) -> bool:
-        return not self.closed and self._taker is None and not self._transport.is_closing()
+        return not self.closed and self._sink is None and not self._transport.is_closing()
 
-    def still_quiet(self) -> bool:
-        """Nothing waits in the socket of this idle link: a byte or an end there, which the loop has not seen yet, means
-        that the backend closed it, and what is sent now would be lost with its outcome unknown."""
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
-
-    def begin(self, taker: ResponseSink, *, head_only: bool) -> None:
-        """From now on what comes is for `taker`; `head_only` for HEAD, whose body never comes."""
-        self._taker = taker
+    def begin(self, sink: ResponseSink, *, head_only: bool) -> None:
+        """Give the next response to `sink`; `head_only` for HEAD, whose response has no body."""
+        self._sink = sink
         self._head_only = head_only
         self._phase = _HEAD
         self._interim = 0
-        # The next look finds that something was taken, and counts from there.
+        # The next check sees progress, and counts from there.
         self._seen_taken = -1
+        self._heard = True
 
     def write(self, data: bytes) -> None:
         if not self.closed:
             self._written_bytes += len(data)
+            self._heard = True
             self._transport.write(data)
 
     def pause(self, pause: bool) -> None:
-        """Read no more of the answer for now, or go on."""
+        """Read no more of the response for now, or go on."""
         if pause == self._reading_paused or self.closed:
             return
         self._reading_paused = pause
@@ -149,8 +144,8 @@ class BackendConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def leave(self) -> None:
-        """Nobody waits for the rest: close at once."""
-        self._taker = None
+        """Close at once: the rest of the response is not wanted."""
+        self._sink = None
         self.abort()
 
     def abort(self) -> None:
@@ -160,18 +155,22 @@ class BackendConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close behind what was written."""
-        self._taker = None
+        """Close after what was written has been sent."""
+        self._sink = None
         if not self.closed:
             self.closed = True
             self._transport.close()
 
-    def check(self, now_s: float, stall_s: float) -> None:
-        """End a wait that is over. Called by the sweep."""
-        if self.closed or self._taker is None:
+    def check(self, now_s: float, stall_s: float, silence_s: float, upgraded_silence_s: float) -> None:
+        """Fail the response if the backend takes nothing for `stall_s`, or sends nothing of it for `silence_s`.
+
+        After an upgrade the connection fails when neither side sent anything for `upgraded_silence_s`. Called by the
+        sweep.
+        """
+        if self.closed or self._sink is None:
             return
         if now_s >= self.deadline_s:
-            self._fail(TimeoutError("no answer in time"))
+            self._fail(TimeoutError("no response in time"))
             return
         unsent = self._transport.get_write_buffer_size()
         taken = self._written_bytes - unsent
@@ -180,6 +179,10 @@ class BackendConnection(asyncio.Protocol):
         elif now_s - self._stalled_since >= stall_s:
             self._fail(TimeoutError("the backend takes nothing"))
         self._seen_taken = taken
+        if self._heard or self._reading_paused or self._phase < _BODY:
+            self._heard, self._heard_s = False, now_s
+        elif now_s - self._heard_s >= (upgraded_silence_s if self._phase == _UPGRADED else silence_s):
+            self._fail(TimeoutError("the backend sends nothing"))
 
     # asyncio.Protocol
 
@@ -191,47 +194,47 @@ class BackendConnection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
 
     def data_received(self, data: bytes) -> None:
-        taker = self._taker
-        if taker is None:
-            self.abort()  # Nobody asked: whatever this is, the next answer could be taken for it.
-        elif self._phase == _SPLICED:
-            taker.more(data)
+        sink = self._sink
+        self._heard = True
+        if sink is None:
+            self.abort()  # Unrequested bytes: the next response could be taken for them.
+        elif self._phase == _UPGRADED:
+            sink.response_data(data)
         elif self._phase == _HEAD:
-            self._take_heads(taker, data)
+            self._take_heads(sink, data)
         elif self._parsed(data):
-            taker.more(data)
-            self._end_if_whole()
+            sink.response_data(data if self._content is None else self._take_content())
+            self._end_if_complete()
 
     def pause_writing(self) -> None:
         self.full = True
 
     def resume_writing(self) -> None:
         self.full = False
-        if self._taker is not None:
-            self._taker.room()
+        if self._sink is not None:
+            self._sink.backend_writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        taker, self._taker = self._taker, None
-        if taker is None:
+        sink, self._sink = self._sink, None
+        if sink is None:
             return
-        if exc is None and (self._phase == _SPLICED or (self._phase == _BODY and self._until_close)):
-            taker.finished()
+        if exc is None and (self._phase == _UPGRADED or (self._phase == _BODY and self._until_close)):
+            sink.response_end()
         else:
-            begun = self._phase != _HEAD or bool(self._buffer) or self._interim > 0
-            taker.lost(exc or ConnectionResetError("closed by the backend"), begun=begun)
+            sink.response_lost(exc or ConnectionResetError("closed by the backend"), begun=self._begun())
 
     # Callbacks of httptools
 
     def on_message_begin(self) -> None:
         if self._phase != _HEAD:
-            raise BadBackendResponse("more than one answer")
+            raise BadBackendResponse("more than one response")
         self._ended = False
         self._headers: list[tuple[bytes, bytes]] = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase == _HEAD:
-            self._headers.append((name, value))  # A trailer is none, and goes on with the body.
+        if self._phase == _HEAD:  # A trailer is not one of these.
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._keeps = self._parser.should_keep_alive()
@@ -246,16 +249,24 @@ class BackendConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._ended = True
 
-    # Inside
+    # Internal
 
-    def _take_heads(self, taker: ResponseSink, data: bytes) -> None:
+    def _take_content(self) -> bytes:
+        """The content parsed since the last call."""
+        content, self._content = self._content, []
+        return b"".join(content or ())
+
+    def _begun(self) -> bool:
+        return self._phase != _HEAD or bool(self._buffer) or self._interim > 0
+
+    def _take_heads(self, sink: ResponseSink, data: bytes) -> None:
         while self._phase == _HEAD:
             data = self._buffer + data if self._buffer else data
             end = data.find(_END)
             if end < 0 or end > MAX_HEAD_BYTES:
                 self._buffer = data
                 if len(data) > MAX_HEAD_BYTES:
-                    self._fail(BadBackendResponse("the head of the answer is too large"))
+                    self._fail(BadBackendResponse("the head of the response is too large"))
                 return
             self._buffer = b""
             head = self._head(data[: end + 4])
@@ -263,33 +274,33 @@ class BackendConnection(asyncio.Protocol):
             if head is None:
                 return
             if head.status == 101 or head.status >= 200:
-                self._begin_body(taker, head, data)
+                self._begin_body(sink, head, data)
                 return
             self._phase = _HEAD
             self._interim += 1
             if self._interim > MAX_INTERIM:
-                self._fail(BadBackendResponse("too many interim answers"))
+                self._fail(BadBackendResponse("too many interim responses"))
                 return
-            taker.interim(head)
+            sink.interim(head)
             if not data:
                 return
 
     def _head(self, data: bytes) -> ResponseHead | None:
-        """The head that `data` is; None if it is none, of which the taker was told."""
+        """The head in `data`; None if it is malformed, in which case the sink was told."""
         upgraded = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             upgraded = True
         except (httptools.HttpParserError, httptools.HttpParserCallbackError) as error:
-            self._fail(BadBackendResponse(f"malformed answer: {error}"))
+            self._fail(BadBackendResponse(f"malformed response: {error}"))
             return None
         if self._phase != _BODY:
-            self._fail(BadBackendResponse("malformed head of an answer"))
+            self._fail(BadBackendResponse("malformed head of a response"))
             return None
         status: int = self._parser.get_status_code()
-        if (status == 101) != (upgraded and self._taker is not None and self._taker.upgrades):
-            self._fail(BadBackendResponse("the backend changed the protocol unasked"))
+        if (status == 101) != (upgraded and self._sink is not None and self._sink.upgrades):
+            self._fail(BadBackendResponse("the backend switched protocols without being asked"))
             return None
         names = {name.lower() for name, _ in self._headers}
         chunked = b"transfer-encoding" in names
@@ -297,53 +308,70 @@ class BackendConnection(asyncio.Protocol):
         self._until_close = not (framed or status < 200 or status in (204, 304) or self._head_only)
         return ResponseHead(data[: data.index(b"\r\n")], status, self._headers, chunked, self._until_close)
 
-    def _begin_body(self, taker: ResponseSink, head: ResponseHead, rest: bytes) -> None:
+    def _begin_body(self, sink: ResponseSink, head: ResponseHead, data: bytes) -> None:
         self.deadline_s = NEVER
         self.between_chunks = head.chunked
         if head.status == 101:
-            self._phase = _SPLICED
-            taker.answered(head, rest)
+            self._phase = _UPGRADED
+            sink.response_head(head, data)
             return
         if self._head_only:
             # The parser expects the body that Content-Length announces; a new one does not.
             self._parser = httptools.HttpResponseParser(self)
             self._ended = True
-            if rest:
-                self._fail(BadBackendResponse("a body that nobody asked for"))
+            if data:
+                self._fail(BadBackendResponse("a body in the response to HEAD"))
                 return
-        elif rest and not self._parsed(rest):
+        elif data and not self._parsed(data):
             return
-        taker.answered(head, rest)
-        self._end_if_whole()
+        sink.response_head(head, data if self._content is None else self._take_content())
+        self._end_if_complete()
 
     def _parsed(self, data: bytes) -> bool:
-        """Whether `data` goes on with the answer as its framing said; the taker is told if it does not."""
+        """Parse more of the body; False if it breaks its framing, in which case the sink was told."""
         if self._ended:
-            self._fail(BadBackendResponse("more than one answer"))
+            self._fail(BadBackendResponse("more than one response"))
             return False
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserCallbackError, httptools.HttpParserUpgrade) as error:
-            self._fail(BadBackendResponse(f"malformed answer: {error}"))
+            self._fail(BadBackendResponse(f"malformed response: {error}"))
             return False
         return True
 
-    def _end_if_whole(self) -> None:
-        taker = self._taker
-        if taker is None or not self._ended or self._phase != _BODY:
+    def _end_if_complete(self) -> None:
+        sink = self._sink
+        if sink is None or not self._ended or self._phase != _BODY:
             return
-        self._taker = None
+        self._sink = None
         self._phase = _IDLE
         self.used = True
         self.pause(False)
         if not self._keeps:
-            # Not `close`: what is left of a request that was refused early nobody will read any more.
+            # Not `close`: nothing reads the rest of a request that was refused early.
             self.abort()
-        taker.finished()
+        sink.response_end()
 
     def _fail(self, error: Exception) -> None:
-        taker, self._taker = self._taker, None
-        begun = self._phase != _HEAD or bool(self._buffer) or self._interim > 0
+        sink, self._sink = self._sink, None
+        begun = self._begun()
         self.abort()
-        if taker is not None:
-            taker.lost(error, begun=begun)
+        if sink is not None:
+            sink.response_lost(error, begun=begun)
+
+
+class ReframingConnection(BackendConnection):
+    """One connection to a backend that a tenant named: only the content of bodies is handed on, without chunk framing,
+    chunk extensions and trailers."""
+
+    reframes = True
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._content = []
+
+    def on_body(self, part: bytes) -> None:
+        if self._content is not None:
+            self._content.append(part)

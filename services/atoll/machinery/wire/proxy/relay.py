@@ -1,244 +1,288 @@
-"""One request passed on: its body to a backend as it comes, the answer to the client as it comes.
+"""One relayed request: its body to a backend as it arrives, the response to the client as it arrives.
 
-Made by `doors` for each request that a backend answers. Between the client's exchange and the backend's link it only
-hands bytes over, and stops reading on one side while the other takes none. Invariants: a request is sent a second time
-only if nothing of it can have reached anybody, or if nobody could tell (GET, HEAD and OPTIONS without a body, on a kept
-connection that ended before any answer); an answer cut short on one side is cut short on the other; who is gone on one
-side is gone on the other.
+The front proxy's handler makes one for each request that a shard answers, the egress forwarder one for each request to
+a mount, a virtual resource or a remote shard. A relay hands bytes over between the client's exchange and the backend's
+connection, and stops reading on one side while the other takes none. Invariants: a request is sent a second time only
+if nothing of it can have reached the backend, or if a second time has no effect (GET, HEAD and OPTIONS without a body,
+on a pooled connection that ended before any byte of a response); a response cut short on one side is cut short on the
+other; when one side leaves, the other is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
-from atoll.frontproxy.errors import answer_lost, no_answer, refuse, shard_down
-from atoll.machinery.apiserver.requestinfo import RequestInfo
 from atoll.machinery.wire.proxy import framing
 from atoll.machinery.wire.proxy.backend import Backend, BackendUnreachable
 from atoll.machinery.wire.proxy.backend_connection import BackendConnection, ResponseHead
 from atoll.machinery.wire.proxy.streaming import StreamingExchange
+from atoll.machinery.wire.response import bodiless
 
 log = structlog.get_logger()
 
-#: May be sent again when a kept connection ended unanswered.
+#: Methods that may be sent again when a pooled connection ended without a response.
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
+class RelayOwner(Protocol):
+    """The code that began a relay. Exactly one of `failed` and `done` is called, once."""
+
+    def check(self, head: ResponseHead) -> None:
+        """Look at the head of the response before any of it is sent. What this raises ends in `failed`."""
+
+    def failed(self, error: Exception) -> None:
+        """No response was begun, and the client waits for one.
+
+        BackendUnreachable: nothing was sent. TimeoutError: no response in time. Anything else: the outcome is unknown.
+        """
+
+    def done(self, status: int) -> None:
+        """The relay ended after a response with this status; 0: the client left before one."""
+
+
 class Relay:
-    """Both a `passing.BodySink` and a `link.ResponseSink`. `done` is called once with the status (0: the client left first)."""
+    """Implements `streaming.BodySink` and `backend_connection.ResponseSink`.
+
+    `endless`: the response is a watch, which ends when the server drains.
+    """
 
     __slots__ = (
         "_backend",
-        "_done",
+        "_chunks",
+        "_connection",
         "_ending",
+        "_endless",
         "_exchange",
         "_head",
-        "_info",
-        "_link",
+        "_owner",
         "_repeatable",
-        "_spliced",
+        "_request_ended",
         "_status",
         "_unsent",
-        "_whole",
+        "_upgraded",
         "upgrades",
     )
 
     def __init__(
-        self, exchange: StreamingExchange, backend: Backend, head: bytes, done: Callable[[int], None], info: RequestInfo
+        self, exchange: StreamingExchange, backend: Backend, head: bytes, owner: RelayOwner, *, endless: bool = False
     ) -> None:
-        self._exchange, self._backend, self._head, self._done = exchange, backend, head, done
+        self._exchange, self._backend, self._head = exchange, backend, head
+        self._owner: RelayOwner | None = owner
         body = exchange.body
         self.upgrades = body.upgrades and not exchange.old
-        self._link: BackendConnection | None = None
+        self._connection: BackendConnection | None = None
         self._unsent = head
-        self._repeatable = exchange.request.method in _SAFE and not body.said and not self.upgrades
-        self._whole = self._spliced = self._ending = False
-        self._info = info
+        self._repeatable = exchange.request.method in _SAFE and not body.announced and not self.upgrades
+        self._request_ended = self._upgraded = self._ending = False
+        #: The response's content is framed in chunks here.
+        self._chunks = False
+        self._endless = endless
         self._status = 0
 
     def start(self) -> None:
-        """Send it on, at once over a kept connection."""
-        if self._exchange.old:
-            self._exchange.keep_alive = False
-        link = self._backend.kept()
-        if link is not None:
-            self._go(link)
+        """Send the request, at once if there is an idle connection."""
+        connection = self._backend.idle_connection()
+        if connection is not None:
+            self.send_over(connection)
         else:
             self._exchange.spawn(self._connect())
+
+    def send_over(self, connection: BackendConnection) -> None:
+        """Send the request over a connection of the backend."""
+        if self._exchange.old:
+            self._exchange.keep_alive = False
+        self._connection = connection
+        connection.begin(self, head_only=self._exchange.request.method == "HEAD")
+        if self._exchange.client_full:
+            connection.pause(True)
+        self._exchange.stream_body(self)
+        if self._request_ended and self._unsent:
+            self.request_end()  # Sent again: the body, which is empty, had ended before.
+        elif self._unsent and self._connection is connection:
+            head, self._unsent = self._unsent, b""
+            connection.write(head)
+
+    def cut(self) -> None:
+        """End both sides without the rest of the response."""
+        self._leave_backend()
+        self._exchange.cut()
+        self._report(self._status)
 
     # BodySink: the client's side
 
     @property
     def full(self) -> bool:
-        return self._link is None or self._link.full
+        return self._connection is None or self._connection.full
 
-    def part(self, data: bytes) -> None:
-        if self._link is None:
+    def request_data(self, data: bytes) -> None:
+        if self._connection is None:
             return
-        if not self._spliced and self._exchange.body.length_bytes is None:
+        if not self._upgraded and self._exchange.body.length_bytes is None:
             data = framing.chunk(data)
         head, self._unsent = self._unsent, b""
-        self._link.write(head + data if head else data)
+        self._connection.write(head + data if head else data)
 
-    def whole(self) -> None:
-        link = self._link
-        self._whole = True
-        if link is None:
+    def request_end(self) -> None:
+        connection = self._connection
+        self._request_ended = True
+        if connection is None:
             return
         tail = framing.LAST_CHUNK if self._exchange.body.length_bytes is None else b""
         head, self._unsent = self._unsent, b""
         if head or tail:
-            link.write(head + tail)
+            connection.write(head + tail)
         if not self._status:
-            link.deadline_s = asyncio.get_running_loop().time() + self._backend.timing.head_timeout_s
+            connection.deadline_s = asyncio.get_running_loop().time() + self._backend.limits.head_timeout_s
 
     def client_full(self, full: bool) -> None:
-        if self._link is not None:
-            self._link.pause(full)
+        if self._connection is not None:
+            self._connection.pause(full)
 
-    def broken(self) -> None:
-        self._part(0)
+    def request_broken(self) -> None:
+        self._leave_backend()
+        self._report(0)
 
-    def gone(self) -> None:
-        self._part(0)
+    def client_gone(self) -> None:
+        self._leave_backend()
+        self._report(0)
 
     # ResponseSink: the backend's side
 
     def interim(self, head: ResponseHead) -> None:
-        if self._exchange.old:
+        exchange = self._exchange
+        if exchange.old:
             return
         if head.status == 100:
-            if not self._exchange.body.awaits_continue:
+            if not exchange.body.awaits_continue:
                 return
-            self._exchange.body.awaits_continue = False
-        self._exchange.send_early(framing.answer_head(head.first, head.headers, b""))
+            exchange.body.awaits_continue = False
+        exchange.send_interim(framing.response_head(head.first, head.headers, b""))
 
-    def answered(self, head: ResponseHead, rest: bytes) -> None:
-        exchange = self._exchange
-        if exchange.old and head.chunked:
-            self.lost(ValueError("chunks for who knows none"), begun=True)
+    def response_head(self, head: ResponseHead, data: bytes) -> None:
+        exchange, connection, owner = self._exchange, self._connection, self._owner
+        if connection is None or owner is None:
+            return
+        if exchange.old and head.chunked and not connection.reframes:
+            self.response_lost(ValueError("a chunked response to HTTP/1.0"), begun=True)
+            return
+        try:
+            owner.check(head)
+        except Exception as error:
+            self._fail(error)
             return
         self._status = head.status
-        if head.status == 101:
-            exchange.send(framing.answer_head(head.first, head.headers, b"", upgrade=True) + rest)
-            self._spliced = True
-            exchange.splice()
-            return
+        upgrade = head.status == 101
         if head.until_close:
             exchange.keep_alive = False
-        exchange.send(framing.answer_head(head.first, head.headers, exchange.closing_line()) + rest)
-        if head.chunked and _is_endless(self._info):
+        closing = b"" if upgrade else exchange.connection_header()
+        if not connection.reframes:
+            exchange.send(framing.response_head(head.first, head.headers, closing, upgrade=upgrade) + data)
+        else:
+            # A client of HTTP/1.0 gets the content until the connection closes.
+            has_body = not bodiless(head.status) and exchange.request.method != "HEAD"
+            self._chunks = head.chunked and has_body and not exchange.old
+            closing += b"Transfer-Encoding: chunked\r\n" if self._chunks else b""
+            exchange.send(framing.untrusted_head(head.first, head.headers, closing, upgrade=upgrade))
+            self.response_data(data)
+        if upgrade:
+            self._upgraded = True
+            exchange.switch_protocols()
+        elif head.chunked and self._endless:
             exchange.on_drain(self._end_watch)
 
-    def more(self, data: bytes) -> None:
+    def response_data(self, data: bytes) -> None:
+        if self._chunks:
+            data = framing.chunk(data) if data else data
         self._exchange.send(data)
         if self._ending:
             self._end_watch()
 
-    def finished(self) -> None:
-        link, self._link = self._link, None
-        assert link is not None
-        if self._spliced:
+    def response_end(self) -> None:
+        connection, self._connection = self._connection, None
+        assert connection is not None
+        if self._upgraded:
             self._exchange.cut()
-            self._backend.release(link)
+            self._backend.release(connection)
         else:
-            if not self._whole:
+            if not self._request_ended:
                 # The rest of the request would be taken for the next one.
-                link.abort()
-            self._backend.release(link)
+                connection.abort()
+            self._backend.release(connection)
+            if self._chunks:
+                self._exchange.send(framing.LAST_CHUNK)
             self._exchange.end(keep_alive=True)
         self._report(self._status)
 
-    def lost(self, error: Exception, *, begun: bool) -> None:
-        link, self._link = self._link, None
-        if link is None:
+    def response_lost(self, error: Exception, *, begun: bool) -> None:
+        connection = self._connection
+        if connection is None:
             return
-        link.leave()
-        self._backend.release(link)
+        self._leave_backend()
         if self._exchange.begun:
             self._exchange.cut()
             self._report(self._status)
-            log.info("answer cut short", backend=self._backend.url, reason=str(error))
-        elif link.used and not begun and self._repeatable:
+            log.info("response cut short", backend=self._backend.authority, reason=str(error))
+        elif connection.used and not begun and self._repeatable:
             self._repeatable = False
             self._unsent = self._head
             self._exchange.spawn(self._connect(fresh=True))
         else:
-            timed_out = isinstance(error, TimeoutError)
-            self._refuse(no_answer() if timed_out else answer_lost(), str(error))
+            self._fail(error)
 
-    def room(self) -> None:
-        self._exchange.go_on()
+    def backend_writable(self) -> None:
+        self._exchange.resume_body()
 
-    # Inside
+    # Internal
 
     async def _connect(self, *, fresh: bool = False) -> None:
         try:
-            link = await self._backend.connect(fresh=fresh)
+            connection = await self._backend.connect(fresh=fresh)
         except BackendUnreachable as error:
-            self._refuse(shard_down(), str(error))
+            self._fail(error)
             return
         except asyncio.CancelledError:
-            self._report(0)  # The client is gone, or was told that its request is none.
+            self._report(0)  # The client is gone, or its request was refused.
             raise
         if self._exchange.closed:
-            self._backend.release(link)
+            self._backend.release(connection)
         else:
-            self._go(link)
-
-    def _go(self, link: BackendConnection) -> None:
-        self._link = link
-        link.begin(self, head_only=self._exchange.request.method == "HEAD")
-        if self._exchange.client_full:
-            link.pause(True)
-        self._exchange.take(self)
-        if self._whole and self._unsent:
-            self.whole()  # Sent again: the body, which is empty, was over before.
-        elif self._unsent and self._link is link:
-            head, self._unsent = self._unsent, b""
-            link.write(head)
+            self.send_over(connection)
 
     def _end_watch(self) -> None:
-        """End a watch behind a whole chunk, so that its client sees the end of a watch and not a broken answer."""
-        link = self._link
-        if link is None:
+        """End a watch after a complete chunk, so that its client sees the end of a watch and not a broken response."""
+        connection = self._connection
+        if connection is None:
             return
         self._ending = True
-        if link.between_chunks:
-            self._link = None
-            link.leave()
-            self._backend.release(link)
+        if connection.between_chunks or connection.reframes:
+            self._leave_backend()
             self._exchange.send(framing.LAST_CHUNK)
             self._exchange.end(keep_alive=False)
             self._report(self._status)
 
-    def _refuse(self, error: Exception, reason: str) -> None:
-        log.info("request not answered", backend=self._backend.url, reason=reason)
-        self._report(0 if self._exchange.closed else refuse(self._exchange, self._info, error))
-
-    def _part(self, status: int) -> None:
-        """The client's side ended: so does the other."""
-        link, self._link = self._link, None
-        if link is not None:
-            if self._spliced:
-                link.close()
+    def _leave_backend(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._upgraded:
+                connection.close()
             else:
-                link.leave()
-            self._backend.release(link)
-        self._report(status)
+                connection.leave()
+            self._backend.release(connection)
+
+    def _fail(self, error: Exception) -> None:
+        self._leave_backend()
+        if self._exchange.closed:
+            self._report(0)
+            return
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            log.info("request not answered", backend=self._backend.authority, reason=str(error))
+            owner.failed(error)
 
     def _report(self, status: int) -> None:
-        done, self._done = self._done, _nothing
-        done(status)
-
-
-def _is_endless(info: RequestInfo) -> bool:
-    """A stream that has no end of its own, wherever it goes."""
-    return info.verb == "watch" or info.query.get("watch", "false").lower() not in {"false", "0"}
-
-
-def _nothing(status: int) -> None:
-    """Told once already."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.done(status)

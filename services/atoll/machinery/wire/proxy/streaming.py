@@ -1,73 +1,82 @@
-"""The server's side of one connection whose requests are passed on: bodies in as they come, answers out as they are.
+"""Server connections whose requests may be relayed: bodies in as they arrive, framed responses out as they are.
 
-The front proxy's server makes these in place of `Connection`; its handler gets a StreamingExchange once the head of a
-request is whole, and gives it a BodySink, or answers by itself. Invariants: one request at a time, in order; what a client
-sends is read only as fast as it is taken; an answer that cannot be told whole from cut short is cut so that the client
-sees it.
+A server makes these in place of `Connection`. Its `BodyPolicy` says which requests the handler gets at the end of their
+heads; every exchange can be given a `BodySink`, or be answered like any other. Invariants: one request at a time, in
+order; a client's body is read only as fast as its sink takes it; a response that cannot be told complete from cut short
+is cut so that the client sees it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
+from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.connection import NEVER, Connection
-from atoll.machinery.wire.exchange import Headers, Peer
-from atoll.machinery.wire.parser import ParsedRequest, RequestParser
-from atoll.machinery.wire.proxy.head_parser import HeadParser, RequestBody
+from atoll.machinery.wire.exchange import Headers, HttpRequest, Peer
+from atoll.machinery.wire.host import Flushable, Host
+from atoll.machinery.wire.parser import WHOLE, BodyPolicy, ParsedRequest, RequestBody, RequestParser, whole_body
 from atoll.machinery.wire.server_exchange import ENDED, NEW, STREAMING, ServerExchange
 
-if TYPE_CHECKING:
-    from atoll.machinery.wire.server import Server
-
-#: Body bytes that wait for a sink before the client is read no further.
+#: Body bytes that wait for a sink before no more is read of the client.
 _HELD_BYTES = 64 * 1024
 
 
+class StreamAll:
+    """The policy of a server that streams every body, all within the limit."""
+
+    min_bytes = 0
+
+    def streams(self, request: HttpRequest) -> bool:
+        return True
+
+    def unlimited(self, request: HttpRequest) -> bool:
+        return False
+
+
 class BodySink(Protocol):
-    """What takes a request's body and hears of its client. All calls come from the event loop, none after `gone`."""
+    """The receiver of a request's body. Called from the event loop, never after `client_gone`."""
 
     @property
     def full(self) -> bool:
-        """No more can be taken now; `StreamingExchange.go_on` tells when it can."""
+        """No more can be taken now; call `StreamingExchange.resume_body` once it can."""
 
-    def part(self, data: bytes) -> None:
-        """More of the body, or of what is spoken after an upgrade."""
+    def request_data(self, data: bytes) -> None:
+        """More of the body, or of the protocol after an upgrade."""
 
-    def whole(self) -> None:
+    def request_end(self) -> None:
         """The body ended as its framing said."""
 
     def client_full(self, full: bool) -> None:
         """The client takes no more for now (or again)."""
 
-    def broken(self) -> None:
-        """The body will never be whole; the client is answered already, or cut."""
+    def request_broken(self) -> None:
+        """The body will never be complete; the client has been answered, or cut."""
 
-    def gone(self) -> None:
+    def client_gone(self) -> None:
         """The client is gone."""
 
 
 class StreamingExchange(ServerExchange):
-    """A request whose body may still be on its way. Beside `reply` and the like there is `send` ... `end`: bytes that
-    are framed already."""
+    """A request whose body may still be arriving. In addition to `reply` and `start` ... `finish`, a response can be
+    sent as `send` ... `end`: bytes that are framed already."""
 
-    __slots__ = ("_sink", "_told_whole", "body")
+    __slots__ = ("_end_told", "_sink")
 
     _connection: StreamingConnection
 
-    def __init__(self, connection: StreamingConnection, parsed: ParsedRequest, body: RequestBody) -> None:
+    def __init__(self, connection: StreamingConnection, parsed: ParsedRequest) -> None:
         super().__init__(connection, parsed)
-        self.body = body
         self._sink: BodySink | None = None
-        self._told_whole = False
+        self._end_told = False
 
     @property
     def begun(self) -> bool:
-        """Something was answered."""
+        """Part of a response was sent."""
         return self._state != NEW
 
     @property
@@ -75,7 +84,7 @@ class StreamingExchange(ServerExchange):
         return self._connection.paused
 
     @property
-    def crowded(self) -> bool:
+    def sink_full(self) -> bool:
         """The sink takes no more for now."""
         return self._sink is not None and self._sink.full
 
@@ -84,49 +93,58 @@ class StreamingExchange(ServerExchange):
         """More of the body may be parsed."""
         if self.body.ended:
             return False
-        return not self.crowded if self._sink is not None else self.body.held_bytes < _HELD_BYTES
+        return not self.sink_full if self._sink is not None else self.body.held_bytes < _HELD_BYTES
 
-    def take(self, sink: BodySink) -> None:
+    def open_body(self) -> RequestBody:
+        """The framing of the body, also of a request that arrived whole."""
+        if self.body is WHOLE:
+            self.body = whole_body(cast(dict[str, list[str]], self.request.headers), self.request.body)
+        return self.body
+
+    def stream_body(self, sink: BodySink) -> None:
         """Give the body to `sink` from now on."""
         self._sink = sink
-        self.body_came()
+        self.body_arrived()
         if not self.body.ended:
-            # What came meanwhile was not parsed further than a little.
-            self._connection.feed_on()
+            # Until now only a little of the body was parsed.
+            self._connection.parse_soon()
 
-    def invite(self) -> None:
-        """Tell a client that waits for it to send the body."""
+    def invite_body(self) -> None:
+        """Send `100 Continue` to a client that waits for it."""
         if self.body.awaits_continue:
             self.body.awaits_continue = False
             if not self.old:
                 self._connection.send(response.CONTINUE)
 
-    async def whole(self) -> None:
-        """Have the whole body in `request`. Raises CancelledError if it never gets whole."""
-        self.invite()
+    async def read_body(self) -> None:
+        """Have the whole body in `request`. Raises CancelledError if it will never be complete."""
+        if self.body.ended and not self.body.parts:
+            return
+        self.invite_body()
         collector = _Collector()
-        self.take(collector)
+        self.stream_body(collector)
         body = await collector.done
+        self._sink, self._end_told = None, False
         # Counted until the reply is complete, as every body that is held.
         self._connection.count(len(body))
-        self.request = msgspec.structs.replace(self.request, body=body)
+        self.request = msgspec.structs.replace(self.request, body=body, streamed=False)
 
-    def go_on(self) -> None:
+    def resume_body(self) -> None:
         """The sink has room again."""
-        self._connection.feed_on()
+        self._connection.parse_soon()
 
     def send(self, data: bytes) -> None:
-        """Send bytes of a final answer as they are."""
+        """Send bytes of a final response as they are."""
         if self._state == NEW:
             self._state = STREAMING
         self._connection.send(data)
 
-    def send_early(self, data: bytes) -> None:
-        """Send a whole interim response (1xx)."""
+    def send_interim(self, data: bytes) -> None:
+        """Send a complete interim response (1xx)."""
         self._connection.send(data)
 
     def end(self, *, keep_alive: bool) -> None:
-        """The answer is complete."""
+        """The response is complete."""
         if self._state == ENDED:
             return
         self._state = ENDED
@@ -134,58 +152,61 @@ class StreamingExchange(ServerExchange):
         self._connection.ended(self)
 
     def cut(self) -> None:
-        """The answer will never be complete: what was sent still leaves, then the connection closes without its end."""
+        """Close after what was sent, without the end of a response that will never be complete."""
         if self._state != ENDED:
             self._end_unsent()
             self._connection.close_cut(self)
 
-    def splice(self) -> None:
-        """From now on bytes go to the sink as they come, and `send` is all there is the other way."""
-        self._connection.splice()
+    def switch_protocols(self) -> None:
+        """From now on bytes go to the sink as they arrive, and `send` is the only way back."""
+        self._connection.switch_protocols()
 
-    def closing_line(self) -> bytes:
-        """The Connection header that the answer has to have, empty for none. Asked once the body's state matters."""
+    def connection_header(self) -> bytes:
+        """The Connection header line of the response, empty for none. Call it when the head is sent, as it depends on
+        how much of the body has arrived."""
         if self._connection.draining or not self.body.ended:
             self.keep_alive = False
         return b"" if self.keep_alive else b"Connection: close\r\n"
 
     def reply(self, status: int, headers: Headers, body: bytes | Sequence[bytes] = b"") -> None:
-        """As for every exchange; a client that is still sending is not listened to for another request."""
+        """As for every exchange. No further request is read from a client that is still sending this one."""
         if not self.body.ended:
             self.keep_alive = False
         super().reply(status, headers, body)
 
     # Called by the connection
 
-    def body_came(self) -> None:
-        """More was parsed."""
+    def body_arrived(self) -> None:
+        """More of the body was parsed."""
         sink, body = self._sink, self.body
         if sink is None:
             return
         if body.parts:
             size = body.held_bytes
-            sink.part(body.take())
+            sink.request_data(body.take())
             self._connection.count(-size)
-        if body.ended and not self._told_whole:
-            self._told_whole = True
-            sink.whole()
+        if body.ended and not self._end_told:
+            self._end_told = True
+            if self.request.body:
+                sink.request_data(self.request.body)
+            sink.request_end()
 
-    def flow(self, full: bool) -> None:
-        """The client's side filled up, or has room again."""
+    def client_flow(self, full: bool) -> None:
+        """The transport to the client filled up, or has room again."""
         if self._sink is not None:
             self._sink.client_full(full)
 
-    def spliced(self, data: bytes) -> None:
+    def upgraded_data(self, data: bytes) -> None:
         """Bytes after an upgrade."""
         if self._sink is not None:
-            self._sink.part(data)
+            self._sink.request_data(data)
 
     def drop_sink(self) -> None:
-        """The body is broken and the client was told."""
+        """The body is broken, and the client has been answered."""
         self._end_unsent()
         sink, self._sink = self._sink, None
         if sink is not None:
-            sink.broken()
+            sink.request_broken()
         if self._task is not None:
             self._task.cancel()
 
@@ -193,18 +214,23 @@ class StreamingExchange(ServerExchange):
         sink, self._sink = self._sink, None
         super().gone()
         if sink is not None:
-            sink.gone()
+            sink.client_gone()
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Unlike others, a task may leave the answer to the sink."""
+        """Unlike that of other exchanges, a task may leave the response to the sink."""
         try:
             await work
         except asyncio.CancelledError:
-            if self._state != ENDED:
+            if self._sink is None:
+                self.abort()
+            elif self._state != ENDED:
                 self.cut()
             raise
         except Exception as error:
             self.failed(error)
+        else:
+            if self._sink is None:
+                self._check_answered()
 
 
 class _Collector:
@@ -216,102 +242,102 @@ class _Collector:
         self.done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._parts: list[bytes] = []
 
-    def part(self, data: bytes) -> None:
+    def request_data(self, data: bytes) -> None:
         self._parts.append(data)
 
-    def whole(self) -> None:
+    def request_end(self) -> None:
         if not self.done.done():
             self.done.set_result(b"".join(self._parts))
 
     def client_full(self, full: bool) -> None: ...
 
-    def broken(self) -> None:
+    def request_broken(self) -> None:
         self.done.cancel()
 
-    def gone(self) -> None:
+    def client_gone(self) -> None:
         self.done.cancel()
 
 
 class StreamingConnection(Connection):
-    """As Connection, with handlers called at the end of a head."""
+    """A Connection that hands over requests at the end of their heads, as its policy says."""
 
-    __slots__ = ("_spliced",)
+    __slots__ = ("_policy", "_upgraded")
 
-    _parser: HeadParser
-
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host, policy: BodyPolicy) -> None:
         super().__init__(server)
-        self._spliced = False
+        self._policy = policy
+        self._upgraded = False
 
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        if self._spliced and self._active is not None:
-            cast(StreamingExchange, self._active).spliced(data)
+        if self._upgraded and self._active is not None:
+            cast(StreamingExchange, self._active).upgraded_data(data)
             self._hold_reading()
             return
         super().data_received(data)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._flow(True)
+        self._client_flow(True)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._flow(False)
+        self._client_flow(False)
 
     # For exchanges
 
     def count(self, size_bytes: int) -> None:
-        """Count body bytes that are held beside those not taken yet (negative: taken and gone)."""
+        """Count body bytes held outside of the parser (negative: taken by a sink)."""
         self._server.account(size_bytes)
 
-    def feed_on(self) -> None:
-        """Parse on in a turn of its own, as the sink may be in the middle of something."""
+    def parse_soon(self) -> None:
+        """Parse on in a turn of its own: the sink may call in the middle of its work."""
         if not self.lost:
             self._server.loop.call_soon(self._pump)
 
-    def splice(self) -> None:
-        """Give everything that comes, and what came behind the request, to the active exchange's sink."""
+    def switch_protocols(self) -> None:
+        """Give everything that follows, and what already followed the request, to the sink of the active exchange."""
         exchange = cast(StreamingExchange, self._active)
-        self._spliced = True
+        self._upgraded = True
         self._deadline = NEVER
-        held = b"".join([exchange.body.behind, *self._held])
+        held = b"".join([exchange.body.after_upgrade, *self._held])
         self._held.clear()
         self._held_bytes = 0
         if held:
-            exchange.spliced(held)
+            exchange.upgraded_data(held)
         self._pump()
 
     def close_cut(self, exchange: StreamingExchange) -> None:
-        """Close behind what was written, without the end of an answer."""
+        """Close after what was written, without the end of a response."""
         if self._active is not exchange:
             return
         self._release(exchange)
         if not self.lost and not self._closing:
             self._close()
 
-    def ended(self, exchange: ServerExchange) -> None:
-        if self._active is exchange:
-            body = cast(StreamingExchange, exchange).body
+    def ended(self, exchange: Flushable) -> None:
+        active = self._active
+        if active is not None and active is exchange and active.body is not WHOLE:
+            body = active.body
             if not body.ended and not self.lost:
-                # It was answered before it was heard out, and what it still sends must not lose it the answer.
-                self._release(cast(StreamingExchange, exchange))
+                # The response came first: what the client still sends must not cost it the response.
+                self._release(active)
                 self._close_lingering()
                 return
             self._server.account(-body.held_bytes)
             body.take()
         super().ended(exchange)
 
-    # Inside
+    # Internal
 
     def _make_parser(self, peer: Peer) -> RequestParser:
-        return HeadParser(self.limits, peer, self._server.account)
+        return RequestParser(self.limits, peer, self._server.account, self._policy)
 
     def _begin(self, parsed: ParsedRequest) -> None:
-        exchange = StreamingExchange(self, parsed, self._parser.inflows.popleft())
+        exchange = StreamingExchange(self, parsed)
         self._active = exchange
-        self._deadline = NEVER if exchange.body.ended else self._server.now() + self.limits.body_timeout_s
+        self._deadline = NEVER if parsed.body.ended else self._server.now() + self.limits.body_timeout_s
         try:
             self._server.handler(exchange)
         except Exception as error:
@@ -321,43 +347,45 @@ class StreamingConnection(Connection):
         if self._pumping or self.lost:
             return
         self._pumping = True
+        parser = self._parser
         try:
-            while not self._closing and not self.lost and self._step():
-                pass
+            while not self._closing and not self.lost:
+                if self._active is None and parser.ready:
+                    self._begin(parser.ready.popleft())
+                elif not self._held or not self._parse_piece():
+                    break
         finally:
             self._pumping = False
         if self._closing or self.lost:
             return
         if self._active is None:
             self._rest()
-        elif self._parser.refusal is not None and not self._parser.ready:
-            self._refuse_under_way(cast(StreamingExchange, self._active))
+        elif parser.refusal is not None and not parser.ready:
+            self._refuse_active(cast(StreamingExchange, self._active), parser.refusal)
         else:
             self._hold_reading()
 
-    def _step(self) -> bool:
-        """Begin the next request, or parse one more piece; False if there is nothing to do now."""
+    def _parse_piece(self) -> bool:
+        """Parse one piece of what was received; False if none may be parsed now."""
         parser, active = self._parser, cast("StreamingExchange | None", self._active)
-        if active is None and parser.ready:
-            self._begin(parser.ready.popleft())
-            return True
-        if not self._held or parser.ended or (active is not None and not active.wants_body):
+        if parser.ended or (active is not None and not active.wants_body):
             return False
         piece = self._held.popleft()
         self._held_bytes -= len(piece)
         parser.feed(piece)
         if active is not None:
-            active.body_came()
+            active.body_arrived()
             if active.body.ended:
                 self._deadline = NEVER
+            elif active.body.unlimited:
+                # A body without limit may take any time, as long as it makes progress.
+                self._deadline = self._server.now() + self.limits.body_timeout_s
         return True
 
-    def _refuse_under_way(self, exchange: StreamingExchange) -> None:
-        """The rest of a request that is served already cannot be: its body is not what it said, or too long."""
+    def _refuse_active(self, exchange: StreamingExchange, error: ApiError) -> None:
+        """The rest of a request that is being served is malformed or too large."""
         if exchange.body.ended:
-            return  # It is the request behind it, whose turn comes.
-        error = self._parser.refusal
-        assert error is not None
+            return  # The refusal is of the next request, which is refused in its turn.
         began = exchange.begun
         self._drop_active(exchange)
         if began:
@@ -369,8 +397,8 @@ class StreamingConnection(Connection):
         self._release(exchange)
         exchange.drop_sink()
 
-    def _release(self, exchange: StreamingExchange) -> None:
-        """The active exchange is over, and so is what is held of it."""
+    def _release(self, exchange: ServerExchange) -> None:
+        """The active exchange is over: uncount the bytes held for it."""
         self._server.account(-exchange.body.held_bytes - len(exchange.request.body))
         exchange.body.take()
         self._active = None
@@ -388,26 +416,20 @@ class StreamingConnection(Connection):
             super()._expire()
 
     def _hold_reading(self) -> None:
-        """Read on only while what came is taken."""
+        """Read from the socket only while what was read is taken."""
         active = cast("StreamingExchange | None", self._active)
-        if self._spliced:
-            crowded = active is not None and active.crowded
+        if self._upgraded:
+            hold = active is not None and active.sink_full
         else:
-            crowded = self._held_bytes > self.limits.pipelined_bytes
-        if crowded == self._reading_paused or self.lost:
+            hold = self._held_bytes > self.limits.pipelined_bytes
+        if hold == self._reading_paused or self.lost:
             return
-        self._reading_paused = crowded
-        if crowded:
+        self._reading_paused = hold
+        if hold:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
 
-    def _flow(self, full: bool) -> None:
+    def _client_flow(self, full: bool) -> None:
         if self._active is not None:
-            cast(StreamingExchange, self._active).flow(full)
-
-    def _bodies_held(self) -> int:
-        held = sum(inflow.held_bytes for inflow in self._parser.inflows)
-        if self._active is not None:
-            held += cast(StreamingExchange, self._active).body.held_bytes + len(self._active.request.body)
-        return held
+            cast(StreamingExchange, self._active).client_flow(full)

@@ -29,7 +29,7 @@ FindType = Callable[[View, str, str], WorkspaceType | None]
 
 
 async def _fetch(egress: Egress, vouched: bool, url: str, ca_pem: bytes, timeout_s: float) -> bytes:
-    call = Outbound(purpose="oidc", url=url, ca_pem=ca_pem, timeout_s=timeout_s, method="GET", vouched=vouched)
+    call = Outbound(purpose="oidc", url=url, ca_pem=ca_pem, timeout_s=timeout_s, method="GET", trusted=vouched)
     try:
         return (await egress.send(call)).body
     except EgressError as error:

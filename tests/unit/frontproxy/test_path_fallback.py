@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from atoll.frontproxy import path_fallback
-from atoll.frontproxy.path_fallback import ASKER, MAX_ASKING, MAX_WAITING, PathFallback
+from atoll.frontproxy.path_fallback import MAX_LOOKUPS, MAX_WAITING, PROXY_USER, PathFallback
 from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath, WorkspaceLocator
-from atoll.machinery.apiserver.pathindex import Mounted, Unavailable
-from atoll.machinery.kcp.shapes import SHARD
+from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.user import User
+from atoll.machinery.meta.wellknown import SHARD
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.client import ClientResponse, Unreachable
 from atoll.machinery.wire.exchange import Headers
-from harness.proxyrows import SHARDS, WORKSPACES, ProxyRows, base_url
-from harness.rawhttp import until
-from harness.stores import store_options
+from harness.clients.raw_http import until
+from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows, base_url
+from harness.data.stores import store_options
 
 ALICE, BOB = User("alice"), User("bob")
 DEADLINE_S = 30.0
@@ -48,7 +48,7 @@ class Shards:
 
     async def ask(self, url: str, path: str, headers: Headers) -> ClientResponse:
         self.asked.append((url, path))
-        assert headers == [("says", f"{ASKER.name} {path.split('/')[2]}")]
+        assert headers == [("says", f"{PROXY_USER.name} {path.split('/')[2]}")]
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
@@ -200,7 +200,7 @@ async def test_all_who_look_for_the_same_share_one_question(site: Site) -> None:
 async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_up_its_sender_alone(site: Site) -> None:
     site.shards.hold.clear()
     flood = [asyncio.create_task(site.find(f"root:org:none{number}")) for number in range(MAX_WAITING)]
-    await until(lambda: site.shards.under_way == MAX_ASKING)
+    await until(lambda: site.shards.under_way == MAX_LOOKUPS)
     # Above its number nothing of the same user waits; somebody else, at another shard, does not wait for it at all.
     async with asyncio.timeout(DEADLINE_S):
         assert await site.find("root:org:none-more") is None
@@ -208,7 +208,7 @@ async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_u
     await until(lambda: (base_url("root"), target("root", "new")) in site.shards.asked)
     site.shards.hold.set()
     assert await asyncio.gather(*flood, other) == [None] * (MAX_WAITING + 1)
-    assert site.shards.most <= MAX_ASKING + 1
+    assert site.shards.most <= MAX_LOOKUPS + 1
     site.shards.answers[target("1org", "new")] = workspace("1new", "west")
     assert await site.find("root:org:new"), "and who flooded is served again"
 

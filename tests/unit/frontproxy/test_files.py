@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from atoll.frontproxy.config import FrontProxyConfig
-from atoll.frontproxy.process import read
+from atoll.frontproxy.process import load_files
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.process import pki
 
@@ -46,25 +46,25 @@ def config(files: Path, *, shown: str = "", flags: str = "", mapped: str = "othe
 
 
 def test_flags_or_the_mapping_say_what_shards_are_shown(files: Path) -> None:
-    by_flags = read(config(files, flags="own"))
-    assert (by_flags.own, by_flags.shards_ca) == (OWN, CA.certificate)
-    by_mapping = read(config(files, shown="own"))
-    assert (by_mapping.own, by_mapping.shards_ca) == (OWN, OTHER_CA.certificate)
-    both = read(config(files, shown="own", flags="own"))
-    assert (both.own, both.shards_ca) == (OWN, OTHER_CA.certificate)
+    by_flags = load_files(config(files, flags="own"))
+    assert (by_flags.client, by_flags.shards_ca) == (OWN, CA.certificate)
+    by_mapping = load_files(config(files, shown="own"))
+    assert (by_mapping.client, by_mapping.shards_ca) == (OWN, OTHER_CA.certificate)
+    both = load_files(config(files, shown="own", flags="own"))
+    assert (both.client, both.shards_ca) == (OWN, OTHER_CA.certificate)
 
 
 def test_a_certificate_that_shards_would_not_believe_assertions_from_is_refused(files: Path) -> None:
     with pytest.raises(InvalidCredentials, match="different certificates"):
-        read(config(files, shown="other", flags="own"))
+        load_files(config(files, shown="other", flags="own"))
 
 
 def test_without_any_certificate_there_is_no_proxy(files: Path) -> None:
     with pytest.raises(InvalidCredentials, match="how shards are spoken to"):
-        read(config(files))
+        load_files(config(files))
 
 
 def test_a_serving_certificate_is_made_once_and_kept(files: Path) -> None:
-    first, second = read(config(files, flags="own")), read(config(files, flags="own"))
+    first, second = load_files(config(files, flags="own")), load_files(config(files, flags="own"))
     assert first.serving == second.serving
     assert (files / "proxy").stat().st_mode & 0o777 == 0o700

@@ -1,21 +1,21 @@
-"""Heads over the hop, and targets: what is written anew, what stays byte for byte, what never gets out of its line."""
+"""Heads for the next hop: what is rewritten, what stays byte for byte, what never breaks out of its line."""
 
 from __future__ import annotations
 
 import pytest
 
-from atoll.frontproxy import request_target
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.parser import RequestBody, RequestParser
 from atoll.machinery.wire.proxy import framing
-from atoll.machinery.wire.proxy.head_parser import HeadParser, RequestBody
+from atoll.machinery.wire.proxy.streaming import StreamAll
 
 
 def parsed(data: bytes) -> tuple[HttpRequest, RequestBody]:
-    parser = HeadParser(Limits(), Peer("10.0.0.1", 1), lambda size: None)
+    parser = RequestParser(Limits(), Peer("10.0.0.1", 1), lambda size: None, StreamAll())
     parser.feed(data)
     assert parser.refusal is None
-    return parser.ready[0].request, parser.inflows[0]
+    return parser.ready[0].request, parser.ready[0].body
 
 
 def sent_on(data: bytes, *headers: tuple[str, str], target: str = "/t", old: bool = False) -> bytes:
@@ -27,15 +27,14 @@ POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 
 
 def test_a_request_is_framed_by_what_was_understood_of_it() -> None:
-    via = b"via: 1.1 atoll-front-proxy\r\n"
     assert sent_on(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ("accept", "*/*")) == (
-        b"GET /t HTTP/1.1\r\nhost: shard:6444\r\naccept: */*\r\n" + via + b"\r\n"
+        b"GET /t HTTP/1.1\r\nhost: shard:6444\r\naccept: */*\r\n" + b"\r\n"
     )
-    assert sent_on(POST + b"Content-Length: 5\r\n\r\n").endswith(via + b"content-length: 5\r\n\r\n")
-    assert sent_on(POST + b"Content-Length: 0\r\n\r\n").endswith(via + b"content-length: 0\r\n\r\n")
-    assert sent_on(POST + b"Transfer-Encoding: Chunked\r\n\r\n").endswith(via + b"transfer-encoding: chunked\r\n\r\n")
+    assert sent_on(POST + b"Content-Length: 5\r\n\r\n").endswith(b"content-length: 5\r\n\r\n")
+    assert sent_on(POST + b"Content-Length: 0\r\n\r\n").endswith(b"content-length: 0\r\n\r\n")
+    assert sent_on(POST + b"Transfer-Encoding: Chunked\r\n\r\n").endswith(b"transfer-encoding: chunked\r\n\r\n")
     expecting = sent_on(POST + b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n")
-    assert expecting.endswith(via + b"content-length: 5\r\nexpect: 100-continue\r\n\r\n")
+    assert expecting.endswith(b"content-length: 5\r\nexpect: 100-continue\r\n\r\n")
 
 
 def test_an_upgrade_is_asked_for_again_and_only_then() -> None:
@@ -77,52 +76,11 @@ def test_an_answer_keeps_what_is_not_of_the_hop() -> None:
         (b"Transfer-Encoding", b"chunked"),
         (b"Upgrade", b"h2c"),
     ]
-    assert framing.answer_head(b"HTTP/1.1 200 Fine", headers, b"Connection: close\r\n") == (
+    assert framing.response_head(b"HTTP/1.1 200 Fine", headers, b"Connection: close\r\n") == (
         b"HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nWarning: a\r\nWarning: b\r\nTransfer-Encoding: chunked\r\n"
         b"Connection: close\r\n\r\n"
     )
-    assert framing.answer_head(b"HTTP/1.0 200 OK", [], b"").startswith(b"HTTP/1.1 200 OK\r\n")
+    assert framing.response_head(b"HTTP/1.0 200 OK", [], b"").startswith(b"HTTP/1.1 200 OK\r\n")
     both = [(b"Upgrade", b"x"), (b"Connection", b"upgrade")]
-    switched = framing.answer_head(b"HTTP/1.1 101 S", both, b"", upgrade=True)
+    switched = framing.response_head(b"HTTP/1.1 101 S", both, b"", upgrade=True)
     assert switched == b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("target", "rest"),
-    [
-        (b"/clusters/root:a/api/v1?x=/clusters/b/c", b"/api/v1?x=/clusters/b/c"),
-        (b"/clusters/a", b""),
-        (b"/clusters/a/", b"/"),
-        (b"/clusters/a?x", b"?x"),
-        (b"/clusters/a//b/", b"//b/"),
-        (b"//clusters//a//b", b"/b"),
-        (b"/%63lusters/a/b%2Fc", b"/b%2Fc"),
-        (b"/clusters//a/b", b"/b"),
-        (b"//clusters/a", b""),
-    ],
-)
-def test_what_is_behind_a_workspace_stays_as_it_was(target: bytes, rest: bytes) -> None:
-    assert request_target.behind_workspace(target) == rest
-
-
-@pytest.mark.parametrize(
-    ("path", "index"),
-    [
-        ("services/apiexport/c/e/clusters/x/api", 5),
-        ("services/x/clusters/*", 3),
-        ("services/clusters", 0),
-        ("a", 0),
-        ("clusters/x", 0),
-        ("services/apiexport/root/clusters/clusters/x", 5),
-        ("services/y/clusters", 0),
-    ],
-)
-def test_where_a_workspace_is_named_behind_a_service(path: str, index: int) -> None:
-    assert request_target.workspace_at(path.split("/")) == index
-
-
-def test_a_target_of_another_backend_names_the_cluster() -> None:
-    named = request_target.elsewhere("/base", b"/services/x/clusters/root%3Aa/y/?q", 3, "1a")
-    assert named == "/base/services/x/clusters/1a/y/?q"
-    assert request_target.elsewhere("", b"/services/x%2Fy?q=//", 0, "") == "/services/x%2Fy?q=//"
-    assert request_target.elsewhere("", b"//services//x", 0, "") == "/services/x"

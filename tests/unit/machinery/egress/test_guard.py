@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.egress import Egress, EgressError, Outbound, circuit, guard, policy, resolver
+from atoll.machinery.egress import Egress, EgressError, Outbound, guard, policy, resolver
+from atoll.machinery.egress.call_slots import CallSlots, TooManyCalls
 from atoll.machinery.egress.resolver import Resolver
 from harness.servers.webhook import HANG_UP, Odd, WebhookServer
 
@@ -142,9 +143,7 @@ async def test_silence_ends_with_the_deadline(webhook: WebhookServer) -> None:
     await egress.close()
 
 
-async def test_a_dead_peer_is_not_asked_after_failing_again_and_again(
-    webhook: WebhookServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_dead_peer_is_not_asked_after_failing_again_and_again(webhook: WebhookServer) -> None:
     looked_up: list[str] = []
 
     def lookup(host: str, port: int) -> list[str]:
@@ -152,50 +151,35 @@ async def test_a_dead_peer_is_not_asked_after_failing_again_and_again(
         raise OSError("no such host")
 
     egress = Egress(OPEN, resolver=Resolver(lookup))
-    results = [(await refused(egress, named(webhook))).result for _ in range(circuit.FAILURES + 3)]
-    assert results == ["unresolved"] * circuit.FAILURES + ["open"] * 3
-    assert len(looked_up) == circuit.FAILURES
+    results = [(await refused(egress, named(webhook))).result for _ in range(guard.FAILURES + 3)]
+    assert results == ["unresolved"] * guard.FAILURES + ["open"] * 3
+    assert len(looked_up) == guard.FAILURES
     # Other URLs and other tenants' trust in the same host are circuits of their own.
     assert (await refused(egress, named(webhook, ca_pem=b"other"))).result != "open"
-    monkeypatch.setattr(circuit, "PAUSE_S", 0.0)
-    assert (await refused(egress, named(webhook))).result == "open", "the pause began before"
-
-
-async def test_one_call_tries_after_the_pause(webhook: WebhookServer) -> None:
-    circuits = circuit.Circuits()
-    for _ in range(circuit.FAILURES):
-        assert circuits.open_reason("peer", 0.0) == ""
-        circuits.failed("peer", 0.0, "dead")
-    assert circuits.open_reason("peer", circuit.PAUSE_S - 1) == "dead"
-    assert circuits.open_reason("peer", circuit.PAUSE_S) == "", "the one that tries"
-    assert circuits.open_reason("peer", circuit.PAUSE_S) == "dead", "others wait for what it finds"
-    circuits.gave_up("peer")
-    assert circuits.open_reason("peer", circuit.PAUSE_S) == ""
-    circuits.succeeded("peer")
-    assert circuits.open_reason("peer", 0.0) == ""
+    assert (await refused(egress, named(webhook))).result == "open", "for as long as the pause"
 
 
 async def test_a_wrong_status_does_not_open_the_circuit(webhook: WebhookServer) -> None:
     webhook.answer = lambda body: Odd(500)
     egress = Egress(OPEN)
-    results = {(await refused(egress, outbound(webhook))).result for _ in range(circuit.FAILURES + 2)}
+    results = {(await refused(egress, outbound(webhook))).result for _ in range(guard.FAILURES + 2)}
     assert results == {"status"}
     await egress.close()
 
 
 async def test_a_slow_host_keeps_no_more_than_its_lane() -> None:
-    lanes = circuit.Lanes(per_host=2, total=3, waiting=1)
+    lanes = CallSlots(per_host=2, total=3, waiting=1)
     release = asyncio.Event()
     entered: list[str] = []
 
     async def call(host: str) -> None:
-        async with lanes.room(host):
+        async with lanes.slot(host):
             entered.append(host)
             await release.wait()
 
     slow = [asyncio.create_task(call("slow")) for _ in range(3)]
     await asyncio.sleep(0)
-    with pytest.raises(circuit.NoRoom):
+    with pytest.raises(TooManyCalls):
         await call("slow")
     other = asyncio.create_task(call("other"))
     await asyncio.sleep(0)
@@ -208,12 +192,12 @@ async def test_a_slow_host_keeps_no_more_than_its_lane() -> None:
 
 
 async def test_all_hosts_together_keep_no_more_than_the_total() -> None:
-    lanes = circuit.Lanes(per_host=1, total=2, waiting=9)
+    lanes = CallSlots(per_host=1, total=2, waiting=9)
     release = asyncio.Event()
     entered: list[str] = []
 
     async def call(host: str) -> None:
-        async with lanes.room(host):
+        async with lanes.slot(host):
             entered.append(host)
             await release.wait()
 
@@ -221,7 +205,7 @@ async def test_all_hosts_together_keep_no_more_than_the_total() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(entered) == 2
-    with pytest.raises(circuit.NoRoom):
+    with pytest.raises(TooManyCalls):
         await call("one more")
     release.set()
     await asyncio.gather(*calls)

@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from atoll.frontproxy.authentication import GroupFilter, ProxyAuthentication, RequestUser
 from atoll.frontproxy.config import DROP_GROUPS, FrontProxyConfig
-from atoll.frontproxy.credentials import assemble
+from atoll.frontproxy.credentials import build_authentication
 from atoll.frontproxy.mapping import RemoteHeaderNames
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.machinery.apiserver.authentication import assertion, jwt
-from atoll.machinery.apiserver.authentication.authorities import CredentialsRefused
-from atoll.machinery.apiserver.authentication.keys import KeySet, load_keys
-from atoll.machinery.apiserver.authentication.oidc.keys import Unsettled
-from atoll.machinery.apiserver.egress import Egress
-from atoll.machinery.apiserver.egress.addresses import policy
-from atoll.machinery.apiserver.requestinfo import parse
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.egress import Egress
+from atoll.machinery.egress.addresses import policy
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process import pki
@@ -31,7 +31,7 @@ from atoll.machinery.process.pki import Pair
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import HttpRequest, Peer
-from harness.stores import store_options
+from harness.data.stores import store_options
 
 ISSUER = "https://kcp.default.svc"
 TOKENS = 'alice-token,alice,u1,"devs,system:masters,system:kcp:admin,system:kcp:initializer:root:x"\n'
@@ -63,7 +63,7 @@ class Scene:
             **changed,
         }
         config = FrontProxyConfig(**settings)
-        return assemble(config, pair or self.pair, lambda view: None, self.egress)
+        return build_authentication(config, pair or self.pair, lambda view: None, self.egress)
 
     def ask(self, headers: dict[str, list[str]] | None = None, certificate: Pair | None = None) -> HttpRequest:
         der = pki.pem_to_der(certificate.certificate) if certificate is not None else None
@@ -85,7 +85,7 @@ class Scene:
             return rest, None
         key = assertion.assertion_key(self.pair.x509.public_key())
         assert key is not None
-        return rest, assertion.AssertionReader().user(said, key, b"", "1here")
+        return rest, assertion.AssertionVerifier().user(said, key, b"", "1here")
 
     def account_token(self, *, expires_in_s: int = 600, key: Any = None, issuer: str = ISSUER) -> str:
         now = int(time.time())
@@ -140,7 +140,7 @@ def test_a_known_token_becomes_an_assertion(scene: Scene) -> None:
 
 
 def test_who_shows_nothing_goes_on_as_nobody(scene: Scene) -> None:
-    assert scene.who() == RequestUser(ANONYMOUS_USER, vouched=False)
+    assert scene.who() == RequestUser(ANONYMOUS_USER, verified=False)
     assert scene.sent_on({"accept": ["a", "b"]}) == ([("accept", "a"), ("accept", "b")], None)
 
 
@@ -246,7 +246,7 @@ def test_to_what_is_no_shard_of_ours_it_is_said_in_headers_without_the_uid(scene
     ]
     for odd in (" padded", "line\nbreak", "tab\t"):
         with pytest.raises(Unauthorized):
-            scene.identity.remote_headers(request, RequestUser(User("x", (odd,)), vouched=True), names)
+            scene.identity.remote_headers(request, RequestUser(User("x", (odd,)), verified=True), names)
 
 
 @pytest.mark.parametrize(
@@ -268,47 +268,47 @@ def test_groups_are_dropped_by_name_or_beginning_and_dropping_wins(
 
 
 def test_an_identity_too_large_for_a_header_is_told(scene: Scene) -> None:
-    large = RequestUser(User("x", tuple(f"group-{number}" * 10 for number in range(1000))), vouched=True)
+    large = RequestUser(User("x", tuple(f"group-{number}" * 10 for number in range(1000))), verified=True)
     with pytest.raises(ApiError) as refused:
         scene.identity.headers(scene.ask(), large, "")
     assert refused.value.code == 431
 
 
 def test_a_certificate_of_its_own_that_users_could_have_is_refused(scene: Scene) -> None:
-    with pytest.raises(CredentialsRefused, match="authority of users"):
+    with pytest.raises(InvalidCredentials, match="authority of users"):
         scene.made(pki.make_client(scene.users, "front-proxy"))
-    with pytest.raises(CredentialsRefused, match="cannot be used"):
+    with pytest.raises(InvalidCredentials, match="cannot be used"):
         scene.made(Pair(scene.pair.certificate, b"no key"))
     for changed in (
         {"client_ca_file": scene.write("bad", "x")},
         {"token_auth_file": scene.write("bad.csv", "a,b\n")},
         {"service_account_key_file": (scene.write("bad.key", "x"),)},
     ):
-        with pytest.raises(CredentialsRefused):
+        with pytest.raises(InvalidCredentials):
             scene.made(**changed)
 
 
-class TestClosedDoor:
-    def refusal(self, scene: Scene, target: str, headers: dict[str, list[str]] | None = None) -> ApiError:
+class TestUnknownWorkspace:
+    def error(self, scene: Scene, target: str, headers: dict[str, list[str]] | None = None) -> ApiError:
         request = scene.ask(headers)
         caller = scene.identity.identify(request, "", scene.view)
-        return UnknownWorkspace().refusal(request, parse("GET", target.encode()), caller, scene.view)
+        return UnknownWorkspace().error(request, parse("GET", target.encode()), caller, scene.view)
 
     def test_it_speaks_of_the_question_and_of_who_asks(self, scene: Scene) -> None:
-        found = self.refusal(scene, "/clusters/root:none/api/v1/secrets", bearer("alice-token"))
+        found = self.error(scene, "/clusters/root:none/api/v1/secrets", bearer("alice-token"))
         assert (found.code, found.message) == (
             403,
             'secrets is forbidden: User "alice" cannot list resource "secrets" in API group "" at the cluster '
             "scope: workspace access not permitted",
         )
-        found = self.refusal(scene, "/clusters/*/api")
+        found = self.error(scene, "/clusters/*/api")
         assert found.message == (
             'forbidden: User "system:anonymous" cannot get path "/api": workspace access not permitted'
         )
 
     def test_a_credential_that_nobody_knows_is_none_anywhere(self, scene: Scene) -> None:
-        assert self.refusal(scene, "/clusters/none/api", bearer("unknown")).code == 401
-        assert self.refusal(scene, "/clusters/none/api", bearer(scene.account_token())).code == 403
+        assert self.error(scene, "/clusters/none/api", bearer("unknown")).code == 401
+        assert self.error(scene, "/clusters/none/api", bearer(scene.account_token())).code == 403
 
     def test_nobody_borrows_a_name_there(self, scene: Scene) -> None:
         for code, more in (
@@ -316,7 +316,7 @@ class TestClosedDoor:
             (400, {"impersonate-uid": ["1"]}),
             (403, {"impersonate-group": ["system:masters"], "impersonate-user": ["bob"]}),
         ):
-            assert self.refusal(scene, "/clusters/none/api", bearer("alice-token") | more).code == code
+            assert self.error(scene, "/clusters/none/api", bearer("alice-token") | more).code == code
 
 
 async def test_keys_of_a_configured_issuer_that_cannot_be_had_leave_its_tokens_to_the_shard(scene: Scene) -> None:
@@ -334,8 +334,8 @@ async def test_keys_of_a_configured_issuer_that_cannot_be_had_leave_its_tokens_t
     scene.identity = scene.made(authentication_config=file)
     claims = {"iss": "https://127.0.0.1:1", "aud": "atoll", "sub": "x", "exp": int(time.time()) + 600}
     token = jwt.sign(msgspec.json.encode(claims), scene.keys.signing, "k")
-    with pytest.raises(Unsettled) as unsettled:
+    with pytest.raises(AuthenticationPending) as unsettled:
         scene.who(bearer(token))
     async with asyncio.timeout(60):
-        await unsettled.value.settle()
+        await unsettled.value.complete()
     assert scene.who(bearer(token)) == RequestUser()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from atoll.frontproxy.workspace_locator import Location, ShardLocation, UnresolvedPath, WorkspaceLocator
-from atoll.machinery.apiserver.pathindex import MAX_DEPTH, Mounted, Unavailable
+from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import Route
+from atoll.machinery.storage.contract import ClusterRoute
 from atoll.machinery.storage.lmdb_store import open_store
-from harness.proxyrows import SHARDS, WORKSPACES, ProxyRows, base_url
-from harness.stores import replica, store_options
+from harness.data.front_proxy_rows import SHARDS, WORKSPACES, ProxyRows, base_url
+from harness.data.stores import replica, store_options
 
 
 class Site:
@@ -141,7 +141,7 @@ async def test_what_is_gone_renamed_or_elsewhere_is_not_found_where_it_was(site:
     assert site.find("root:org:team") == below("east", "1org", "team")
     await site.rows.workspace("1org", "renamed", "1team", "west")
     assert site.find("root:org:renamed:app") == at("east", "1app")
-    await site.rows.store.submit([Route("1team", "east", 2)])
+    await site.rows.store.submit([ClusterRoute("1team", "east", 2)])
     assert site.find("1team") == at("east", "1team")
 
 

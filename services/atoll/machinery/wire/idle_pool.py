@@ -1,0 +1,96 @@
+"""Idle connections of a client, kept for the next request to the same origin.
+
+`HttpClient` and the proxy's `Backend` each keep one pool. Invariants: the connection used last is taken first, so that
+those no longer needed grow old and are closed; a connection that the server has closed, or on which unrequested bytes
+arrived, is never handed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from typing import Generic, TypeVar
+
+
+class PooledConnection(asyncio.Protocol):
+    """A connection that carries one request at a time, and can be kept between two of them."""
+
+    __slots__ = ("_transport", "closed", "idle_since_s", "used")
+
+    _transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.closed = False
+        #: A request was answered on it.
+        self.used = False
+        self.idle_since_s = 0.0
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another request may be sent on it."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Close at once; a response under way fails."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close after what was written has been sent."""
+        raise NotImplementedError
+
+    def still_quiet(self) -> bool:
+        """Whether nothing waits in the socket of this idle connection.
+
+        A byte or an end of stream that the loop has not seen yet means that the server closed the connection: a request
+        written now would be lost, with its outcome unknown.
+        """
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+
+C = TypeVar("C", bound=PooledConnection)
+
+
+class IdlePool(Generic[C]):
+    """At most `limit` idle connections, oldest first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._idle: list[C] = []
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    @property
+    def oldest_s(self) -> float | None:
+        """Since when the oldest has been idle; None if there is none."""
+        return self._idle[0].idle_since_s if self._idle else None
+
+    def take(self) -> C | None:
+        """Remove and return the connection used last that is still good; None if there is none."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.reusable and connection.still_quiet():
+                return connection
+            connection.abort()
+        return None
+
+    def put(self, connection: C, now_s: float) -> None:
+        """Keep a connection, or close it if it cannot be used again or the pool is full."""
+        if not connection.reusable or len(self._idle) >= self._limit:
+            connection.abort()
+            return
+        connection.idle_since_s = now_s
+        self._idle.append(connection)
+
+    def expire(self, oldest_s: float) -> None:
+        """Close connections that have been idle since `oldest_s` or longer, and those that ended."""
+        for connection in [c for c in self._idle if c.idle_since_s <= oldest_s or not c.reusable]:
+            self._idle.remove(connection)
+            connection.close()
+
+    def clear(self) -> None:
+        """Close all."""
+        while self._idle:
+            self._idle.pop().abort()
