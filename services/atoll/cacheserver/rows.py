@@ -82,11 +82,11 @@ class Rows:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         return ()
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         """What is served."""
         return row_type(type) in _TYPES
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         """The row of what arrived. An export of root says whose objects its kinds are: all of them, then."""
         key = entry.key
         yield ObjectKey(row_type(key.type), key.cluster, key.namespace, key.name)

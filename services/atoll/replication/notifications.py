@@ -47,10 +47,10 @@ class OwnerChange(NamedTuple):
 class ReplicaListener(Protocol):
     """Who is told; `control.manager.Manager` is one."""
 
-    def wants_there(self, type: ResourceType) -> bool:
+    def wants_replicas(self, type: ResourceType) -> bool:
         """Whether entries of a type are of interest. Cheap."""
 
-    def arrived(self, entries: Sequence[LogEntry], count: int) -> None:
+    def replicas_changed(self, entries: Sequence[LogEntry], count: int) -> None:
         """Entries of objects of other shards that changed, count now or did until now. Everything up to the apply count
         has been told. `value` of what is gone is what it was; revisions are those of the shard of origin."""
 
@@ -75,12 +75,12 @@ class ReplicaNotifier:
             entries = [
                 _entry(arrival, before)
                 for arrival, before in changed
-                if listener.wants_there(arrival.key.type)
+                if listener.wants_replicas(arrival.key.type)
                 and origin in (there.shard_of(arrival.key.cluster), owners.get(arrival.key.cluster))
             ]
         for turn in turns:
             entries += [entry async for entry in self._turned(listener, turn)]
-        listener.arrived(entries, count)
+        listener.replicas_changed(entries, count)
 
     async def _turned(self, listener: ReplicaListener, turn: OwnerChange) -> AsyncIterator[LogEntry]:
         for seat, operation in ((turn.before, Operation.DELETED), (turn.after, Operation.ADDED)):
@@ -88,7 +88,7 @@ class ReplicaNotifier:
                 continue
             with self._store.snapshot() as snapshot:
                 types = snapshot.replicas.types_of(seat.shard, turn.cluster)
-            for type in filter(listener.wants_there, types):
+            for type in filter(listener.wants_replicas, types):
                 after: Position | None = None
                 while page := self._page(seat.shard, Scope(type, turn.cluster), after):
                     for record in page:

@@ -301,7 +301,7 @@ class ShardApp:
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
         if follower is not None:
             follower.tell(manager)
-        self.ready_checks["controllers"] = lambda: None if manager.listed else "controllers have not listed their keys"
+        self.ready_checks["controllers"] = lambda: None if manager.synced else "controllers have not listed their keys"
         return manager
 
 

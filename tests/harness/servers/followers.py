@@ -49,10 +49,10 @@ class Told:
         self.entries: list[LogEntry] = []
         self.count = 0
 
-    def wants_there(self, type: ResourceType) -> bool:
+    def wants_replicas(self, type: ResourceType) -> bool:
         return True
 
-    def arrived(self, entries: Sequence[LogEntry], count: int) -> None:
+    def replicas_changed(self, entries: Sequence[LogEntry], count: int) -> None:
         self.entries += entries
         self.count = count
 

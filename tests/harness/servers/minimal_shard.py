@@ -157,8 +157,8 @@ class Cell:
     def told(self, entry: LogEntry) -> None:
         """Ask the controllers for the keys of what arrived from another shard."""
         for number, controller in enumerate(self.controllers):
-            if getattr(controller, "watches_there", _nothing)(entry.key.type):
-                keys: Iterable[Hashable] = controller.keys_there(entry)  # type: ignore[attr-defined]
+            if getattr(controller, "watches_replicas", _nothing)(entry.key.type):
+                keys: Iterable[Hashable] = controller.keys_of_replica(entry)  # type: ignore[attr-defined]
                 self._waiting.update(((number, key), None) for key in keys)
 
     async def turn(self, at_once: int = 1) -> bool:

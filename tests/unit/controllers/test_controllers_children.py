@@ -73,7 +73,7 @@ def key(cluster: str) -> ObjectKey:
 async def arrives(shard: InsideShard, row: Replica, operation: Operation = Operation.MODIFIED) -> None:
     """A row of the far shard comes by its stream."""
     (count,) = await shard.app.store.submit([row])
-    shard.manager.arrived([LogEntry(row.revision, operation, row.key, row.value, False, 0, 0, 0)], count)
+    shard.manager.replicas_changed([LogEntry(row.revision, operation, row.key, row.value, False, 0, 0, 0)], count)
     await shard.settled()
 
 
@@ -249,7 +249,7 @@ async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_un
     count = (await shard.app.store.submit([Replica("far", row, b"", 10, 1)]))[0]
     gone = LogEntry(10, Operation.DELETED, row, before, False, 0, 0, 0)
     far.answers["GET"] = lambda asked: None
-    shard.manager.arrived([gone], count)
+    shard.manager.replicas_changed([gone], count)
     await comes(lambda: len(far.asked) >= 2)
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
     del far.answers["GET"]

@@ -112,12 +112,12 @@ class ApiBindings:
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
-        return type in {API_BINDINGS, CRDS} or self.watches_there(type)
+        return type in {API_BINDINGS, CRDS} or self.watches_replicas(type)
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS, self._workspaces}
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         key, gone = entry.key, entry.operation is Operation.DELETED
         if key.type == API_EXPORTS:
             yield self._export_key(entry)

@@ -53,7 +53,7 @@ class BoundCrdCollector:
     name = "boundcrds"
     workers = 1
     #: Nobody waits for it, and thousands of bindings may go at once.
-    settle_s = 0.5
+    batch_delay_s = 0.5
 
     def __init__(self, loopback: Loopback, clock: Callable[[], float] = time.time) -> None:
         self._loopback, self._clock = loopback, clock
@@ -62,10 +62,10 @@ class BoundCrdCollector:
     def watches(self, type: ResourceType) -> bool:
         return type in {API_BINDINGS, API_EXPORTS, CRDS}
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type == API_EXPORTS
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.operation is not Operation.ADDED:
             yield ClusterKey(entry.key.cluster)
 

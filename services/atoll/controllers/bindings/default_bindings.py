@@ -103,10 +103,10 @@ class DefaultBindings:
     def watches(self, type: ResourceType) -> bool:
         return type in {LOGICAL_CLUSTERS, API_BINDINGS, API_EXPORTS, self._types}
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, self._types}
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.operation is not Operation.DELETED:
             key = entry.key
             yield OfferedExport(key.cluster, key.name) if key.type == API_EXPORTS else Type(key.cluster, key.name)

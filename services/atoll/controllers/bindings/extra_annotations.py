@@ -63,10 +63,10 @@ class ExtraAnnotations:
     def watches(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, API_BINDINGS}
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type == API_EXPORTS
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         return self.keys(entry)
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:

@@ -56,7 +56,7 @@ class ExportController:
     def watches(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, SECRETS, API_EXPORT_ENDPOINT_SLICES, NAMESPACES, self._shards}
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type == self._shards
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -80,7 +80,7 @@ class ExportController:
             for name in self._naming(key.cluster):
                 yield key.cluster, name
 
-    keys_there = keys
+    keys_of_replica = keys
 
     def _keep(self, entry: LogEntry) -> None:
         named = self._named.get(entry.key.cluster)

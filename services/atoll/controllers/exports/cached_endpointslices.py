@@ -48,9 +48,9 @@ class CachedEndpoints:
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
-        return type in {API_BINDINGS, self._partitions} or self.watches_there(type)
+        return type in {API_BINDINGS, self._partitions} or self.watches_replicas(type)
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type in {CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES, API_EXPORTS, self._shards}
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -70,7 +70,7 @@ class CachedEndpoints:
         else:
             yield from self._naming(key)
 
-    keys_there = keys
+    keys_of_replica = keys
 
     def _of_export(self, bound: BoundExport) -> Iterable[Hashable]:
         """Slices of the export that a binding binds, by whatever words they name its workspace."""

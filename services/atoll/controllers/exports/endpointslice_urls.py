@@ -52,9 +52,9 @@ class EndpointUrlController:
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
-        return type == API_BINDINGS or self.watches_there(type)
+        return type == API_BINDINGS or self.watches_replicas(type)
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type in {API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, self._shards}
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -72,7 +72,7 @@ class EndpointUrlController:
         elif (key.cluster, key.name) == (ROOT, self._shard) and self._news.said(entry):
             yield from self.all_keys()
 
-    keys_there = keys
+    keys_of_replica = keys
 
     def _slices_of_bound(self, entry: LogEntry) -> Iterable[Hashable]:
         bound = bound_export(entry.value, entry.key.cluster)

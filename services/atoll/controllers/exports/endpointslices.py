@@ -38,9 +38,9 @@ class EndpointSliceController:
     # --- what to look at ---
 
     def watches(self, type: ResourceType) -> bool:
-        return type in {API_EXPORT_ENDPOINT_SLICES, self._partitions} or self.watches_there(type)
+        return type in {API_EXPORT_ENDPOINT_SLICES, self._partitions} or self.watches_replicas(type)
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, self._facts.identities.shard_objects}
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -59,7 +59,7 @@ class EndpointSliceController:
                 if endpointslices.partition_of(obj) == key.name:
                     yield key.cluster, obj["metadata"]["name"]
 
-    keys_there = keys
+    keys_of_replica = keys
 
     def all_keys(self) -> Iterable[Hashable]:
         for key in self._loopback.keys(Scope(API_EXPORT_ENDPOINT_SLICES)):

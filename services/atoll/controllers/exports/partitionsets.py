@@ -47,7 +47,7 @@ class PartitionSetController:
     def watches(self, type: ResourceType) -> bool:
         return type in {self._sets, self._partitions, self._shards}
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type == self._shards
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -62,7 +62,7 @@ class PartitionSetController:
         elif entry.operation is not Operation.DELETED:
             yield key.cluster, key.name
 
-    keys_there = keys
+    keys_of_replica = keys
 
     def all_keys(self) -> Iterable[Hashable]:
         for key in self._loopback.keys(Scope(self._sets)):

@@ -68,10 +68,10 @@ class ReplicationLabels:
     def watches(self, type: ResourceType) -> bool:
         return type in NOTED or type in {API_EXPORTS, self._types}
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type == API_EXPORTS
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         """The slices that workspaces here have for an export elsewhere."""
         with self._loopback.store.snapshot() as snapshot:
             slices = slices_of(snapshot, entry.key, path_of(decode(entry.value)) if entry.value else "")

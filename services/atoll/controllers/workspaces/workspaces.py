@@ -88,11 +88,11 @@ class WorkspaceController:
         elif self._news.said(entry):
             yield from self._unscheduled()
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         """Whether what other shards publish of a type concerns it."""
         return type in {LOGICAL_CLUSTERS, self._shards}
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         """What an arrival asks to be reconciled: Workspaces of this shard, whose clusters lie elsewhere."""
         if entry.key.type == self._shards:
             if self._news.said(entry):

@@ -39,7 +39,7 @@ class WorkspaceTypeStatus:
     def watches(self, type: ResourceType) -> bool:
         return type in {self._type, self._shards}
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type == self._shards
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -49,7 +49,7 @@ class WorkspaceTypeStatus:
         elif entry.operation is not Operation.DELETED:
             yield entry.key.cluster, entry.key.name
 
-    keys_there = keys
+    keys_of_replica = keys
 
     def all_keys(self) -> Iterable[Hashable]:
         for key in self._loopback.keys(Scope(self._type)):

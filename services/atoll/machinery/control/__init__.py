@@ -1,8 +1,8 @@
-"""What every controller needs: a keyed work queue, its workers, and a manager that feeds it from the shard's own log.
+"""The machinery of controllers: a keyed work queue, its workers, and a manager that feeds it from the shard's own log.
 
-Belongs here: queueing, back-off, dispatch of log entries, the saved position. Does not belong here: any rule of a
-particular controller (`atoll.controllers`), and anything that writes objects.
+What belongs here: queueing, back-off, dispatch of log entries, the saved position. What does not belong here: rules of
+a particular controller (`atoll.controllers`), and writes to objects.
 
 A controller inside a shard implements `manager.Controller`. One outside feeds a `queue.WorkQueue` from a
-`client.Informer` and runs `worker.work`; `client/README.md` shows it whole.
+`client.Informer` and runs `worker.work`; `client/README.md` has a complete example.
 """

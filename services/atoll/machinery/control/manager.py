@@ -1,13 +1,13 @@
-"""Runs a shard's controllers: log entries become keys, keys become reconciles.
+"""Runs the controllers of a shard: log entries become keys, workers reconcile the keys.
 
-One task reads the log behind the saved position and hands each entry to the controllers that watch its type; a few
-workers a controller take keys. The position saved is below everything unfinished, so a restart repeats and never
-skips. Where a key stays unfinished for long, the controllers that have one are saved by name beside a newer position: a
-restart then lists their keys from state, as all do when the log no longer reaches back far enough.
+One task reads the log from the saved position and passes each entry to the controllers that watch its type; each
+controller has a few workers. The saved position is below every unfinished key, so a restart repeats work and never
+skips any. If a key stays unfinished for long, its controller is saved by name next to a newer position: a restart then
+lists the keys of that controller from state, and of all controllers if the log no longer reaches back to the position.
 
-What other shards publish comes by `arrived` to the controllers that ask for it. It stands in no log of this shard: a
-count of arrivals is saved while nothing of them is left to do, and a restart that finds another count lists the keys of
-those controllers.
+Changes of replicas, which other shards publish, are passed to `replicas_changed`. They are in no log of this shard: the
+count of applied changes is saved while no key of a ReplicaController is unfinished, and a restart with a different
+count lists the keys of these controllers.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ from atoll.machinery.storage.contract import LogEntry, RevisionCompacted, Store
 
 log = structlog.get_logger()
 
-POSITION, THERE = "controllers", "controllers.there"
+#: Names of the saved marks: the position in the log, and the count of applied changes of replicas.
+POSITION_MARK, REPLICA_COUNT_MARK = "controllers", "controllers.there"
 READ_LIMIT = 500
 SAVE_INTERVAL_S = 1.0
 FIRST_REVISION = 1
-#: What arrivals are asked for at: above every revision, so that they hold no position back.
-ARRIVED_REVISION = 1 << 62
-#: How far a key that is looked at again and again may hold the saved position back; revisions count microseconds.
-HELD_BACK_US = 600 * 1_000_000
-#: Keys listed from state before others have their turn.
-LISTED_AT_ONCE = 500
-#: Waits after a commit was announced and the log showed nothing: doubled up to the second.
-NOTHING_DELAY_S, MAX_NOTHING_DELAY_S = 0.005, 0.5
+#: The revision of keys from replicas: above every revision, so that they do not hold the position back.
+REPLICA_REVISION = 1 << 62
+#: How far an unfinished key may hold the saved position back; revisions count microseconds.
+MAX_HELD_BACK_US = 600 * 1_000_000
+#: Keys listed from state between two yields to the event loop.
+LIST_BATCH = 500
+#: Delay after a commit notification without a log entry: the first, doubled up to the second.
+EMPTY_LOG_DELAY_S, MAX_EMPTY_LOG_DELAY_S = 0.005, 0.5
 MAX_TYPES = 10_000
+
+KeysOf = Callable[[LogEntry], Iterable[Hashable]]
 
 
 class Controller(Protocol):
@@ -47,40 +50,42 @@ class Controller(Protocol):
 
     name: str
     workers: int
-    # A controller whose failed keys must come back sooner than the queue's limit names `max_delay_s` too; one that
-    # may look once where many entries ask for the same key says with `settle_s` how long it waits for more of them.
-    # One that is concerned with objects of other shards is an `Outward`.
+    # Optional attributes: `max_delay_s` limits the back-off of failed keys; `batch_delay_s` delays new keys, so that
+    # many entries with the same key cause one reconcile.
 
     def watches(self, type: ResourceType) -> bool:
-        """Whether entries of a type concern it. Asked once a type."""
+        """Report whether entries of a type concern the controller. Called once per type."""
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
-        """What an entry asks to be reconciled. Cheap, and free of side effects."""
+        """Return the keys to reconcile after an entry. Cheap, and free of side effects."""
 
     def all_keys(self) -> Iterable[Hashable]:
-        """Everything there is to reconcile, from state. Used when the log does not reach back."""
+        """Return all keys, from state. Called if the log does not reach back."""
 
     async def reconcile(self, key: Any) -> float | None:
-        """Bring what the key stands for closer to what it should be; seconds until another look, or None.
+        """Reconcile the object of a key; return the seconds until the next reconcile, or None.
 
-        Reads state, never events; an exception means another turn, later.
+        It reads state, never events. An exception is retried with back-off.
         """
 
 
 @runtime_checkable
-class Outward(Controller, Protocol):
-    """A controller that is concerned with objects of other shards too. `all_keys` covers those."""
+class ReplicaController(Controller, Protocol):
+    """A controller that also handles replicas of objects of other shards. `all_keys` includes those."""
 
-    def watches_there(self, type: ResourceType) -> bool:
-        """Whether arrivals of a type concern it. Asked once a type."""
+    def watches_replicas(self, type: ResourceType) -> bool:
+        """Report whether changes of replicas of a type concern the controller. Called once per type."""
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
-        """What an arrival asks to be reconciled. ADDED and DELETED also mean that an object counts from now on, or no
-        more; revisions are those of its own shard. Cheap, and free of side effects."""
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
+        """Return the keys to reconcile after a change of a replica. Cheap, and free of side effects.
+
+        ADDED and DELETED also mean that the ownership of the object changed. Revisions are those of the shard of
+        origin.
+        """
 
 
 class Positions(Protocol):
-    """Where the manager keeps its position; written lazily."""
+    """The storage of the manager's position; written lazily."""
 
     def get_mark(self, name: str) -> bytes | None: ...
 
@@ -88,7 +93,7 @@ class Positions(Protocol):
 
 
 class ControllerMetrics:
-    """workqueue_* metrics, by Kubernetes' names."""
+    """Metrics workqueue_*, by Kubernetes' names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._depth = Gauge("workqueue_depth", "Keys waiting.", ("name",), registry=registry)
@@ -98,7 +103,7 @@ class ControllerMetrics:
         )
 
     def observer(self, name: str, queue: WorkQueue[Hashable]) -> Observer:
-        """What the workers of a controller tell their turns to; its depth is read when asked for."""
+        """Return the observer of the workers of a controller; the gauge of the depth reads the queue on each scrape."""
         self._depth.labels(name).set_function(lambda: queue.depth)
         retries, durations = self._retries.labels(name), self._durations.labels(name)
 
@@ -111,7 +116,7 @@ class ControllerMetrics:
 
 
 class Manager:
-    """The controllers of one shard. `run` ends when cancelled, or with what the store raised."""
+    """The controllers of one shard. `run` ends when cancelled, or with the error of the store."""
 
     def __init__(
         self, store: Store, positions: Positions, controllers: Sequence[Controller], metrics: ControllerMetrics
@@ -121,22 +126,24 @@ class Manager:
         self._queues: dict[str, WorkQueue[Hashable]] = {
             c.name: WorkQueue(max_delay_s=getattr(c, "max_delay_s", MAX_DELAY_S)) for c in controllers
         }
-        #: Controllers whose keys are being listed: what of them is unfinished is not known yet.
+        #: Controllers whose keys are being listed: their unfinished keys are not yet in the queue.
         self._listing: set[str] = set()
-        #: Whether every key from before the start was asked for: what Kubernetes calls synced.
-        self.listed = False
-        self._interested: dict[ResourceType, tuple[Controller, ...]] = {}
-        self._settle_s: dict[str, float] = {c.name: getattr(c, "settle_s", 0.0) for c in controllers}
+        #: Whether every key from before the start was added.
+        self.synced = False
+        self._watchers: dict[ResourceType, tuple[Controller, ...]] = {}
+        self._batch_delays_s: dict[str, float] = {c.name: getattr(c, "batch_delay_s", 0.0) for c in controllers}
         self._position = 0
-        self._outward = tuple(controller for controller in self._controllers if isinstance(controller, Outward))
-        self._interested_there: dict[ResourceType, tuple[Outward, ...]] = {}
-        #: Arrivals up to this count were handed out.
-        self._arrived = 0
+        self._replica_controllers = tuple(
+            controller for controller in self._controllers if isinstance(controller, ReplicaController)
+        )
+        self._replica_watchers: dict[ResourceType, tuple[ReplicaController, ...]] = {}
+        #: Changes of replicas up to this count are dispatched.
+        self._replica_count = 0
 
     async def run(self) -> None:
         """Dispatch and reconcile until cancelled; the position is saved at the end."""
-        await self._begin()
-        self.listed = True
+        await self._start()
+        self.synced = True
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._dispatch())
@@ -150,16 +157,14 @@ class Manager:
             self._save_now()
 
     def idle(self) -> bool:
-        """Whether everything up to the last commit was dispatched and reconciled."""
+        """Report whether everything up to the last commit is dispatched and reconciled."""
         with self._store.snapshot() as snapshot:
             dispatched = self._position >= snapshot.revision and not self._listing
         return dispatched and not any(self._queues.values())
 
     def safe_point(self) -> tuple[int, tuple[str, ...]]:
-        """The revision from which reading the log again misses nothing, but for the controllers named: their keys have
-        to be listed.
-        """
-        floor = self._position - HELD_BACK_US
+        """Return the revision from which the log is complete, and the controllers whose keys must be listed."""
+        floor = self._position - MAX_HELD_BACK_US
         position, lagging = self._position, set(self._listing)
         for name, queue in self._queues.items():
             oldest = queue.oldest()
@@ -169,29 +174,29 @@ class Manager:
                 position = min(position, oldest - 1)
         return position, tuple(sorted(lagging))
 
-    def wants_there(self, type: ResourceType) -> bool:
-        """Whether any controller is concerned with objects of a type on other shards."""
-        return bool(self._watching_there(type))
+    def wants_replicas(self, type: ResourceType) -> bool:
+        """Report whether a controller handles replicas of a type."""
+        return bool(self._watching_replicas(type))
 
-    def arrived(self, entries: Iterable[LogEntry], count: int) -> None:
-        """Objects of other shards changed, count from now on or no more; all up to the store's apply count are told."""
+    def replicas_changed(self, entries: Iterable[LogEntry], count: int) -> None:
+        """Dispatch changes of replicas; with them all changes up to the store's apply count are dispatched."""
         for entry in entries:
-            for controller in self._watching_there(entry.key.type):
-                self._ask(controller.name, controller.keys_there, entry, ARRIVED_REVISION)
-        self._arrived = max(self._arrived, count)
+            for controller in self._watching_replicas(entry.key.type):
+                self._add_keys(controller.name, controller.keys_of_replica, entry, REPLICA_REVISION)
+        self._replica_count = max(self._replica_count, count)
 
-    async def _begin(self) -> None:
-        await self._begin_here()
-        if not self._outward:
+    async def _start(self) -> None:
+        await self._restore_position()
+        if not self._replica_controllers:
             return
         with self._store.snapshot() as snapshot:
             count = snapshot.replicas.count
-        if int(self._positions.get_mark(THERE) or b"-1") != count:
-            await self._list(self._outward)
-        self._arrived = max(self._arrived, count)
+        if int(self._positions.get_mark(REPLICA_COUNT_MARK) or b"-1") != count:
+            await self._list(self._replica_controllers)
+        self._replica_count = max(self._replica_count, count)
 
-    async def _begin_here(self) -> None:
-        saved = self._positions.get_mark(POSITION)
+    async def _restore_position(self) -> None:
+        saved = self._positions.get_mark(POSITION_MARK)
         if saved is None:
             await self._resync()
             return
@@ -205,24 +210,24 @@ class Manager:
             await self._list([each for each in self._controllers if each.name in lagging])
 
     async def _resync(self) -> None:
-        """Go on from now, with every key there is."""
+        """Continue from the current revision, with all keys of all controllers."""
         with self._store.snapshot() as snapshot:
             self._position = snapshot.revision
         await self._list(self._controllers)
 
     async def _list(self, controllers: Sequence[Controller]) -> None:
-        """Ask for all keys of some controllers.
+        """Add all keys of some controllers.
 
-        What was listed may stand in no log entry any more. It is asked for at the first revision there can be, so that
-        a restart before all of it is done lists again. The reading transaction stays open between the slices: it pins
-        pages for as long as the listing takes, and is the price of one pass over one state.
+        The log may no longer hold the entries of these keys. They are added at the first possible revision, so that a
+        restart before all are reconciled lists them again. The read transaction stays open between the batches and pins
+        pages for that time; it is the price of one pass over one state.
         """
         self._listing = {controller.name for controller in controllers}
         for controller in controllers:
-            log.debug("controller lists its keys from state", controller=controller.name, revision=self._position)
+            log.debug("controller lists all keys from state", controller=controller.name, revision=self._position)
             queue, keys = self._queues[controller.name], iter(controller.all_keys())
-            while some := list(islice(keys, LISTED_AT_ONCE)):
-                for key in some:
+            while batch := list(islice(keys, LIST_BATCH)):
+                for key in batch:
                     queue.add(key, FIRST_REVISION)
                 await asyncio.sleep(0)
             self._listing.discard(controller.name)
@@ -236,51 +241,53 @@ class Manager:
                 await self._resync()
                 continue
             for entry in entries:
-                self._hand_out(entry)
+                self._dispatch_entry(entry)
                 self._position = entry.revision
             if entries:
                 delay_s = 0.0
             elif delay_s:
-                # A commit was announced, and the log does not show it: asking at once would ask for ever.
+                # A commit was announced and the log does not contain it yet: an immediate read would loop.
                 await asyncio.sleep(delay_s)
             if len(entries) < READ_LIMIT:
                 await self._store.committed(self._position)
-                delay_s = min(max(delay_s * 2, NOTHING_DELAY_S), MAX_NOTHING_DELAY_S)
+                delay_s = min(max(delay_s * 2, EMPTY_LOG_DELAY_S), MAX_EMPTY_LOG_DELAY_S)
             else:
                 await asyncio.sleep(0)
 
-    def _hand_out(self, entry: LogEntry) -> None:
+    def _dispatch_entry(self, entry: LogEntry) -> None:
         for controller in self._watching(entry.key.type):
-            self._ask(controller.name, controller.keys, entry, entry.revision)
+            self._add_keys(controller.name, controller.keys, entry, entry.revision)
 
-    def _ask(self, name: str, keys: Callable[[LogEntry], Iterable[Hashable]], entry: LogEntry, revision: int) -> None:
+    def _add_keys(
+        self, name: str, keys: Callable[[LogEntry], Iterable[Hashable]], entry: LogEntry, revision: int
+    ) -> None:
         try:
             for key in keys(entry):
-                self._queues[name].add(key, revision, self._settle_s[name])
+                self._queues[name].add(key, revision, self._batch_delays_s[name])
         except Exception:
-            # One odd object must not stop every controller of the shard; the entry would come again for ever.
-            log.exception("entry not understood", controller=name, revision=entry.revision)
+            # One malformed object must not stop all controllers: the entry would be read again after each restart.
+            log.exception("controller failed on a log entry", controller=name, revision=entry.revision)
 
     def _watching(self, type: ResourceType) -> tuple[Controller, ...]:
-        found = self._interested.get(type)
+        found = self._watchers.get(type)
         if found is None:
-            if len(self._interested) >= MAX_TYPES:
-                self._interested.clear()
+            if len(self._watchers) >= MAX_TYPES:
+                self._watchers.clear()
             found = tuple(controller for controller in self._controllers if controller.watches(type))
-            self._interested[type] = found
+            self._watchers[type] = found
         return found
 
-    def _watching_there(self, type: ResourceType) -> tuple[Outward, ...]:
-        found = self._interested_there.get(type)
+    def _watching_replicas(self, type: ResourceType) -> tuple[ReplicaController, ...]:
+        found = self._replica_watchers.get(type)
         if found is None:
-            if len(self._interested_there) >= MAX_TYPES:
-                self._interested_there.clear()
-            found = tuple(controller for controller in self._outward if controller.watches_there(type))
-            self._interested_there[type] = found
+            if len(self._replica_watchers) >= MAX_TYPES:
+                self._replica_watchers.clear()
+            found = tuple(controller for controller in self._replica_controllers if controller.watches_replicas(type))
+            self._replica_watchers[type] = found
         return found
 
     async def _save(self) -> None:
-        """Save lazily: a position behind the truth costs a repetition, not a loss."""
+        """Save the position at intervals: an older position costs repeated work, not a loss."""
         while True:
             await asyncio.sleep(SAVE_INTERVAL_S)
             self._save_now()
@@ -288,10 +295,13 @@ class Manager:
     def _save_now(self) -> None:
         position, lagging = self.safe_point()
         value = " ".join([str(position), *lagging]).encode()
-        if self._positions.get_mark(POSITION) != value:
-            self._positions.set_mark(POSITION, value)
-        if any(self._queues[controller.name] or controller.name in self._listing for controller in self._outward):
+        if self._positions.get_mark(POSITION_MARK) != value:
+            self._positions.set_mark(POSITION_MARK, value)
+        if any(
+            self._queues[controller.name] or controller.name in self._listing
+            for controller in self._replica_controllers
+        ):
             return
-        count = str(self._arrived).encode()
-        if self._outward and self._positions.get_mark(THERE) != count:
-            self._positions.set_mark(THERE, count)
+        count = str(self._replica_count).encode()
+        if self._replica_controllers and self._positions.get_mark(REPLICA_COUNT_MARK) != count:
+            self._positions.set_mark(REPLICA_COUNT_MARK, count)

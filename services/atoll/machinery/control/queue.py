@@ -1,8 +1,8 @@
-"""A queue of keys: each key at most once, one worker a key at a time, failures with exponential back-off.
+"""A queue of keys: each key at most once, one worker per key at a time, exponential back-off after failures.
 
-Fed by the manager from the log, or by a `client.Informer`'s handler; drained by `worker.work`. Keys are all that goes
-through it: what to do is read from state when the key's turn comes. Every unfinished key remembers the oldest revision
-that asked for it, so that the manager knows from where the log must be read again after a crash.
+Fed by the manager from the log, or by the handler of a `client.Informer`; drained by `worker.work`. The queue holds
+keys only: a reconcile reads the current state. Each unfinished key keeps the lowest revision at which it was added,
+from which the manager derives where to read the log after a restart.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ BASE_DELAY_S, MAX_DELAY_S = 0.005, 300.0
 
 
 class WorkQueue(Generic[K]):
-    """Keys waiting to be reconciled, in the order in which they came.
+    """Keys to reconcile, in the order in which they were added.
 
-    A key may be added while it is in work: it is taken again afterwards. The number of keys is bounded by the objects
-    that exist; each costs one tuple. `clock` gives steady seconds. Belongs to one event loop.
+    A key may be added while it is in work: it is taken again afterwards. The number of keys is bounded by the number of
+    objects; each costs one tuple. `clock` returns monotonic seconds. Belongs to one event loop.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, max_delay_s: float = MAX_DELAY_S) -> None:
         self._clock, self._backoff = clock, Backoff(BASE_DELAY_S, max_delay_s, 0.75, 1.25)
         self._ready: deque[K] = deque()
-        #: Keys ready or delayed, and the oldest revision each was asked for at.
+        #: Keys ready or delayed, and the lowest revision at which each was added.
         self._since: dict[K, int] = {}
         self._working: dict[K, int] = {}
-        #: A heap of (due, sequence, key); entries that `_due` does not confirm are void.
+        #: A heap of (due, sequence, key); entries that differ from `_due` are void.
         self._delayed: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._failures: dict[K, int] = {}
@@ -42,24 +42,24 @@ class WorkQueue(Generic[K]):
         self._sequence = 0
 
     def __len__(self) -> int:
-        """Keys waiting, delayed or in work; one that waits while it is in work counts twice."""
+        """Keys ready, delayed or in work; a key both ready and in work counts twice."""
         return len(self._since) + len(self._working)
 
     @property
     def depth(self) -> int:
-        """Keys whose turn has come and that nobody has taken."""
+        """Keys ready and not yet taken."""
         return len(self._ready)
 
     def oldest(self) -> int | None:
-        """The lowest revision that any unfinished key was asked for at; None when all is done."""
+        """Return the lowest revision of any unfinished key; None if there is none."""
         revisions = [*self._since.values(), *self._working.values()]
         return min(revisions) if revisions else None
 
     def add(self, key: K, revision: int = 0, delay_s: float = 0.0) -> None:
-        """Ask for a key. Of two due times the earlier one holds, of two revisions the older one."""
-        known = self._since.get(key)
-        self._since[key] = revision if known is None else min(known, revision)
-        if known is not None and key not in self._due:
+        """Add a key. The earlier of two due times and the lower of two revisions apply."""
+        lowest = self._since.get(key)
+        self._since[key] = revision if lowest is None else min(lowest, revision)
+        if lowest is not None and key not in self._due:
             return
         if delay_s > 0:
             self._delay(key, self._clock() + delay_s)
@@ -76,7 +76,7 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._delayed, (due, self._sequence, key))
 
     async def take(self) -> tuple[K, int]:
-        """The next key and its revision; waits for one. The taker calls `done` or `failed`, whatever happens."""
+        """Wait for the next key and return it with its revision. The caller must call `done` or `failed`."""
         while True:
             self._promote()
             for _ in range(len(self._ready)):
@@ -85,13 +85,13 @@ class WorkQueue(Generic[K]):
                     revision = self._since.pop(key)
                     self._working[key] = revision
                     return key, revision
-                # In work: it is taken again once that is done.
+                # In work: it is taken again when the current reconcile is done.
                 self._ready.append(key)
             self._wake.clear()
             await self._sleep()
 
     def _promote(self) -> None:
-        """Move keys that are due; void entries go as soon as they lie on top."""
+        """Make due keys ready; void entries are dropped when they reach the top of the heap."""
         now = self._clock()
         while self._delayed:
             due, _, key = self._delayed[0]
@@ -111,19 +111,19 @@ class WorkQueue(Generic[K]):
         except TimeoutError:
             return
 
-    def done(self, key: K, again_s: float | None = None) -> None:
-        """A key's turn is over: forget its failures, and look again after `again_s` seconds if that is given.
+    def done(self, key: K, requeue_after_s: float | None = None) -> None:
+        """Finish a key: reset its failures, and add it again after `requeue_after_s` seconds if set.
 
-        A key that is to be looked at again is unfinished, so it keeps its revision.
+        A key that is added again is unfinished, so it keeps its revision.
         """
         revision = self._working.pop(key)
         self._failures.pop(key, None)
-        if again_s is not None:
-            self.add(key, revision, again_s)
+        if requeue_after_s is not None:
+            self.add(key, revision, requeue_after_s)
         self._wake.set()
 
     def failed(self, key: K) -> float:
-        """A key's turn failed: it comes back later, twice as late each time. Gives the delay in seconds."""
+        """Add a failed key again after an exponential delay, with jitter, and return the delay in seconds."""
         revision = self._working.pop(key)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1

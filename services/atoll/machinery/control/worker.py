@@ -1,7 +1,7 @@
-"""One worker of a queue: take a key, reconcile it, say how that went.
+"""One worker of a queue: take a key, reconcile it, report the result to the queue.
 
-The manager runs some for each controller; a program outside a shard runs its own beside an informer. Invariant: a key
-that was taken is given back in every case, so none is lost by a failure or a cancelled worker.
+The manager runs several for each controller; a program outside a shard runs its own next to an informer. Invariant:
+every key taken is returned to the queue, so none is lost by a failure or a cancelled worker.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from atoll.machinery.control.queue import WorkQueue
 log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
-#: How long a worker goes on through keys that have nothing to wait for before others have their turn.
+#: How long a worker processes keys that never wait before it yields to the event loop.
 SLICE_S = 0.0005
-#: Brings what a key stands for closer to what it should be; gives seconds until another look, or None.
+#: Reconciles the object of a key; returns the seconds until the next reconcile, or None.
 Reconcile = Callable[[K], Awaitable[float | None]]
 
 
 class Observer(Protocol):
-    """Told after each turn how many seconds it took, and whether it failed."""
+    """Called after each reconcile with its duration in seconds, and whether it failed."""
 
     def __call__(self, seconds: float, *, failed: bool) -> None: ...
 
 
-def _nobody(seconds: float, *, failed: bool) -> None:
+def _ignore(seconds: float, *, failed: bool) -> None:
     return
 
 
-async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe: Observer = _nobody) -> None:
-    """Take keys until cancelled; start as many of these as keys may be in work at a time.
+async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe: Observer = _ignore) -> None:
+    """Reconcile keys until cancelled; run as many of these as keys may be in work at a time.
 
-    An exception of `reconcile` is logged and means another turn, later and later. `name` stands in the log.
+    An exception of `reconcile` is logged and retried with exponential back-off. `name` identifies the controller in the
+    log.
     """
-    turn = time.monotonic()
+    slice_start = time.monotonic()
     while True:
         key, _ = await queue.take()
         started = time.monotonic()
         failed = False
         try:
-            again_s = await reconcile(key)
+            requeue_after_s = await reconcile(key)
         except Exception as error:
             failed = True
             delay_s = queue.failed(key)
@@ -53,18 +54,18 @@ async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe:
                 "reconcile failed",
                 controller=name,
                 key=str(key),
-                again_s=round(delay_s, 3),
+                retry_s=round(delay_s, 3),
                 error=f"{type(error).__name__}: {error}",
             )
         except BaseException:
             queue.done(key, 0.0)
             raise
         else:
-            queue.done(key, again_s)
+            queue.done(key, requeue_after_s)
         ended = time.monotonic()
         observe(ended - started, failed=failed)
-        # Reconciles that found nothing to do never waited: a turn of the loop for each would leave the queue to grow
-        # while others write, and none at all would keep the others waiting.
-        if ended - turn > SLICE_S:
+        # A reconcile without work never waits. Yielding after each lets the queue grow while other tasks write; never
+        # yielding blocks those tasks.
+        if ended - slice_start > SLICE_S:
             await asyncio.sleep(0)
-            turn = time.monotonic()
+            slice_start = time.monotonic()

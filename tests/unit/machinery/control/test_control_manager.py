@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from atoll.machinery.control import manager as module
-from atoll.machinery.control.manager import POSITION, ControllerMetrics, Manager
+from atoll.machinery.control.manager import POSITION_MARK, ControllerMetrics, Manager
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
@@ -89,12 +89,12 @@ class Shard:
 
     @property
     def saved(self) -> int:
-        return int((self.store.get_mark(POSITION) or b"-1").split()[0])
+        return int((self.store.get_mark(POSITION_MARK) or b"-1").split()[0])
 
     @property
     def lagging(self) -> list[bytes]:
         """Controllers that list their keys after a restart."""
-        return (self.store.get_mark(POSITION) or b"").split()[1:]
+        return (self.store.get_mark(POSITION_MARK) or b"").split()[1:]
 
     @property
     def revision(self) -> int:
@@ -230,7 +230,7 @@ async def test_a_key_that_is_always_looked_at_again_holds_the_position_back_for_
         [pinned] = await create(shard.store, "pinned")
         await eventually(lambda: shard.saved == pinned - 1)
         assert not shard.lagging
-        shard.clock.pass_time(module.HELD_BACK_US / 1e6 + 1)
+        shard.clock.pass_time(module.MAX_HELD_BACK_US / 1e6 + 1)
         [late] = await create(shard.store, "late")
         await eventually(lambda: shard.saved == late)
         assert shard.lagging == [b"noting"]
@@ -245,7 +245,7 @@ async def test_a_key_that_is_always_looked_at_again_holds_the_position_back_for_
 async def test_a_listing_gives_others_their_turn_and_is_not_done_before_its_end(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LISTED_AT_ONCE", 10)
+    monkeypatch.setattr(module, "LIST_BATCH", 10)
     await create(shard.store, *(f"n{number}" for number in range(40)))
     controller = Noting(shard.store)
     manager, turns = shard.manager(controller), 0

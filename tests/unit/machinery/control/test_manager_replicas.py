@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.control.manager import POSITION, THERE, ControllerMetrics, Manager
+from atoll.machinery.control.manager import POSITION_MARK, REPLICA_COUNT_MARK, ControllerMetrics, Manager
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Operation, Replica
@@ -56,10 +56,10 @@ class Outgoing(Inward):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    def watches_there(self, type: ResourceType) -> bool:
+    def watches_replicas(self, type: ResourceType) -> bool:
         return type == API_EXPORTS
 
-    def keys_there(self, entry: LogEntry) -> Iterable[Hashable]:
+    def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.key.name == "odd":
             raise ValueError("not understood")
         yield f"{entry.key.name} {entry.operation.name}"
@@ -85,7 +85,7 @@ async def running(store: LmdbStore, *controllers: Any) -> AsyncIterator[Manager]
     manager = Manager(store, store, controllers, ControllerMetrics(CollectorRegistry()))
     task = asyncio.create_task(manager.run())
     try:
-        await eventually(lambda: manager.listed)
+        await eventually(lambda: manager.synced)
         yield manager
     finally:
         task.cancel()
@@ -102,10 +102,10 @@ async def replicate(store: LmdbStore, name: str, revision: int = 1) -> int:
 async def test_an_arrival_reaches_those_who_ask_for_its_type(store: LmdbStore) -> None:
     inward, outgoing = Inward(), Outgoing()
     async with running(store, inward, outgoing) as manager:
-        assert manager.wants_there(API_EXPORTS)
-        assert not manager.wants_there(CLUSTER_ROLES)
+        assert manager.wants_replicas(API_EXPORTS)
+        assert not manager.wants_replicas(CLUSTER_ROLES)
         gone = arrival("b", operation=Operation.DELETED)
-        manager.arrived([arrival("a"), arrival("odd"), arrival("r", CLUSTER_ROLES), gone], 3)
+        manager.replicas_changed([arrival("a"), arrival("odd"), arrival("r", CLUSTER_ROLES), gone], 3)
         await eventually(lambda: outgoing.turns == ["a ADDED", "b DELETED"])
     assert inward.turns == []
 
@@ -114,7 +114,7 @@ async def test_a_restart_lists_keys_only_where_the_count_is_another(store: LmdbS
     count = await replicate(store, "a")
     first = Outgoing()
     async with running(store, Inward(), first) as manager:
-        manager.arrived([], count)
+        manager.replicas_changed([], count)
         await eventually(manager.idle)
     inward, outgoing = Inward(), Outgoing()
     async with running(store, inward, outgoing):
@@ -128,12 +128,12 @@ async def test_what_arrived_and_is_not_done_is_listed_after_a_restart(store: Lmd
     count = await replicate(store, "a")
     outgoing = Outgoing()
     async with running(store, outgoing) as manager:
-        manager.arrived([], count)
-    assert store.get_mark(THERE) == str(count).encode()
+        manager.replicas_changed([], count)
+    assert store.get_mark(REPLICA_COUNT_MARK) == str(count).encode()
     outgoing.go_on.clear()
     async with running(store, outgoing) as manager:
-        manager.arrived([arrival("b")], await replicate(store, "b"))
-    assert store.get_mark(THERE) == str(count).encode()
+        manager.replicas_changed([arrival("b")], await replicate(store, "b"))
+    assert store.get_mark(REPLICA_COUNT_MARK) == str(count).encode()
     again = Outgoing()
     async with running(store, again):
         assert again.listed == 1
@@ -143,8 +143,8 @@ async def test_arrivals_hold_no_position_of_the_log_back(store: LmdbStore) -> No
     outgoing = Outgoing()
     outgoing.go_on.clear()
     async with running(store, outgoing, Inward()) as manager:
-        manager.arrived([arrival("b")], 1)
+        manager.replicas_changed([arrival("b")], 1)
         last = (await create(store, "x"))[-1]
         # The held key of the log's own is what may hold it back, the arrival may not.
         await eventually(lambda: manager.safe_point()[0] >= last - 1)
-    assert int((store.get_mark(POSITION) or b"0").split()[0]) >= last - 1
+    assert int((store.get_mark(POSITION_MARK) or b"0").split()[0]) >= last - 1
