@@ -3,7 +3,7 @@
 Layers, upper may import lower, never the reverse; siblings (`|`) do not import each other:
 
     cli > standalone > shard | frontproxy | cacheserver | virtualworkspace_sdk > controllers | virtualworkspaces >
-        tenancy > replication > machinery
+        tenancy > replication | events > machinery
     machinery: apiserver | control > egress > client | storage | stream > kcp > kinds > wire | schema | patch | cel
         > meta | process
 """

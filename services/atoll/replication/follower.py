@@ -22,8 +22,7 @@ from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
-from atoll.machinery.stream.consumer.state_consumer import StateConsumer
+from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer
 from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
 from atoll.replication.metrics import ReplicationMetrics

@@ -17,7 +17,7 @@ import structlog
 from atoll.machinery.kcp.sharding.replication_level import may_hold
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name, is_system_cluster
 from atoll.machinery.storage.contract import CorruptRecord, Mark, SweepReplicas
-from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation
 from atoll.replication.metrics import FOREIGN, LEVEL, MALFORMED, SEALED, SYSTEM

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.stream import subjects
 from fault.faults.natsstore import delete_store, flip_bit, kill_server, server_pid
 from fault.model.log import Stored, read, shard_store
 from fault.mutants import MutantProcess
@@ -24,7 +23,7 @@ from fault.recorder.history import History, Outcome
 from fault.scenarios.campaign import seed_of_run
 from fault.traffic.fleet import Fleet
 from fault.traffic.streamlog import STREAM, Told, matches, read_plainly, told_by_log
-from fault.traffic.subscriber import Round, rounds, subscribe
+from fault.traffic.subscriber import Round, Selection, rounds, subscribe
 from fault.traffic.writers import Writer
 from fault.validators.streams import stream_is_the_log, subscriber_has_the_truth
 from fault.validators.violation import StreamDiffers
@@ -38,8 +37,8 @@ _PATHS = os.pathsep.join(str(Path(__file__).parents[3] / part) for part in ("ser
 class Killable:
     """A subscriber in a process of its own."""
 
-    def __init__(self, root: Path, file: Path, filters: tuple[str, ...]) -> None:
-        self._arguments = (str(root), str(file), "operator-1", *filters)
+    def __init__(self, root: Path, file: Path, selection: Selection) -> None:
+        self._arguments = (str(root), str(file), "operator-1", selection.cluster, selection.identity)
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -63,7 +62,7 @@ class Scene:
 
     def __init__(self, shard: ShardProcess, directory: Path, seed: int) -> None:
         self.shard, self.directory, self.fleet, self.history = shard, directory, Fleet(shard), History(seed)
-        self.filters: dict[str, tuple[str, ...]] = {}
+        self.selections: dict[str, Selection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.everything: Killable
 
@@ -80,23 +79,23 @@ class Scene:
 
     async def attach(self) -> None:
         """Start the three subscribers."""
-        changes, shard = subjects.CHANGES, self.shard.root
-        self.filters = {
-            "everything": subjects.all_subjects(changes, "root"),
-            "cluster": subjects.filters(changes, "root", cluster=self.fleet.clusters[0]),
-            "identity": subjects.filters(changes, "root", identity="core"),
+        shard = self.shard.root
+        self.selections = {
+            "everything": Selection(),
+            "cluster": Selection(cluster=self.fleet.clusters[0]),
+            "identity": Selection(identity="core"),
         }
-        self.everything = Killable(shard, self.file("everything"), self.filters["everything"])
+        self.everything = Killable(shard, self.file("everything"), self.selections["everything"])
         await self.everything.start()
         for number, name in ((2, "cluster"), (3, "identity")):
-            work = subscribe(shard, self.file(name), f"operator-{number}", self.filters[name])
+            work = subscribe(shard, self.file(name), f"operator-{number}", self.selections[name])
             self._tasks.append(asyncio.create_task(work))
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.filters:
+        if self.selections:
             await self.everything.kill()
         await self.fleet.close()
         await asyncio.to_thread(self.shard.kill)
@@ -129,7 +128,7 @@ class Scene:
 
     async def received(self, name: str, told: list[Told]) -> list[Round]:
         """A subscriber's rounds, once it has come to the end."""
-        last = [one for one in told if matches(self.filters[name], one.subject)][-1].revision
+        last = [one for one in told if matches(self.selections[name].filters, one.subject)][-1].revision
 
         def there() -> bool:
             found = rounds(self.file(name))[-1]
@@ -165,9 +164,9 @@ async def test_kills_between_log_and_subscribers_cost_nobody_an_event(tmp_path: 
         await one.more()
         stored, told, held = await one.settled()
         assert stream_is_the_log(held, told) == 0
-        for name, filters in one.filters.items():
+        for name, selection in one.selections.items():
             received = await one.received(name, told)
-            subscriber_has_the_truth(received, filters, told, stored.log)
+            subscriber_has_the_truth(received, selection.filters, told, stored.log)
             assert [round.gap for round in received] == [""], f"{name} had to reread"
 
 
@@ -179,11 +178,11 @@ async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: 
         await one.restart_with(fault)
         await one.more()
         stored, told, _ = await one.settled()
-        for name, filters in one.filters.items():
+        for name, selection in one.selections.items():
             # Damage is found by the audit, at its own pace.
             await eventually(lambda name=name: len(rounds(one.file(name))) > 1)
             received = await one.received(name, told)
-            subscriber_has_the_truth(received, filters, told, stored.log)
+            subscriber_has_the_truth(received, selection.filters, told, stored.log)
         # Only now is the stream sure to be written again, and not only about to be.
         assert stream_is_the_log(await read_plainly(one.shard.root, told[-1].revision), told) > 0
 

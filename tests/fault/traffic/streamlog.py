@@ -13,9 +13,10 @@ import nats
 from google_crc32c import value as crc32c
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
+from atoll.events import Event
+from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import LogEntry, Operation
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.events import Event
 from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from fault.model.log import respliced
 
@@ -35,8 +36,9 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     checksum: int
 
 
-def told_by(subject: str, event: Event) -> Told:
-    return Told(subject, event.operation.name, event.revision, event.previous, int(crc32c(event.payload)))
+def told_by(key: ObjectKey, event: Event) -> Told:
+    subject = subjects.changes_subject(SHARD, key.type, key.cluster)
+    return Told(subject, event.operation, event.revision, event.previous, int(crc32c(event.payload)))
 
 
 def told_by_log(entries: list[LogEntry]) -> list[Told]:

@@ -1,23 +1,23 @@
-"""A subscriber of the changes stream that keeps what it was given in a file, as a third party would in a database.
+"""A subscriber of the changes of a shard that keeps what it was given in a file, as a third party would in a database.
 
-One line a batch, the mark beside the events, so a line is the transaction; a torn last line never was. Runs as a task
-inside a test, or as `python -m fault.traffic.subscriber ROOT FILE NAME FILTER...`, which a test may kill at any moment.
-A reread is a list of the traffic's resource in every cluster, through the API.
+One line an event, the position beside it, so a line is the transaction; a torn last line never was. Runs as a task
+inside a test, or as `python -m fault.traffic.subscriber ROOT FILE NAME CLUSTER IDENTITY`, which a test may kill at any
+moment. A reread is a list of the traffic's resource in every cluster, through the API.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
 
+from atoll.events import OLDEST, Event, changes
 from atoll.machinery.client.client import Client
-from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer.changes_consumer import Consumer, ConsumerOptions, Mark
-from atoll.machinery.stream.consumer.gap_check import Gap
-from atoll.machinery.stream.events import Event
+from atoll.machinery.stream import subjects
+from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.wire.client import ClientError
 from fault.traffic.shardapi import CONFIGMAPS
 from fault.traffic.streamlog import SHARD, Told, told_by
@@ -25,10 +25,21 @@ from fault.traffic.streamlog import SHARD, Told, told_by
 _RETRY_S = 0.2
 
 
+class Selection(msgspec.Struct, frozen=True):
+    """Changes of one cluster, of one identity, or all."""
+
+    cluster: str = ""
+    identity: str = ""
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        return subjects.filters(subjects.CHANGES, SHARD, cluster=self.cluster, identity=self.identity)
+
+
 class Line(msgspec.Struct, omit_defaults=True):
     """One transaction of a subscriber. `gap` marks a reread: `state` maps objects to revisions, at `revision`."""
 
-    mark: Mark | None = None
+    position: str = OLDEST
     events: list[Told] = []
     gap: str = ""
     state: dict[str, int] = {}
@@ -48,23 +59,23 @@ _decode = msgspec.json.Decoder(Line).decode
 
 
 class Notebook:
-    """`stream.consumer.Application` over a file."""
+    """Handles events by lines of a file. What a list already showed is not noted again."""
 
     def __init__(self, root: Path, file: Path) -> None:
         self._root, self._file = root, file
-        self._mark: Mark | None = None
+        self.position, self._listed = OLDEST, 0
         whole = lines(file)
         file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in whole))
         for line in whole:
-            self._mark = line.mark or self._mark
+            self._note(line)
 
-    def mark(self) -> Mark | None:
-        return self._mark
+    async def handle(self, event: Event) -> None:
+        if event.key is None:
+            self._write(await self._reread(event))
+        elif event.revision > self._listed:
+            self._write(Line(event.position, [told_by(event.key, event)]))
 
-    async def apply(self, events: list[Event], mark: Mark) -> None:
-        self._write(Line(mark, [told_by(event.subject, event) for event in events]))
-
-    async def repair(self, gap: Gap) -> int:
+    async def _reread(self, event: Event) -> Line:
         """The shard may be restarting while the stream is read again: ask until it answers."""
         while True:
             try:
@@ -77,21 +88,19 @@ class Notebook:
             metadata = item["metadata"]
             key = f"{metadata['annotations']['kcp.io/cluster']}/{metadata['namespace']}/{metadata['name']}"
             state[key] = int(metadata["resourceVersion"])
-        revision = int(found["metadata"]["resourceVersion"])
-        self._write(Line(gap=str(gap.name), state=state, revision=revision))
-        return revision
+        return Line(event.position, [], Gap(event.reason).name, state, int(found["metadata"]["resourceVersion"]))
 
     async def _list(self) -> dict[str, object]:
         async with Client.from_kubeconfig(str(self._root / "admin.kubeconfig"), "shard-base", "*") as client:
             return await client.list(CONFIGMAPS)
 
-    async def repaired(self, mark: Mark) -> None:
-        self._write(Line(mark))
-
     def _write(self, line: Line) -> None:
         with self._file.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
-        self._mark = line.mark or self._mark
+        self._note(line)
+
+    def _note(self, line: Line) -> None:
+        self.position, self._listed = line.position, max(line.revision, self._listed)
 
 
 def lines(file: Path) -> list[Line]:
@@ -112,12 +121,21 @@ def rounds(file: Path) -> list[Round]:
     return found
 
 
-async def subscribe(root: Path, file: Path, name: str, filters: tuple[str, ...]) -> None:
+async def subscribe(root: Path, file: Path, name: str, selection: Selection) -> None:
     """Consume with the operator's credential until cancelled."""
-    document = msgspec.json.decode((root / "stream.json").read_bytes())
-    subscription = ConsumerOptions(SHARD, filters, name, from_start=True)
-    await Consumer(Access(**document["connect"]), subscription, Notebook(root, file)).run()
+    notebook = Notebook(root, file)
+    async with aclosing(
+        changes(
+            root / "stream.json",
+            position=notebook.position,
+            cluster=selection.cluster,
+            identity=selection.identity,
+            consumer=name,
+        )
+    ) as events:
+        async for event in events:
+            await notebook.handle(event)
 
 
 if __name__ == "__main__":
-    asyncio.run(subscribe(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], tuple(sys.argv[4:])))
+    asyncio.run(subscribe(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Selection(*sys.argv[4:])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation
 

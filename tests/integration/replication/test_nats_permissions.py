@@ -12,7 +12,7 @@ import pytest
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Unavailable
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.events import encode_headers, from_entry
+from atoll.machinery.stream.events import encode_headers
 from atoll.machinery.stream.permissions import (
     PROVIDER,
     Permissions,
@@ -21,6 +21,7 @@ from atoll.machinery.stream.permissions import (
     provider_permissions,
     shard_permissions,
 )
+from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.publisher.stream_admin import provide_streams
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
+from atoll.events import changes
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, SECRETS
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.published_log import PublishedLog
-from atoll.machinery.stream.consumer.changes_consumer import Consumer, ConsumerOptions, Mark
-from atoll.machinery.stream.consumer.gap_check import Gap
-from atoll.machinery.stream.events import Event, Operation
-from atoll.machinery.stream.subjects import all_subjects
+from atoll.machinery.stream.events import Operation
 from harness.data.stores import delete, key, put, store_options
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import QUICK, publishing, read_stream
@@ -52,41 +51,22 @@ def files_with(directory: Path, text: bytes) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() and text in path.read_bytes()]
 
 
-class Received:
-    """An application that only remembers."""
-
-    def __init__(self) -> None:
-        self.kept: Mark | None = None
-        self.events: list[Event] = []
-        self.gaps: list[Gap] = []
-
-    def mark(self) -> Mark | None:
-        return self.kept
-
-    async def apply(self, events: list[Event], mark: Mark) -> None:
-        self.events += events
-        self.kept = mark
-
-    async def repair(self, gap: Gap) -> int:
-        self.gaps.append(gap)
-        return 0
-
-    async def repaired(self, mark: Mark) -> None:
-        self.kept = mark
-
-
 async def test_a_subscriber_receives_the_stores_log_byte_for_byte(tmp_path: Path, store: LmdbStore) -> None:
-    received = Received()
+    received: list[tuple[int, bytes]] = []
     async with NatsServer(tmp_path) as nats, publishing(PublishedLog(store), nats):
-        subscription = ConsumerOptions("root", all_subjects("changes", "root"), "operator", from_start=True)
-        task = asyncio.ensure_future(Consumer(nats.operator_access(), subscription, received).run())
-        await write(store, 300)
-        await eventually(lambda: len(received.events) == 300)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    assert [(event.revision, event.payload) for event in received.events] == stored(store)
-    assert received.gaps == []
-    assert all(event.intact and event.hole > 0 for event in received.events)
+        await write(store, 150)
+        async with asyncio.timeout(20), aclosing(changes(nats.credentials_file)) as events:
+            writing = asyncio.ensure_future(write(store, 150, 150))
+            async for event in events:
+                assert event.operation != "RESYNC"
+                received.append((event.revision, event.payload))
+                if len(received) == 300:
+                    break
+        await writing
+        sent = [event for _, event in await read_stream(nats, "changes")]
+    assert received == stored(store)
+    assert [(event.revision, event.payload) for event in sent] == stored(store)
+    assert all(event.intact and event.hole > 0 for event in sent)
 
 
 async def test_deletes_and_secrets_travel_as_they_are_stored(tmp_path: Path, store: LmdbStore) -> None:

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
-from atoll.machinery.stream.consumer.gap_check import Gap
-from atoll.machinery.stream.consumer.state_consumer import StateConsumer, StateMark
+from atoll.machinery.stream.consumer.gaps import Gap
+from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer, StateMark
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.events import Event, Operation, Phase, control, encode_headers, from_entry
+from atoll.machinery.stream.events import Event, Operation, Phase, encode_headers
+from atoll.machinery.stream.publisher.log_events import control, from_entry
 from atoll.machinery.stream.publisher.stream_admin import ensure_stream
 from atoll.machinery.stream.subjects import all_subjects, stream_name
 from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
-from atoll.machinery.stream.consumer.gap_check import Gap
-from atoll.machinery.stream.consumer.state_consumer import StateConsumer
+from atoll.machinery.stream.consumer.gaps import Gap
+from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer
 from atoll.machinery.stream.subjects import all_subjects
 from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog
 from harness.models.state_projection import StateRows

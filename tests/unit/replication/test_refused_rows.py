@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, SECRETS
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
-from atoll.machinery.stream.events import Event, Operation, from_entry
+from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.replica_writer import ReplicaWriter
 from atoll.replication.shard_replica import ReplicaProgress, ShardReplica, SourceShard

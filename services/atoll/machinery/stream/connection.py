@@ -219,12 +219,30 @@ class Connection:
         return answer
 
 
+class Reconnection:
+    """When to open the next connection after one failed: later each time that one fails soon."""
+
+    def __init__(self, reader: str) -> None:
+        self._reader, self._failures, self._since = reader, 0, 0.0
+
+    def begin(self) -> None:
+        """A connection is about to be opened."""
+        self._since = time.monotonic()
+
+    async def failed(self, error: Unavailable | ApiError | TooOld) -> None:
+        """Log the failure, at powers of two as a warning, and wait."""
+        self._failures = self._failures + 1 if time.monotonic() - self._since < _HEALTHY_S else 1
+        write = log.debug if self._failures & (self._failures - 1) else log.warning
+        write("stream not readable", reader=self._reader, error=str(error), failures=self._failures)
+        backoff = _REFUSED_BACKOFF if isinstance(error, ApiError) else _BACKOFF
+        await asyncio.sleep(backoff.delay_s(self._failures))
+
+
 async def keep_connected(access: Access, name: str, work: Callable[[Connection], Awaitable[None]]) -> None:
-    """Do `work` on one connection after the other until cancelled, later each time it fails soon. What else than the
-    stream's errors it raises ends it."""
-    failures = 0
+    """Run `work` on one connection after the other until cancelled. Errors that are not the stream's end it."""
+    retries = Reconnection(name)
     while True:
-        since, backoff = time.monotonic(), _BACKOFF
+        retries.begin()
         try:
             connection = await Connection.open(access, name)
             try:
@@ -232,11 +250,7 @@ async def keep_connected(access: Access, name: str, work: Callable[[Connection],
             finally:
                 await connection.close()
         except (Unavailable, ApiError, TooOld) as error:
-            failures = failures + 1 if time.monotonic() - since < _HEALTHY_S else 1
-            backoff = _REFUSED_BACKOFF if isinstance(error, ApiError) else _BACKOFF
-            tell = log.debug if failures & (failures - 1) else log.warning
-            tell("stream not readable", reader=name, error=str(error), failures=failures)
-        await asyncio.sleep(backoff.delay_s(failures))
+            await retries.failed(error)
 
 
 def _check_cancelled() -> None:

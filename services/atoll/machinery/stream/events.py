@@ -20,19 +20,16 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import HOLE_SIZE, splice
+from atoll.machinery.meta.objects import HOLE_SIZE
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.publisher.log_source import LogIdentity, SourceEntry
 
-_NO_HOLE = -1
+NO_HOLE = -1
 _SAFE = ":-._~"
 _PLAIN = re.compile(r"[a-zA-Z0-9:._~-]*\Z")
 #: A whole key in which nothing needs quoting; it has five slashes if none of its parts has any.
 _PLAIN_PATH = re.compile(r"[a-zA-Z0-9:._~/-]*\Z")
 _JSON = "application/json"
 _SEALED = "application/octet-stream"
-_MARK = b'"resourceVersion":"%016d"'
-_LEAD_SIZE = len(b'"resourceVersion":"')
 _ZEROES = b"0" * HOLE_SIZE
 _REPUBLISHED = "Nats-Stream"
 FILLING = "Atoll-Filling"
@@ -82,7 +79,7 @@ class Event(msgspec.Struct, frozen=True):
     key: ObjectKey | None = None
     payload: bytes = b""
     sealed: bool = False
-    hole: int = _NO_HOLE
+    hole: int = NO_HOLE
     crc: int = 0
     phase: Phase = Phase.NONE
     filling: int = 0
@@ -105,72 +102,9 @@ class Event(msgspec.Struct, frozen=True):
 
 def checksummed(payload: bytes, hole: int) -> bytes:
     """The bytes that the checksum covers: the payload with the digits at `hole` zeroed (-1: as it is)."""
-    if hole == _NO_HOLE:
+    if hole == NO_HOLE:
         return payload
     return b"".join((payload[:hole], _ZEROES, payload[hole + HOLE_SIZE :]))
-
-
-def find_hole(value: bytes, crc: int, *revisions: int) -> int:
-    """Where a stored value holds its revision, proven by the checksum; -1 if no place fits, so the value is
-    bad."""
-    for revision in revisions:
-        mark = _MARK % revision
-        at = value.find(mark)
-        while at >= 0:
-            if crc32c(checksummed(value, at + _LEAD_SIZE)) == crc:
-                return at + _LEAD_SIZE
-            at = value.find(mark, at + 1)
-    return _NO_HOLE
-
-
-def from_entry(kind: str, source: LogIdentity, entry: SourceEntry) -> Event:
-    """The event of a log entry. A record that fails its checksum keeps its bytes and its checksum: the event
-    is then not `intact`, which its publisher reports and its consumers repair."""
-    hole, payload = _NO_HOLE, entry.value
-    if not entry.sealed:
-        hole = find_hole(payload, entry.crc, entry.revision, entry.previous, 0)
-    if hole != _NO_HOLE:
-        payload = splice(payload, hole, entry.revision)
-    return Event(
-        kind=kind,
-        operation=Operation(entry.operation),
-        shard=source.shard,
-        shard_uid=source.shard_uid,
-        lineage=source.lineage,
-        epoch=source.epoch,
-        revision=entry.revision,
-        previous=entry.previous_of_type if kind == subjects.CHANGES else 0,
-        key=entry.key,
-        payload=payload,
-        sealed=entry.sealed,
-        hole=hole,
-        crc=entry.crc,
-    )
-
-
-def tombstone(source: LogIdentity, key: ObjectKey, revision: int) -> Event:
-    """The state stream's word that an object is no longer replicated. It has no body: its last state is
-    gone."""
-    return _bare(subjects.STATE, Operation.DELETED, source, revision, key=key)
-
-
-def control(kind: str, operation: Operation, source: LogIdentity, revision: int, phase: Phase = Phase.NONE) -> Event:
-    """A RESYNC or a FENCE."""
-    return _bare(kind, operation, source, revision, phase=phase)
-
-
-def _bare(
-    kind: str,
-    operation: Operation,
-    source: LogIdentity,
-    revision: int,
-    *,
-    key: ObjectKey | None = None,
-    phase: Phase = Phase.NONE,
-) -> Event:
-    return Event(
-        kind, operation, source.shard, source.shard_uid, source.lineage, source.epoch, revision, key=key, phase=phase
-    )
 
 
 # --- headers ---------------------------------------------------------------------------------------------
@@ -197,7 +131,7 @@ def encode_headers(event: Event) -> dict[str, str]:
         headers["ce-subject"] = _key_path(event.key)
     if event.payload:
         headers["content-type"] = _SEALED if event.sealed else _JSON
-    if event.hole != _NO_HOLE:
+    if event.hole != NO_HOLE:
         headers["Atoll-Hole"] = str(event.hole)
     if event.phase:
         headers["Atoll-Phase"] = event.phase.value
@@ -245,7 +179,7 @@ def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes)
         key=None if where.type is None else _parse_key_path(headers["ce-subject"]),
         payload=payload,
         sealed=headers.get("content-type") == _SEALED,
-        hole=int(headers.get("Atoll-Hole", _NO_HOLE)),
+        hole=int(headers.get("Atoll-Hole", NO_HOLE)),
         crc=int(headers["Atoll-Crc32c"], 16),
         phase=Phase(headers.get("Atoll-Phase", "")),
         filling=int(headers.get(FILLING, 0)),

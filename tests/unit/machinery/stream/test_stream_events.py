@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.stream import events
 from atoll.machinery.stream.events import Event, Malformed, Operation, Phase
+from atoll.machinery.stream.publisher.log_events import control, find_hole, from_entry, tombstone
 from harness.models.shard_log import CONFIGMAPS, SECRETS, ShardLog, Source
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -23,7 +24,7 @@ def round_trip(event: Event) -> Event:
 
 @given(st.builds(ObjectKey, st.builds(ResourceType, TEXT, TEXT, TEXT), TEXT, TEXT, TEXT))
 def test_any_key_travels_in_ascii_headers(key: ObjectKey) -> None:
-    event = events.tombstone(Source(), key, 1_700_000_000_000_000)
+    event = tombstone(Source(), key, 1_700_000_000_000_000)
     headers = events.encode_headers(event)
     assert all(value.isascii() and value.isprintable() for value in headers.values())
     assert round_trip(event) == event
@@ -36,7 +37,7 @@ def test_every_kind_of_change_travels_whole() -> None:
     log.delete(KEY)
     log.put(ObjectKey(SECRETS, "c1", "default", "s"), sealed=True)
     for entry in log.entries:
-        event = events.from_entry("changes", log.identity, entry)
+        event = from_entry("changes", log.identity, entry)
         assert round_trip(event) == event
         assert event.intact
         assert (event.revision, event.previous) == (entry.revision, entry.previous_of_type)
@@ -45,7 +46,7 @@ def test_every_kind_of_change_travels_whole() -> None:
 @pytest.mark.parametrize("operation", [Operation.RESYNC, Operation.FENCE])
 @pytest.mark.parametrize("phase", list(Phase))
 def test_control_events_travel_whole(operation: Operation, phase: Phase) -> None:
-    event = events.control("state", operation, Source(), 17, phase)
+    event = control("state", operation, Source(), 17, phase)
     assert round_trip(event) == event
     assert event.subject == "atoll.state.root.-"
 
@@ -54,7 +55,7 @@ def test_a_delete_carries_the_object_with_the_revision_of_the_deletion() -> None
     log = ShardLog()
     log.put(KEY, data={"a": "b"})
     entry = log.delete(KEY)
-    event = events.from_entry("changes", log.identity, entry)
+    event = from_entry("changes", log.identity, entry)
     assert event.payload == entry.value.replace(b"%d" % entry.previous, b"%d" % entry.revision)
     assert event.intact
 
@@ -65,28 +66,28 @@ def test_digits_elsewhere_in_the_object_are_not_taken_for_its_revision() -> None
     decoy = entry.value.replace(b'"aaa":"x"', b'"resourceVersion":"%d"' % entry.revision)
     hole = decoy.rindex(b'"resourceVersion":"') + len(b'"resourceVersion":"')
     crc = crc32c(decoy[:hole] + b"0" * 16 + decoy[hole + 16 :])
-    assert events.find_hole(decoy, crc, entry.revision) == hole
+    assert find_hole(decoy, crc, entry.revision) == hole
 
 
 def test_a_record_that_fails_its_checksum_makes_an_event_that_says_so() -> None:
     log = ShardLog()
     entry = log.put(KEY, data={"a": "b"})
     damaged = msgspec.structs.replace(entry, value=entry.value.replace(b'"a"', b'"c"'))
-    event = events.from_entry("changes", log.identity, damaged)
+    event = from_entry("changes", log.identity, damaged)
     assert not event.intact
     assert not round_trip(event).intact
 
 
 def test_a_payload_changed_on_the_way_is_not_intact() -> None:
     log = ShardLog()
-    event = events.from_entry("changes", log.identity, log.put(KEY, data={"a": "b"}))
+    event = from_entry("changes", log.identity, log.put(KEY, data={"a": "b"}))
     assert not msgspec.structs.replace(event, payload=event.payload.replace(b'"b"', b'"d"')).intact
     assert msgspec.structs.replace(event, hole=-1).intact is False
 
 
 def test_an_event_on_the_subject_of_another_object_is_refused() -> None:
     log = ShardLog()
-    event = events.from_entry("changes", log.identity, log.put(KEY))
+    event = from_entry("changes", log.identity, log.put(KEY))
     with pytest.raises(Malformed, match="an event of"):
         events.decode("atoll.changes.root.core.core.configmaps.c2", events.encode_headers(event), event.payload)
     with pytest.raises(Malformed, match="an event of"):
@@ -95,10 +96,10 @@ def test_an_event_on_the_subject_of_another_object_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in events.encode_headers(events.tombstone(Source(), KEY, 1)) if name.startswith("Atoll-")]
+    "name", [name for name in events.encode_headers(tombstone(Source(), KEY, 1)) if name.startswith("Atoll-")]
 )
 def test_a_message_without_one_of_our_headers_is_refused(name: str) -> None:
-    event = events.tombstone(Source(), KEY, 1)
+    event = tombstone(Source(), KEY, 1)
     headers = {key: value for key, value in events.encode_headers(event).items() if key != name}
     with pytest.raises(Malformed):
         events.decode(event.subject, headers, b"")
@@ -117,13 +118,13 @@ def test_a_message_without_one_of_our_headers_is_refused(name: str) -> None:
     ],
 )
 def test_a_header_with_a_wrong_value_is_refused(name: str, value: str) -> None:
-    event = events.tombstone(Source(), KEY, 1)
+    event = tombstone(Source(), KEY, 1)
     with pytest.raises(Malformed):
         events.decode(event.subject, {**events.encode_headers(event), name: value}, b"")
 
 
 def test_headers_of_a_later_version_are_ignored() -> None:
-    event = events.tombstone(Source(), KEY, 1)
+    event = tombstone(Source(), KEY, 1)
     assert events.decode(event.subject, {**events.encode_headers(event), "Atoll-Later": "x"}, b"") == event
     with pytest.raises(Malformed):
         events.decode(event.subject, None, b"")

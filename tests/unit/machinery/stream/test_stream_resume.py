@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from atoll.machinery.stream.events import Event, Operation, Phase, control
+from atoll.machinery.stream.events import Event, Operation, Phase
+from atoll.machinery.stream.publisher.log_events import control
 from atoll.machinery.stream.publisher.resume import Deposed, ResumePlan, StreamCursor, StreamTip, resume_plan
 from harness.models.shard_log import Source
 

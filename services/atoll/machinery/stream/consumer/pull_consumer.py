@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,9 @@ from atoll.machinery.stream.connection import ApiError, Connection, Unavailable
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+#: A delivered message, as nats-py has it.
+Message: TypeAlias = "Msg"
 
 _CONSUMER_NOT_FOUND = 10014
 #: How long one request for messages lies with the server.

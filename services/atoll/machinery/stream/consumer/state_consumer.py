@@ -17,8 +17,7 @@ import structlog
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
-from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
-from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, decode_delivered
@@ -32,6 +31,15 @@ log = structlog.get_logger()
 _MARK_LIVES_S = TOMBSTONE_TTL_S - 3600
 _REFRESH_S = 3600.0
 _REFILL_WAIT_S = 0.1
+
+
+class ConsumerOptions(msgspec.Struct, frozen=True):
+    """What to read: a shard's state stream, filters from `subjects`, the consumer's name, and messages a batch."""
+
+    shard: str
+    filters: tuple[str, ...]
+    consumer: str
+    batch: int = 500
 
 
 class StateMark(msgspec.Struct, frozen=True):

@@ -17,8 +17,9 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
-from atoll.machinery.stream.events import Event, Operation, Phase, control, tombstone
+from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.publisher import stream_admin
+from atoll.machinery.stream.publisher.log_events import control, tombstone
 from atoll.machinery.stream.publisher.log_source import SourceEntry
 from atoll.machinery.stream.publisher.publish_window import PublishWindow
 from atoll.machinery.stream.publisher.resume import ResumePlan

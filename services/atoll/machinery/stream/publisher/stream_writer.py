@@ -19,8 +19,9 @@ import structlog
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import RetentionLimits, definition
-from atoll.machinery.stream.events import FILLING, Event, Phase, encode_headers, from_entry
+from atoll.machinery.stream.events import FILLING, Event, Phase, encode_headers
 from atoll.machinery.stream.publisher import stream_admin
+from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
 from atoll.machinery.stream.publisher.publish_window import (
     AckPosition,

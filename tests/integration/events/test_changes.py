@@ -1,4 +1,4 @@
-"""Consumers over a real stream: what they hold is the log, or a reread and then the truth."""
+"""Changes over a real stream: what a subscriber holds is the log, or a list and then the truth."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from atoll.events import LATEST
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.stream import subjects
-from atoll.machinery.stream.consumer.changes_consumer import ConsumerOptions
-from atoll.machinery.stream.consumer.gap_check import Gap
+from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.subjects import stream_name
-from harness.clients.stream_application import Projection, Subscriber
+from harness.clients.stream_subscriber import Copy, Subscriber
 from harness.models.shard_log import CONFIGMAPS, ShardLog
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import publishing
@@ -36,74 +35,66 @@ def write(log: ShardLog, count: int) -> None:
             log.put(key(number), data={"number": f"{number:06d}"})
 
 
-def everything(**options: bool) -> ConsumerOptions:
-    return ConsumerOptions("root", subjects.all_subjects("changes", "root"), "operator", batch=100, **options)
-
-
-async def caught_up(projection: Projection) -> None:
-    await eventually(lambda: projection.objects == projection.expected())
+async def caught_up(copy: Copy) -> None:
+    await eventually(lambda: copy.objects == copy.expected())
 
 
 async def test_three_filters_each_receive_their_part_of_the_log(tmp_path: Path) -> None:
     log = ShardLog()
-    one = Projection(log)
-    two = Projection(log, lambda key: key.cluster == "c1")
-    three = Projection(log, lambda key: key.type == GADGETS)
-    filters = (
-        subjects.all_subjects("changes", "root"),
-        subjects.filters("changes", "root", cluster="c1"),
-        subjects.filters("changes", "root", identity=GADGETS.identity),
-    )
+    one = Copy(log)
+    two = Copy(log, lambda key: key.cluster == "c1")
+    three = Copy(log, lambda key: key.type == GADGETS)
+    selections = ({}, {"cluster": "c1"}, {"identity": GADGETS.identity})
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
         write(log, 700)
         await running.drained()
-        access, names = nats.operator_access(), nats.operator["consumers"]
-        projections = (one, two, three)
+        names = nats.operator["consumers"]
+        copies = (one, two, three)
         subscribers = [
-            Subscriber(access, ConsumerOptions("root", wanted, name, from_start=True), projection)
-            for wanted, name, projection in zip(filters, names, projections, strict=False)
+            Subscriber(nats.credentials_file, copy, consumer=name, **selection)
+            for selection, name, copy in zip(selections, names, copies, strict=False)
         ]
         write(log, 300)
-        for projection in projections:
-            await eventually(lambda p=projection: p.revisions == p.expected_revisions())  # type: ignore[misc]
-            assert projection.objects == projection.expected()
-            assert projection.gaps == []
+        for copy in copies:
+            await eventually(lambda p=copy: p.revisions == p.expected_revisions())  # type: ignore[misc]
+            assert copy.objects == copy.expected()
+            assert copy.gaps == []
         for subscriber in subscribers:
             await subscriber.__aexit__()
 
 
-async def test_without_a_mark_it_reads_the_list_first_and_then_what_follows(tmp_path: Path) -> None:
+async def test_from_the_latest_it_lists_first_and_then_hears_what_follows(tmp_path: Path) -> None:
     log = ShardLog()
-    projection = Projection(log)
+    copy = Copy(log, position=LATEST)
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
         write(log, 100)
         await running.drained()
-        async with Subscriber(nats.operator_access(), everything(), projection):
-            await caught_up(projection)
+        async with Subscriber(nats.credentials_file, copy):
+            await caught_up(copy)
             write(log, 100)
-            await eventually(lambda: len(projection.events) == 100)
-    assert projection.gaps == [Gap.NEW]
-    assert projection.objects == projection.expected()
-    assert projection.revisions == projection.expected_revisions()[100:]
+            await eventually(lambda: len(copy.events) == 100)
+    assert copy.gaps == [Gap.NEW]
+    assert copy.objects == copy.expected()
+    assert copy.revisions == copy.expected_revisions()[100:]
 
 
 async def test_a_consumer_stopped_anywhere_goes_on_from_its_mark(tmp_path: Path) -> None:
     log, dice = ShardLog(), random.Random(3)
-    projection = Projection(log)
+    copy = Copy(log)
     async with NatsServer(tmp_path) as nats, publishing(log, nats):
         for _ in range(5):
             write(log, 400)
-            reached = len(projection.events) + dice.randrange(1, 300)
-            async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
-                await eventually(lambda reached=reached: len(projection.events) >= reached)  # type: ignore[misc]
-        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
-            await eventually(lambda: projection.revisions == projection.expected_revisions())
-    assert projection.gaps == []
+            reached = len(copy.events) + dice.randrange(1, 300)
+            async with Subscriber(nats.credentials_file, copy):
+                await eventually(lambda reached=reached: len(copy.events) >= reached)  # type: ignore[misc]
+        async with Subscriber(nats.credentials_file, copy):
+            await eventually(lambda: copy.revisions == copy.expected_revisions())
+    assert copy.gaps == []
 
 
 async def test_it_rides_out_kills_of_the_server(tmp_path: Path) -> None:
     log, stop = ShardLog(), asyncio.Event()
-    projection = Projection(log)
+    copy = Copy(log)
 
     async def keep_writing() -> None:
         while not stop.is_set():
@@ -113,43 +104,43 @@ async def test_it_rides_out_kills_of_the_server(tmp_path: Path) -> None:
     async with (
         NatsServer(tmp_path, backoff=Backoff(0.01, 5.0, least=1.0)) as nats,
         publishing(log, nats),
-        Subscriber(nats.operator_access(), everything(from_start=True), projection),
+        Subscriber(nats.credentials_file, copy),
     ):
         writing = asyncio.ensure_future(keep_writing())
         for _ in range(3):
-            reached = len(projection.events) + 500
-            await eventually(lambda reached=reached: len(projection.events) > reached)  # type: ignore[misc]
+            reached = len(copy.events) + 500
+            await eventually(lambda reached=reached: len(copy.events) > reached)  # type: ignore[misc]
             await nats.kill()
         stop.set()
         await writing
-        await caught_up(projection)
-    if not projection.gaps:
-        assert projection.revisions == projection.expected_revisions()
+        await caught_up(copy)
+    if not copy.gaps:
+        assert copy.revisions == copy.expected_revisions()
 
 
 async def test_a_deleted_store_makes_it_reread(tmp_path: Path) -> None:
     log = ShardLog()
-    projection = Projection(log)
+    copy = Copy(log)
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
         write(log, 200)
         await running.drained()
-        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
-            await eventually(lambda: len(projection.events) == 200)
+        async with Subscriber(nats.credentials_file, copy):
+            await eventually(lambda: len(copy.events) == 200)
             await nats.stop()
             nats.delete_store()
             write(log, 50)
             await nats.start()
-            await caught_up(projection)
+            await caught_up(copy)
             await running.drained()
             write(log, 20)
-            await caught_up(projection)
-    assert projection.gaps[0] in (Gap.STREAM, Gap.RESYNC, Gap.REWOUND)
+            await caught_up(copy)
+    assert copy.gaps[0] in (Gap.STREAM, Gap.RESYNC, Gap.REWOUND)
 
 
 @pytest.mark.parametrize("number", [30, 99])
 async def test_a_flipped_bit_ends_in_the_truth(tmp_path: Path, number: int) -> None:
     log = ShardLog()
-    projection = Projection(log)
+    copy = Copy(log)
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
             write(log, 100)
@@ -157,21 +148,17 @@ async def test_a_flipped_bit_ends_in_the_truth(tmp_path: Path, number: int) -> N
         await nats.stop()
         nats.flip_bit(stream_name("changes", "root"), b'"number":"%06d"' % number)
         await nats.start()
-        async with (
-            publishing(log, nats) as running,
-            Subscriber(nats.operator_access(), everything(from_start=True), projection),
-        ):
-            await eventually(lambda: bool(projection.gaps))
-            await caught_up(projection)
+        async with publishing(log, nats) as running, Subscriber(nats.credentials_file, copy):
+            await eventually(lambda: bool(copy.gaps))
+            await caught_up(copy)
             await running.drained()
             write(log, 30)
-            await caught_up(projection)
+            await caught_up(copy)
 
 
 async def test_a_consumer_of_one_cluster_notices_a_lost_message_at_the_next_one(tmp_path: Path) -> None:
     log = ShardLog()
-    projection = Projection(log, lambda key: key.cluster == "c1")
-    subscription = ConsumerOptions("root", subjects.filters("changes", "root", cluster="c1"), "operator", True)
+    copy = Copy(log, lambda key: key.cluster == "c1")
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
             write(log, 100)
@@ -182,16 +169,16 @@ async def test_a_consumer_of_one_cluster_notices_a_lost_message_at_the_next_one(
         await nats.stop()
         nats.flip_bit(stream_name("changes", "root"), b'"number":"%06d"' % lost)
         await nats.start()
-        async with Subscriber(nats.operator_access(), subscription, projection):
-            await eventually(lambda: projection.gaps == [Gap.MISSING])
-            await caught_up(projection)
+        async with Subscriber(nats.credentials_file, copy, cluster="c1"):
+            await eventually(lambda: copy.gaps == [Gap.MISSING])
+            await caught_up(copy)
 
 
 async def test_a_consumer_of_everything_notices_a_lost_message_that_nothing_follows_on_its_subject(
     tmp_path: Path,
 ) -> None:
     log = ShardLog()
-    projection = Projection(log)
+    copy = Copy(log)
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
             for number in range(20):
@@ -200,14 +187,14 @@ async def test_a_consumer_of_everything_notices_a_lost_message_that_nothing_foll
         await nats.stop()
         nats.flip_bit(stream_name("changes", "root"), b'"number":"000010"')
         await nats.start()
-        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
-            await eventually(lambda: projection.gaps == [Gap.SKIPPED])
-            await caught_up(projection)
+        async with Subscriber(nats.credentials_file, copy):
+            await eventually(lambda: copy.gaps == [Gap.SKIPPED])
+            await caught_up(copy)
 
 
 async def test_a_stream_that_was_written_otherwise_up_to_the_mark_is_noticed(tmp_path: Path) -> None:
     log = ShardLog()
-    projection = Projection(log)
+    copy = Copy(log)
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
             write(log, 50)
@@ -215,12 +202,9 @@ async def test_a_stream_that_was_written_otherwise_up_to_the_mark_is_noticed(tmp
         await nats.stop()
         shutil.copytree(nats.directory / "store", tmp_path / "copy")
         await nats.start()
-        async with (
-            publishing(log, nats) as running,
-            Subscriber(nats.operator_access(), everything(from_start=True), projection),
-        ):
+        async with publishing(log, nats) as running, Subscriber(nats.credentials_file, copy):
             write(log, 10)
-            await eventually(lambda: len(projection.events) == 60)
+            await eventually(lambda: len(copy.events) == 60)
         await nats.stop()
         nats.delete_store()
         shutil.copytree(tmp_path / "copy", nats.directory / "store")
@@ -229,32 +213,29 @@ async def test_a_stream_that_was_written_otherwise_up_to_the_mark_is_noticed(tmp
         async with publishing(log, nats) as running:
             write(log, 40)
             await running.drained()
-        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
-            await eventually(lambda: projection.gaps[:1] == [Gap.REWRITTEN])
-            await caught_up(projection)
+        async with Subscriber(nats.credentials_file, copy):
+            await eventually(lambda: copy.gaps[:1] == [Gap.REWRITTEN])
+            await caught_up(copy)
 
 
 async def test_a_new_lineage_makes_it_reread(tmp_path: Path) -> None:
     log = ShardLog()
-    projection = Projection(log)
+    copy = Copy(log)
     async with NatsServer(tmp_path) as nats:
-        async with publishing(log, nats), Subscriber(nats.operator_access(), everything(from_start=True), projection):
+        async with publishing(log, nats), Subscriber(nats.credentials_file, copy):
             write(log, 50)
-            await eventually(lambda: len(projection.events) == 50)
+            await eventually(lambda: len(copy.events) == 50)
         restored = log.reopened(lineage="b2")
-        projection.log = restored
-        async with (
-            publishing(restored, nats),
-            Subscriber(nats.operator_access(), everything(from_start=True), projection),
-        ):
+        copy.log = restored
+        async with publishing(restored, nats), Subscriber(nats.credentials_file, copy):
             write(restored, 50)
-            await eventually(lambda: projection.gaps[:1] == [Gap.LINEAGE])
-            await caught_up(projection)
+            await eventually(lambda: copy.gaps[:1] == [Gap.LINEAGE])
+            await caught_up(copy)
 
 
 async def test_a_foreign_message_is_ignored(tmp_path: Path) -> None:
     log = ShardLog()
-    projection = Projection(log)
+    copy = Copy(log)
     async with NatsServer(tmp_path) as nats:
         async with publishing(log, nats) as running:
             write(log, 20)
@@ -262,6 +243,6 @@ async def test_a_foreign_message_is_ignored(tmp_path: Path) -> None:
         connection = await nats.connect()
         await connection.client.jetstream().publish("atoll.changes.root.core.core.configmaps.c1", b"{}")
         await connection.close()
-        async with Subscriber(nats.operator_access(), everything(from_start=True), projection):
-            await eventually(lambda: projection.revisions == projection.expected_revisions())
-    assert projection.gaps == []
+        async with Subscriber(nats.credentials_file, copy):
+            await eventually(lambda: copy.revisions == copy.expected_revisions())
+    assert copy.gaps == []

@@ -1,0 +1,64 @@
+"""The checks of a consumer of changes, event by event, without I/O.
+
+`reader` passes it each event in stream order. Invariant: an event is applied only if everything before it on its
+subject was applied, or lies at or below the revision at which the consumer began.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+
+from atoll.machinery.stream.consumer.gaps import Gap
+from atoll.machinery.stream.events import Event, Operation
+
+_MAX_SUBJECTS = 200_000
+
+
+class Verdict(enum.Enum):
+    """What to do with an event."""
+
+    APPLY = 1
+    DROP = 2
+
+
+class GapCheck:
+    """The last revision of each subject, above a floor at or below which every change was applied.
+
+    A `floor` of None is unknown: the first event of a subject then passes unchecked. The subjects seen least recently
+    are forgotten, and the floor rises to cover them.
+    """
+
+    def __init__(self, floor: int | None, lineage: str = "") -> None:
+        self._floor = floor
+        self.lineage = lineage
+        self._seen: OrderedDict[str, int] = OrderedDict()
+
+    def check(self, subject: str, event: Event) -> Verdict | Gap:
+        """Return whether to apply the event or to drop it as a duplicate, or the gap it reveals."""
+        if self.lineage and event.lineage != self.lineage:
+            return Gap.LINEAGE
+        self.lineage = event.lineage
+        if event.operation is Operation.RESYNC:
+            return Gap.RESYNC
+        if event.operation is Operation.FENCE:
+            return Verdict.DROP
+        return self._check_change(subject, event)
+
+    def _check_change(self, subject: str, event: Event) -> Verdict | Gap:
+        last = self._seen.get(subject, self._floor)
+        if last is not None and event.revision <= last:
+            return Verdict.DROP
+        if last is not None and event.previous > last:
+            return Gap.MISSING
+        if not event.intact:
+            return Gap.DAMAGED
+        self._remember(subject, event.revision)
+        return Verdict.APPLY
+
+    def _remember(self, subject: str, revision: int) -> None:
+        self._seen[subject] = revision
+        self._seen.move_to_end(subject)
+        if len(self._seen) > _MAX_SUBJECTS:
+            _, forgotten = self._seen.popitem(last=False)
+            self._floor = max(self._floor or 0, forgotten)

@@ -1,0 +1,184 @@
+"""Reads the changes stream from a position, checks each event, and turns each gap into a RESYNC.
+
+`changes` makes one for each iteration. Where the stream cannot be trusted any further, the reader takes the position at
+its end and delivers a RESYNC with it. The caller then lists: every change up to that revision is in the list, every
+later one is delivered. Invariant: the position of an event never covers a change that was neither delivered nor
+announced by a RESYNC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+import structlog
+
+from atoll.events import event as public
+from atoll.events.event import Position
+from atoll.events.gap_check import GapCheck, Verdict
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.stream.connection import Access, ApiError, Connection, Reconnection, TooOld, Unavailable
+from atoll.machinery.stream.consumer.gaps import Gap
+from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, Message, PullConsumer, stream_sequence
+from atoll.machinery.stream.events import Event, Malformed, decode_delivered
+
+log = structlog.get_logger()
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What to read: a stream, subject filters of it, and the name of the consumer that reads."""
+
+    stream: str
+    filters: tuple[str, ...]
+    consumer: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every message of the stream is selected, so that sequences have no holes."""
+        return self.filters[0].endswith(".>")
+
+
+class _GapFound(Exception):
+    def __init__(self, gap: Gap) -> None:
+        super().__init__(gap.value)
+        self.gap = gap
+
+
+class ChangeReader:
+    """One iteration. Without a position it begins at the oldest message, or by a RESYNC."""
+
+    def __init__(self, access: Access, selection: Selection, position: Position | None, *, from_oldest: bool) -> None:
+        self._access, self._selection = access, selection
+        self._position, self._from_oldest = position, from_oldest
+        self._check = GapCheck(None)
+        self._created = ""
+        self._sequence = self._written = 0
+
+    async def events(self) -> AsyncGenerator[public.Event, None]:
+        """Deliver until closed, on one connection after the other."""
+        name = f"atoll consumer {self._selection.consumer}"
+        retries = Reconnection(name)
+        while True:
+            retries.begin()
+            try:
+                connection = await Connection.open(self._access, name)
+                try:
+                    async with aclosing(self._read(connection)) as events:
+                        async for event in events:
+                            yield event
+                finally:
+                    await connection.close()
+            except (Unavailable, ApiError, TooOld) as error:
+                await retries.failed(error)
+
+    async def _read(self, connection: Connection) -> AsyncGenerator[public.Event, None]:
+        gap: Gap | None = None
+        while True:
+            info = await connection.api(f"STREAM.INFO.{self._selection.stream}")
+            gap = gap or self._gap(info)
+            if gap is not None:
+                log.warning("changes missing, resync", stream=self._selection.stream, reason=gap.value)
+                self._position = await self._end_of_stream(connection, info)
+                yield public.Event(public.RESYNC, self._position.revision, self._position.encode(), reason=gap.value)
+            try:
+                async with aclosing(self._follow(connection, info)) as events:
+                    async for event in events:
+                        yield event
+            except _GapFound as found:
+                gap = found.gap
+
+    def _gap(self, info: Object) -> Gap | None:
+        """The gap that the stream's info alone reveals."""
+        position = self._position
+        if position is None:
+            return None if self._from_oldest else Gap.NEW
+        if position.created != info["created"]:
+            return Gap.STREAM
+        if info["state"]["last_seq"] < position.sequence:
+            return Gap.REWOUND
+        return Gap.TRIMMED if info["state"]["first_seq"] > position.sequence + 1 else None
+
+    async def _end_of_stream(self, connection: Connection, info: Object) -> Position:
+        """The position of the stream's last message. The stream is in revision order, so all changes up to its revision
+        were committed before: a list that is made now has them."""
+        reader = self._consumer(connection, 1)
+        try:
+            await reader.open({"deliver_policy": "last"})
+            batch = await reader.batch(wait_s=0)
+        finally:
+            await reader.close()
+        created, sequence = info["created"], info["state"]["last_seq"]
+        if not batch:
+            return Position(created, "", sequence, 0, 0)
+        event = _decode(batch[0])
+        if event is None:
+            return Position(created, "", stream_sequence(batch[0].reply), 0, 0)
+        return Position(created, event.lineage, stream_sequence(batch[0].reply), event.revision, event.revision)
+
+    async def _follow(self, connection: Connection, info: Object) -> AsyncGenerator[public.Event, None]:
+        """Deliver from the position on. Raises _GapFound."""
+        begin = self._position
+        reader = self._consumer(connection)
+        try:
+            await reader.open(self._start(info))
+            while True:
+                for message in await reader.batch():
+                    event = self._accept(message, begin)
+                    if event is not None:
+                        yield self._deliver(event)
+        finally:
+            await reader.close()
+
+    def _consumer(self, connection: Connection, messages: int = 500) -> PullConsumer:
+        return PullConsumer(connection, self._selection.stream, self._selection.consumer, BatchLimits(messages))
+
+    def _start(self, info: Object) -> Object:
+        """Where to begin: at the position's own message, to see that it is still the same, else right behind it."""
+        self._created, position = info["created"], self._position
+        config: Object = {"filter_subjects": list(self._selection.filters)}
+        if position is None:
+            self._check, self._sequence, self._written = GapCheck(None), 0, 0
+            return {**config, "deliver_policy": "all"}
+        self._check = GapCheck(position.revision or None, position.lineage)
+        self._sequence, self._written = position.sequence, position.written
+        start = position.sequence if position.written else position.sequence + 1
+        return {**config, "deliver_policy": "by_start_sequence", "opt_start_seq": max(start, 1)}
+
+    def _accept(self, message: Message, begin: Position | None) -> Event | None:
+        """The event if it is to be delivered. Raises _GapFound."""
+        sequence, event = stream_sequence(message.reply), _decode(message)
+        if event is None:
+            self._sequence, self._written = sequence, 0
+            return None
+        if begin is not None and begin.written and sequence == begin.sequence:
+            if event.revision != begin.written:
+                raise _GapFound(Gap.REWRITTEN)
+            return None
+        if self._selection.is_whole and self._sequence and sequence != self._sequence + 1:
+            raise _GapFound(Gap.SKIPPED)
+        verdict = self._check.check(message.subject, event)
+        if isinstance(verdict, Gap):
+            raise _GapFound(verdict)
+        self._sequence, self._written = sequence, event.revision
+        return event if verdict is Verdict.APPLY else None
+
+    def _deliver(self, event: Event) -> public.Event:
+        self._position = Position(self._created, self._check.lineage, self._sequence, event.revision, self._written)
+        return public.Event(
+            event.operation.name,
+            event.revision,
+            self._position.encode(),
+            event.key,
+            event.payload,
+            event.sealed,
+            event.previous,
+        )
+
+
+def _decode(message: Message) -> Event | None:
+    try:
+        return decode_delivered(message.subject, message.headers, message.data)
+    except Malformed as error:
+        log.warning("malformed message ignored", subject=message.subject, error=str(error))
+        return None

@@ -1,0 +1,49 @@
+"""`stream.json`: the address, the credential and the names that `atoll start` writes for subscribers.
+
+`changes` reads it. Invariant: an error names the file and quotes nothing of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from atoll.machinery.stream.connection import Access
+
+
+class _Connect(msgspec.Struct, frozen=True):
+    servers: list[str]
+    user: str = ""
+    password: str = ""
+    inbox_prefix: str = "_INBOX"
+
+
+class StreamFile(msgspec.Struct, frozen=True):
+    """The file's members. `consumers` are the consumer names that the credential may use; the first is the default."""
+
+    connect: _Connect
+    shard: str
+    streams: dict[str, str]
+    consumers: list[str]
+    ca_file: str = ""
+
+    @property
+    def access(self) -> Access:
+        """How to connect."""
+        connect = self.connect
+        return Access(connect.servers, connect.user, connect.password, connect.inbox_prefix, self.ca_file)
+
+    def consumer(self, name: str) -> str:
+        """The consumer of that name; the first one for "". Raises ValueError if the credential may not use it."""
+        if name and name not in self.consumers:
+            raise ValueError(f"consumer {name!r} is none of {', '.join(self.consumers)}")
+        return name or self.consumers[0]
+
+
+def read_stream_file(path: str | Path) -> StreamFile:
+    """Read a stream file. Raises OSError, ValueError."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=StreamFile)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} is not a stream.json of atoll start") from error

@@ -1,0 +1,36 @@
+"""`atoll.events` is light: importing it loads no store, no event loop, no NATS client and no API server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_SHOW = "import sys, atoll.events; print('\\n'.join(sys.modules))"
+_HEAVY = ("lmdb", "uvloop", "httptools", "nats", "cryptography", "yaml", "re2", "prometheus_client")
+_SERVER = (
+    "atoll.shard",
+    "atoll.controllers",
+    "atoll.replication",
+    "atoll.machinery.apiserver",
+    "atoll.machinery.control",
+    "atoll.machinery.storage",
+    "atoll.machinery.wire",
+    "atoll.machinery.kcp",
+    "atoll.machinery.kinds",
+    "atoll.machinery.stream.publisher",
+    "atoll.machinery.stream.server",
+)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    shown = subprocess.run([sys.executable, "-c", _SHOW], capture_output=True, text=True, timeout=60, check=True)
+    return set(shown.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", (*_HEAVY, *_SERVER))
+def test_the_package_of_third_parties_does_not_load(name: str, loaded: set[str]) -> None:
+    assert "atoll.events.reader" in loaded
+    assert name not in loaded
