@@ -18,7 +18,8 @@ from atoll.machinery.apiserver.authentication.authenticator import Authenticator
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
-from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS, Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
+from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo

@@ -10,7 +10,7 @@ from __future__ import annotations
 from atoll.frontproxy.authentication import RequestUser
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonation_request
 from atoll.machinery.apiserver.authorization.attributes import attributes_of
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo

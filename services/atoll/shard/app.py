@@ -21,7 +21,7 @@ from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo

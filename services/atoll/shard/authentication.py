@@ -23,7 +23,7 @@ from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers, ServiceAccountTokens
 from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.machinery.process.config import comma_separated

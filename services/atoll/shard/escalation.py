@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver.admission.chain import Review
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.escalation import Author, check_binding_write, check_role_write
 
 

@@ -5,7 +5,7 @@ The composition root gives them to the pipeline. A view that is not named here i
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.serving.pipeline import VirtualWorkspaceHandler
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.kcp.workspaces.lifecycle import INITIALIZATION, TERMINATION, Lifecycle

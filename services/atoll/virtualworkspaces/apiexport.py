@@ -17,7 +17,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.apiserver.call import errors

@@ -20,7 +20,7 @@ from atoll.machinery.apiserver.authorization.attributes import (
     attributes_of,
     with_verb,
 )
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View

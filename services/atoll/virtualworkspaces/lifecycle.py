@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective_users, global_name_of
 from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.authorization.rbac import Rule

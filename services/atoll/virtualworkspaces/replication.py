@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import check_gate

@@ -89,9 +89,9 @@ def test_upper_case_is_another_workspace_or_none(town: matrix.Town) -> None:
 #: Each a guard, and the Python that takes it out of a shard's process before it starts.
 GUARDS = {
     "the authorizer": """
-import atoll.machinery.apiserver.authorization.chain as chain
+import atoll.machinery.apiserver.authorization.authorizer as authorizer
 from atoll.machinery.apiserver.authorization.attributes import Decision
-chain.Authorizer.authorize = lambda self, snapshot, attributes, deep=False: Decision(True)
+authorizer.Authorizer.authorize = lambda self, snapshot, attributes, deep=False: Decision(True)
 """,
     "the door of workspaces": """
 import atoll.machinery.apiserver.authorization.chain as chain

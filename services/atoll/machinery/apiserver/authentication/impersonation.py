@@ -17,7 +17,7 @@ import msgspec
 from atoll.machinery.apiserver.authentication.request_headers import Headers, in_family
 from atoll.machinery.apiserver.authentication.service_accounts import account_groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective_users, in_scope
 from atoll.machinery.apiserver.authorization.groups import (
     RESERVED_EXTRA,

@@ -1,8 +1,8 @@
-"""The question and the answer of authorization.
+"""Attributes of a request, and the authorizer's decision about them.
 
-The pipeline, the access reviews, impersonation and admission make `Attributes`; `chain.Authorizer` answers
-with a `Decision`; audit reads the steps of it. Both are values: the same question about the same stored
-policy has the same answer, which is what lets the authorizer cache by content.
+The pipeline, access reviews, impersonation and admission make `Attributes`; `authorizer.Authorizer` returns a
+`Decision`; audit logs its steps. Invariant: both are values. The same attributes have the same decision under the same
+stored policy, so the authorizer can cache by content.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ _PINNED = "metadata.name="
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants to do. A non-resource request has `path` set and `resource` empty.
+    """What a user requests. A non-resource request has `path` set and `resource` empty.
 
     `cluster` is a logical cluster name, empty for requests to the shard itself and for wildcard requests; `wildcard`
-    tells paths of the latter from the shard's own.
-    `name` is empty for collections, unless a field selector pins `metadata.name`.
+    distinguishes the paths of the two. `name` is empty for collections, unless a field selector pins `metadata.name`.
     """
 
     user: User
@@ -50,7 +49,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(enum.Enum):
-    """What one step of the chain says. All but NEXT end the chain."""
+    """The outcome of one step of the chain. All but NEXT end the chain."""
 
     NEXT = enum.auto()
     ALLOW = enum.auto()
@@ -59,28 +58,30 @@ class Outcome(enum.Enum):
 
     @property
     def word(self) -> str:
-        """kcp's word for it in audit annotations."""
+        """kcp's name of the outcome in audit annotations."""
         return {Outcome.ALLOW: "Allowed", Outcome.DENY: "Denied"}.get(self, "NoOpinion")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step's word, kept for audit. `reason` is never shown to the caller. A step of a virtual workspace has a
-    `domain` of its own for its annotations."""
+    """The outcome of one step, for audit; `reason` is never shown to the client.
+
+    `domain` replaces the default domain of the annotations for steps of a virtual workspace.
+    """
 
     name: str
     outcome: Outcome
     reason: str
     domain: str = ""
 
-    def key(self, domain: str, what: str) -> str:
-        """The annotation that tells `what` of it."""
-        return f"{self.domain}/{what}" if self.domain else f"{domain}/{self.name}-{what}"
+    def key(self, domain: str, field: str) -> str:
+        """The key of the audit annotation for a field of the step."""
+        return f"{self.domain}/{field}" if self.domain else f"{domain}/{self.name}-{field}"
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The answer. Neither allowed nor denied is "no opinion", which a request meets as 403 too.
+    """The decision. Neither allowed nor denied is "no opinion", which is a 403 as well.
 
-    `reason` may be shown to the caller; `steps` say in detail how it came about, for audit only.
+    `reason` may be shown to the client; `steps` are for audit only.
     """
 
     allowed: bool
@@ -93,9 +94,9 @@ class Decision(msgspec.Struct, frozen=True):
         return "Allowed" if self.allowed else "Denied" if self.denied else "NoOpinion"
 
     def annotations(self, domain: str = "request.auth.kcp.io") -> dict[str, str]:
-        """Audit annotations, Kubernetes' two and kcp's two a step.
+        """Audit annotations: Kubernetes' two, and kcp's two per step.
 
-        kcp's steps call one another, so a step that passed a request on reports what came back to it.
+        kcp's steps call each other, so a step that passes a request on reports the final decision.
         """
         found = {
             "authorization.k8s.io/decision": "allow" if self.allowed else "forbid",

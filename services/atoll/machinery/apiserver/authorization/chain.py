@@ -1,17 +1,13 @@
-"""The authorizer: kcp's chain of steps, top to bottom, over one snapshot.
+"""kcp's chain of authorizers: the steps of one decision, top to bottom, over one snapshot.
 
-The pipeline asks it for every request, reviews and impersonation for the questions of others. `STEPS` is the
-whole order; a step that has nothing against a request passes it on, and only an ALLOW lets it in: a missing
-workspace, role or answer is a refusal. Decisions are cached under the versions of every cluster they derive
-from, which are read from the same snapshot, so a cached decision is the decision. Clusters on other shards count by
-what those published: for questions that admission and views ask of them, never for requests into them.
+`authorizer` calls `decide`. `STEPS` is the whole order. A step returns NEXT to pass the request on; only an ALLOW
+admits it. Invariant: a missing workspace, role or answer is a refusal. Clusters on other shards are judged by the
+objects that those published, for questions of admission and views about them, never for requests into them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from atoll.machinery.apiserver.authorization import groups as names
 from atoll.machinery.apiserver.authorization import rbac
@@ -21,112 +17,104 @@ from atoll.machinery.apiserver.authorization.effective_users import (
     EffectiveUsers,
     effective_users,
     for_policy,
-    in_scope,
     is_service_account,
-    user_key,
 )
 from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, ExportRef, PolicyCache
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED
 from atoll.machinery.apiserver.authorization.state_versions import StateVersion, StateVersions, is_local, is_remote
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kcp.apis import bound_crds
-from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, is_system_cluster
 from atoll.machinery.meta.objects import decode
-from atoll.machinery.meta.user import User
 
 ALWAYS_ALLOWED_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-#: Paths of the shard itself, outside any workspace: judged by the RBAC of `root`, as kcp judges /metrics.
+#: Paths of the shard itself, outside any workspace. The RBAC of `root` decides, as in kcp for /metrics.
 SHARD_PATHS = frozenset(
     {"/metrics", "/version", "/openid/v1/jwks", "/.well-known/openid-configuration", "/openapi/v2", "/openapi/v3"}
 )
 _SHARD_OPENAPI = "/openapi/v3/"
-MAX_DECISIONS = 8192
+MASTER = Decision(True, reason="allowed by group system:masters")
 
 _OPEN_PHASES = frozenset({"Initializing", "Ready", "Inactive", "Terminating", "Deleting"})
 _LIFECYCLE_PHASES = frozenset({"Initializing", "Terminating", "Deleting"})
 _SYSTEM_STATUSES = frozenset({"apibindings", "apiexports"})
 _REQUIRED_GROUPS_ALTERNATIVES = ((names.KCP_ADMIN,), (names.WORKSPACE_BOOTSTRAPPER,))
-_EVERYTHING = rbac.Rule(("*",), ("*",), ("*",))
-_EVERY_PATH = rbac.Rule(("*",), urls=("*",))
-_MASTER = Decision(True, reason="allowed by group system:masters")
 
 StepResult = tuple[Outcome, str]
 
 
 class Evaluation:
-    """One request on its way through the steps, with what they share. Lives for one decision."""
+    """One request in the chain and the state that its steps share. Lives for one decision."""
 
-    def __init__(self, decider: Authorizer, snapshot: View, attributes: Attributes, deep: bool) -> None:
-        self.attributes = attributes
-        self.deep = deep
+    def __init__(
+        self, versions: StateVersions, policies: PolicyCache, snapshot: View, attributes: Attributes, deep: bool
+    ) -> None:
+        """`deep` is kcp's deep access review: it skips the steps that guard a workspace."""
+        self.attributes, self.deep = attributes, deep
         self.shard_path = (
             not attributes.cluster
             and not attributes.wildcard
             and (attributes.path in SHARD_PATHS or attributes.path.startswith(_SHARD_OPENAPI))
         )
         self.cluster = ROOT if self.shard_path else attributes.cluster
-        self.who: EffectiveUsers = effective_users(attributes.user, self.cluster)
+        self.effective: EffectiveUsers = effective_users(attributes.user, self.cluster)
+        #: The decision may differ for another object name.
         self.by_name = False
-        #: Something was asked that no version tells of.
-        self.passing = False
+        #: The decision derives from something that no version covers.
+        self.unversioned = False
         self.versions: dict[str, StateVersion] = {}
-        self._decider = decider
-        self._snapshot = snapshot
+        self._state_versions, self._policies, self._snapshot = versions, policies, snapshot
 
     def state(self, cluster: str) -> ClusterState:
         """A cluster's state; the decision then depends on it.
 
-        Nobody gets into a cluster here that lies elsewhere, whatever its own shard says of him: it is nothing here.
+        For a request into a cluster of another shard the state is empty, whatever that shard published of it.
         """
-        version = self._decider.versions.of(self._snapshot, cluster)
+        version = self._state_versions.of(self._snapshot, cluster)
         self.versions[cluster] = version
         if is_remote(version) and cluster == self.cluster and not (self.deep or self.shard_path):
-            return self._decider.policies.unknown(version)
-        return self._decider.policies.state(self._snapshot, cluster, version)
+            return self._policies.unknown(version)
+        return self._policies.state(self._snapshot, cluster, version)
 
     @property
-    def here(self) -> ClusterState:
+    def target(self) -> ClusterState:
+        """The state of the request's cluster."""
         return self.state(self.cluster)
 
-    @property
-    def bootstrap(self) -> ClusterState:
-        return self.state(SYSTEM_ADMIN)
-
-    def granted(self, cluster: str, who: Sequence[EffectiveUser], asked: Attributes) -> rbac.Grant | None:
+    def granted(self, cluster: str, users: Sequence[EffectiveUser], attributes: Attributes) -> rbac.Grant | None:
         """A grant by the RBAC objects of one cluster, whose bindings may use roles of system:admin too."""
-        policy, bootstrap = self.state(cluster).policy, self.bootstrap.policy
-        match = rbac.first_match(policy, (policy, bootstrap), who, asked)
+        policy, bootstrap = self.state(cluster).policy, self.state(SYSTEM_ADMIN).policy
+        match = rbac.first_match(policy, (policy, bootstrap), users, attributes)
         self.by_name = self.by_name or match.by_name
         return match.grant
 
-    def is_policed(self, export: ExportRef) -> bool | None:
-        """Whether an export carries a maximal permission policy; None where one that may have one is not known here.
+    def granted_anywhere(self, cluster: str, users: Sequence[EffectiveUser], attributes: Attributes) -> bool:
+        """Return whether the RBAC of a cluster or of system:admin grants it."""
+        return any(self.granted(of, users, attributes) is not None for of in (SYSTEM_ADMIN, cluster))
 
-        One that is gone polices nothing, as in kcp. Of an export on another shard that cannot be told from one that has
-        not arrived, or does not come here any more: then what it had when it was last seen counts, as the binding
-        controller noted it on the bound definition.
+    def has_policy(self, export: ExportRef) -> bool | None:
+        """Return whether an export has a maximal permission policy; None for an absent export that had one.
+
+        As in kcp, a deleted export restricts nothing. An export of another shard may be deleted, not have arrived yet,
+        or no longer be replicated here: it counts with the policy that the binding controller noted on the bound
+        definition.
         """
         state = self.state(export.cluster)
         if export.name in state.bound.policed:
             return True
         if export.name in state.bound.exports or is_local(state.version):
             return False
-        self.passing = True
+        self.unversioned = True
         bound = self._snapshot.get(bound_crds.key_of(export.schema)) if export.schema else None
         if bound is None or export.name not in bound_crds.policed_of(decode(bound.value)):
             return False
         return None
 
-    def granted_anywhere(self, cluster: str, who: Sequence[EffectiveUser], asked: Attributes) -> bool:
-        """Whether the RBAC of a cluster together with that of system:admin allows it."""
-        return any(self.granted(of, who, asked) is not None for of in (SYSTEM_ADMIN, cluster))
-
 
 def _always_allow_groups(evaluation: Evaluation) -> StepResult:
-    """system:masters may do everything, but only where its scopes reach."""
-    if evaluation.attributes.user.is_master and evaluation.who.in_scope:
-        return Outcome.ALLOW, _MASTER.reason
+    """system:masters may do everything within its scopes."""
+    if evaluation.attributes.user.is_master and evaluation.effective.in_scope:
+        return Outcome.ALLOW, MASTER.reason
     return Outcome.NEXT, ""
 
 
@@ -137,23 +125,23 @@ def _always_allow_paths(evaluation: Evaluation) -> StepResult:
 
 
 def _required_groups(evaluation: Evaluation) -> StepResult:
-    """The LogicalCluster may name groups without which nobody gets in (`;` is or, `,` is and)."""
+    """The LogicalCluster may require groups of every user (`;` is or, `,` is and)."""
     if evaluation.deep:
         return Outcome.NEXT, "deep SAR request"
     if evaluation.shard_path:
         return Outcome.NEXT, "shard level path"
     if not evaluation.cluster:
         return Outcome.NO_OPINION, "empty cluster name"
-    held = evaluation.who.groups
+    held = evaluation.effective.groups
     if names.LOGICAL_CLUSTER_ADMIN in held:
         return Outcome.NEXT, "logical cluster admin access"
     if is_service_account(evaluation.attributes.user.name):
         return Outcome.NEXT, "service account access to logical cluster"
-    if evaluation.here.phase is None:
+    if evaluation.target.phase is None:
         return Outcome.NO_OPINION, "logical cluster not found"
     if names.EXTERNAL_LOGICAL_CLUSTER_ADMIN in held:
         return Outcome.NEXT, "external logical cluster admin access"
-    required = evaluation.here.required_groups
+    required = evaluation.target.required_groups
     if not required:
         return Outcome.NEXT, "logical cluster does not require groups"
     for clause in (*required, *_REQUIRED_GROUPS_ALTERNATIVES):
@@ -163,83 +151,87 @@ def _required_groups(evaluation: Evaluation) -> StepResult:
 
 
 def _content(evaluation: Evaluation) -> StepResult:
-    """The door of the workspace: it exists, its phase lets people in, and the user has `access` on `/`."""
+    """Access to the workspace: it exists, its phase admits requests, and the user has the verb `access` on `/`."""
     if evaluation.shard_path:
         return Outcome.NEXT, "shard level path"
     if not evaluation.cluster or is_system_cluster(evaluation.cluster):
         return Outcome.NO_OPINION, "empty or system workspace"
     if evaluation.deep:
         return Outcome.NEXT, "deep SAR request"
-    if names.LOGICAL_CLUSTER_ADMIN in evaluation.who.groups:
+    if names.LOGICAL_CLUSTER_ADMIN in evaluation.effective.groups:
         return Outcome.NEXT, "logical cluster admin access"
-    phase = evaluation.here.phase
+    phase = evaluation.target.phase
     if phase is None:
         return Outcome.DENY, "LogicalCluster not found"
     if phase not in _OPEN_PHASES:
         return Outcome.NO_OPINION, f'not permitted due to phase "{phase}"'
-    # Set by the shard's own lifecycle views after they judged the request; afterwards it means nothing.
-    if phase in _LIFECYCLE_PHASES and any(names.is_lifecycle(group) for group in evaluation.who.own.groups):
+    # The shard's own lifecycle views add the group after they authorized the request.
+    if phase in _LIFECYCLE_PHASES and any(names.is_lifecycle(group) for group in evaluation.effective.own.groups):
         return Outcome.ALLOW, "lifecycle VW pre-authorized access"
-    if is_service_account(evaluation.attributes.user.name) and evaluation.who.in_scope:
+    if is_service_account(evaluation.attributes.user.name) and evaluation.effective.in_scope:
         return Outcome.NEXT, "local service account access"
     access = Attributes(user=evaluation.attributes.user, verb="access", path="/")
-    if evaluation.granted_anywhere(evaluation.cluster, evaluation.who.identities, access):
+    if evaluation.granted_anywhere(evaluation.cluster, evaluation.effective.users, access):
         return Outcome.NEXT, "user logical cluster access"
     return Outcome.NO_OPINION, "no verb=access permission on /"
 
 
 def _system_crds(evaluation: Evaluation) -> StepResult:
-    """Statuses that only the system writes are closed even to administrators of the workspace."""
-    asked = evaluation.attributes
-    if asked.group == "apis.kcp.io" and asked.subresource == "status" and asked.resource in _SYSTEM_STATUSES:
+    """Statuses that only the system writes are refused even to administrators of the workspace."""
+    attributes = evaluation.attributes
+    if (
+        attributes.group == "apis.kcp.io"
+        and attributes.subresource == "status"
+        and attributes.resource in _SYSTEM_STATUSES
+    ):
         return Outcome.DENY, "status update not permitted"
     return Outcome.NEXT, "no system CRD"
 
 
 def _maximal_permission_policy(evaluation: Evaluation) -> StepResult:
-    """What the provider of a bound resource lets consumers do at most, by RBAC in the export's cluster."""
-    asked = evaluation.attributes
+    """The provider of a bound resource limits its consumers by RBAC in the export's cluster."""
+    attributes = evaluation.attributes
     if evaluation.deep:
         return Outcome.NEXT, "deep SAR request"
-    if not asked.is_resource:
+    if not attributes.is_resource:
         return Outcome.NEXT, "no resource request"
-    export = evaluation.here.bound.resources.get((asked.group, asked.resource))
+    export = evaluation.target.bound.resources.get((attributes.group, attributes.resource))
     if export is None:
         return Outcome.NEXT, "no relevant binding found"
     if not export.cluster:
         return Outcome.NO_OPINION, "the binding does not say where its export is"
-    policed = evaluation.is_policed(export)
-    if policed is None:
+    has_policy = evaluation.has_policy(export)
+    if has_policy is None:
         return Outcome.NO_OPINION, f'API export "{export.cluster}|{export.name}" is not known here'
-    if not policed:
+    if not has_policy:
         return Outcome.NEXT, f'no maximal permission policy in API export "{export.cluster}|{export.name}"'
-    identities = for_policy(asked.user, evaluation.cluster, names.POLICY_PREFIX)
-    if evaluation.granted_anywhere(export.cluster, identities, asked):
+    users = for_policy(attributes.user, evaluation.cluster, names.POLICY_PREFIX)
+    if evaluation.granted_anywhere(export.cluster, users, attributes):
         return Outcome.NEXT, f'API export "{export.cluster}|{export.name}" policy'
     return Outcome.NO_OPINION, f'API export "{export.cluster}|{export.name}" policy: not permitted'
 
 
 def _bootstrap(evaluation: Evaluation) -> StepResult:
-    """RBAC objects of system:admin, which count in every workspace."""
+    """RBAC objects of system:admin, which apply in every workspace."""
     return _by_rbac(evaluation, SYSTEM_ADMIN)
 
 
 def _local(evaluation: Evaluation) -> StepResult:
     """RBAC objects of the workspace itself."""
-    if evaluation.here.is_remote:
+    if evaluation.target.is_remote:
         return Outcome.NEXT, ""
     return _by_rbac(evaluation, evaluation.cluster)
 
 
 def _global(evaluation: Evaluation) -> StepResult:
-    """RBAC objects that the shard of a workspace elsewhere published, for questions about it."""
-    if not evaluation.here.is_remote:
+    """RBAC objects that another shard published, for questions about one of its workspaces."""
+    if not evaluation.target.is_remote:
         return Outcome.NEXT, ""
     return _by_rbac(evaluation, evaluation.cluster)
 
 
 def _by_rbac(evaluation: Evaluation, cluster: str) -> StepResult:
-    grant = evaluation.granted(cluster, evaluation.who.identities, evaluation.attributes)
+    grant = evaluation.granted(cluster, evaluation.effective.users, evaluation.attributes)
     return (Outcome.NEXT, "") if grant is None else (Outcome.ALLOW, str(grant))
 
 
@@ -254,103 +246,19 @@ STEPS: tuple[tuple[str, Callable[[Evaluation], StepResult]], ...] = (
     ("05-local", _local),
     ("05-global", _global),
 )
-_DOORS = frozenset({"01-requiredgroups", "02-content"})
+_WORKSPACE_STEPS = frozenset({"01-requiredgroups", "02-content"})
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """Everything a user may do in a namespace; `errors` name the roles that bindings refer to in vain."""
-
-    rules: list[rbac.Rule]
-    errors: list[str]
-
-
-class _Cached(msgspec.Struct, frozen=True):
-    decision: Decision
-    versions: tuple[tuple[str, StateVersion], ...]
-
-
-class Authorizer:
-    """Decides for one shard. Synchronous, without I/O but for the snapshot's reads; one an event loop."""
-
-    def __init__(self, max_decisions: int = MAX_DECISIONS) -> None:
-        self.versions = StateVersions()
-        self.policies = PolicyCache()
-        self._decisions: LruCache[Hashable, _Cached] = LruCache(max_decisions)
-
-    def authorize(self, snapshot: View, attributes: Attributes, *, deep: bool = False) -> Decision:
-        """Decide by what the snapshot holds; never by an overlay of unwritten changes.
-
-        `deep` is kcp's deep access review: required groups, the workspace's door and maximal permission
-        policies are skipped. Callers pass it only for requests of system:masters (`reviews.is_deep`).
-        """
-        user = attributes.user
-        if user.is_master and not user.extra:
-            return _MASTER
-        key = (
-            user_key(user),
-            attributes.cluster,
-            attributes.verb,
-            attributes.group,
-            attributes.resource,
-            attributes.subresource,
-            attributes.namespace,
-            attributes.path,
-            attributes.wildcard,
-            deep,
-        )
-        cached = self._decisions.get(key)
-        if cached is not None and self._holds(snapshot, cached):
-            return cached.decision
-        evaluation = Evaluation(self, snapshot, attributes, deep)
-        decision = _decide(evaluation)
-        if not evaluation.by_name and not evaluation.passing:
-            self._decisions.put(key, _Cached(decision, tuple(evaluation.versions.items())))
-        return decision
-
-    def permits(self, snapshot: View, attributes: Attributes, cluster: str, export: str) -> bool:
-        """Whether the maximal permission policy of an export, in its own cluster, lets a request be.
-
-        One without a policy, and one that is gone, forbid nothing. One that is not known here permits nothing.
-        """
-        evaluation = Evaluation(self, snapshot, attributes, True)
-        state = evaluation.state(cluster)
-        if state.is_remote and export not in state.bound.exports:
-            return False
-        if export not in state.bound.policed:
-            return True
-        identities = for_policy(attributes.user, attributes.cluster, names.POLICY_PREFIX)
-        return evaluation.granted_anywhere(cluster, identities, attributes)
-
-    def _holds(self, snapshot: View, cached: _Cached) -> bool:
-        of = self.versions.of
-        for cluster, version in cached.versions:  # noqa: SIM110  (the hot path: no generator)
-            if of(snapshot, cluster) != version:
-                return False
-        return True
-
-    def rules(self, snapshot: View, user: User, cluster: str, namespace: str) -> Rules:
-        """What the user may do in the cluster, cluster wide and in the namespace ("": cluster wide alone)."""
-        if user.is_master and in_scope(user, cluster):
-            return Rules([_EVERYTHING, _EVERY_PATH], [])
-        identities = effective_users(user, cluster).identities
-        local, bootstrap = self._policy(snapshot, cluster), self._policy(snapshot, SYSTEM_ADMIN)
-        first, missing = rbac.rules_of(bootstrap, (bootstrap,), identities, namespace)
-        second, missing_too = rbac.rules_of(local, (local, bootstrap), identities, namespace)
-        return Rules(list(dict.fromkeys([*first, *second])), [*missing, *missing_too])
-
-    def _policy(self, snapshot: View, cluster: str) -> rbac.Policy:
-        return self.policies.state(snapshot, cluster, self.versions.of(snapshot, cluster)).policy
-
-
-def _decide(evaluation: Evaluation) -> Decision:
-    said: list[Step] = []
+def decide(evaluation: Evaluation) -> Decision:
+    """Run the steps until one does not return NEXT."""
+    steps: list[Step] = []
     for name, step in STEPS:
         outcome, reason = step(evaluation)
-        said.append(Step(name, outcome, reason))
+        steps.append(Step(name, outcome, reason))
         if outcome is not Outcome.NEXT:
             break
-    last = said[-1]
+    last = steps[-1]
     if last.outcome is Outcome.ALLOW:
-        return Decision(True, reason=last.reason, steps=tuple(said))
-    reason = WORKSPACE_ACCESS_NOT_PERMITTED if last.name in _DOORS else ACCESS_DENIED
-    return Decision(False, last.outcome is Outcome.DENY, reason, tuple(said))
+        return Decision(True, reason=last.reason, steps=tuple(steps))
+    reason = WORKSPACE_ACCESS_NOT_PERMITTED if last.name in _WORKSPACE_STEPS else ACCESS_DENIED
+    return Decision(False, last.outcome is Outcome.DENY, reason, tuple(steps))

@@ -1,9 +1,9 @@
-"""Warrants, scopes and foreign service accounts: the one place that says as whom a user counts in a cluster.
+"""Effective users: the users as which a request's user counts in a logical cluster (kcp: EffectiveUsers).
 
-The chain, escalation checks, impersonation and reviews call `effective_users`; nobody else reads the three extras.
-RBAC then knows plain names and groups only. Invariant: scopes only take away; a warrant's user is itself
-subject to its own scopes; whoever is out of scope counts as anonymous, with the fact that somebody
-authenticated and where from (kcp: system:cluster:<name>), and as nothing else.
+The chain, escalation checks, impersonation and reviews call `effective_users`; no other module reads the extras for
+scopes, warrants and the cluster of a service account. RBAC sees names and groups alone. Invariants: scopes only
+restrict; the user of a warrant is subject to its own scopes; a user out of scope counts as anonymous, with
+system:authenticated and the clusters it is scoped to (kcp: system:cluster:<name>), and nothing else.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ SCOPES = "authentication.kcp.io/scopes"
 CLUSTER_NAME = "authentication.kcp.io/cluster-name"
 WARRANT = "authorization.kcp.io/warrant"
 
-#: kcp follows warrants without end; a request may not make us do that.
+#: Limits of one request; kcp follows warrants without limit.
 MAX_WARRANT_DEPTH = 4
-MAX_IDENTITIES = 32
+MAX_USERS = 32
 _CLUSTER_SCOPE = "cluster:"
 
 
 class EffectiveUser(msgspec.Struct, frozen=True):
-    """A name and groups, as the subjects of bindings know them."""
+    """A user name and groups, as the subjects of bindings name them."""
 
     name: str
     groups: tuple[str, ...] = ()
 
 
 class EffectiveUsers(msgspec.Struct, frozen=True):
-    """As whom a user counts: any of `identities` holding a right is enough.
+    """The users as which one user counts: a right of any of `users` suffices.
 
-    `own` is the user without warrants: itself in scope, else its anonymous self.
+    `own` is the user without warrants: itself if in scope, else anonymous.
     """
 
-    identities: tuple[EffectiveUser, ...]
+    users: tuple[EffectiveUser, ...]
     in_scope: bool
 
     @property
     def own(self) -> EffectiveUser:
-        return self.identities[0]
+        return self.users[0]
 
     @property
     def groups(self) -> frozenset[str]:
-        return frozenset(group for identity in self.identities for group in identity.groups)
+        return frozenset(group for user in self.users for group in user.groups)
 
 
 class _Warrant(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ _warrant_decoder = msgspec.json.Decoder(_Warrant)
 
 
 def user_key(user: User) -> Hashable:
-    """What distinguishes users for authorization: everything `effective_users` looks at."""
+    """The parts of a user that `effective_users` reads, as a cache key."""
     extra = user.extra
     if not extra:
         return user.name, user.groups
@@ -77,33 +77,35 @@ def is_service_account(name: str) -> bool:
 
 
 def effective_users(user: User, cluster: str) -> EffectiveUsers:
-    """As whom a user counts in a logical cluster, warrants flattened."""
-    identities = tuple(dict.fromkeys(_identities(user, cluster, MAX_WARRANT_DEPTH)))
-    return EffectiveUsers(identities[:MAX_IDENTITIES], in_scope(user, cluster))
+    """The effective users of a user in a logical cluster, warrants flattened."""
+    users = tuple(dict.fromkeys(_users(user, cluster, MAX_WARRANT_DEPTH)))
+    return EffectiveUsers(users[:MAX_USERS], in_scope(user, cluster))
 
 
 def in_scope(user: User, cluster: str) -> bool:
-    """Whether the user counts as itself there. A service account of no named cluster is taken for a local one
-    (an access review inside a workspace names one so)."""
+    """Return whether the user counts as itself in a cluster.
+
+    A service account without a cluster counts as one of this cluster, as in an access review inside a workspace.
+    """
     allowed = _clusters(user)
     return allowed is None or cluster in allowed
 
 
 def _clusters(user: User) -> frozenset[str] | None:
-    """The clusters a user is confined to; None for everywhere."""
+    """The clusters that a user is scoped to; None for all."""
     if not user.extra:
         return None
     allowed = _scope_clusters(user)
     home = user.extra.get(CLUSTER_NAME, ())
     if home and is_service_account(user.name):
-        # Two home clusters at once is no identity that we or kcp would issue.
+        # Neither this server nor kcp issues an account with two home clusters.
         homes = frozenset(home) if len(home) == 1 else frozenset()
         allowed = homes if allowed is None else allowed & homes
     return allowed
 
 
 def _scope_clusters(user: User) -> frozenset[str] | None:
-    """Values of the extra are ANDed, the comma separated parts of one are ORed; None where there is none."""
+    """The values of the extra are ANDed, the comma-separated parts of one value ORed; None without any."""
     allowed: frozenset[str] | None = None
     for value in user.extra.get(SCOPES, ()):
         parts = [part for part in value.split(",") if part.startswith(_CLUSTER_SCOPE)]
@@ -112,7 +114,7 @@ def _scope_clusters(user: User) -> frozenset[str] | None:
     return allowed
 
 
-def _identities(user: User, cluster: str, depth: int) -> Iterator[EffectiveUser]:
+def _users(user: User, cluster: str, depth: int) -> Iterator[EffectiveUser]:
     allowed = _clusters(user)
     if allowed is None or cluster in allowed:
         yield EffectiveUser(user.name, user.groups)
@@ -122,7 +124,7 @@ def _identities(user: User, cluster: str, depth: int) -> Iterator[EffectiveUser]
         yield everywhere
     if depth:
         for warrant in _warrants(user):
-            yield from _identities(warrant, cluster, depth - 1)
+            yield from _users(warrant, cluster, depth - 1)
 
 
 def _anonymous(user: User, allowed: frozenset[str]) -> EffectiveUser:
@@ -132,7 +134,7 @@ def _anonymous(user: User, allowed: frozenset[str]) -> EffectiveUser:
 
 
 def _global_service_account(user: User, cluster: str) -> EffectiveUser | None:
-    """kcp's GlobalServiceAccount: the name by which other clusters may grant rights to a service account."""
+    """kcp's GlobalServiceAccount: the name by which other clusters grant rights to a service account."""
     name = global_name_of(user)
     if name is None:
         return None
@@ -146,7 +148,7 @@ def _global_service_account(user: User, cluster: str) -> EffectiveUser | None:
 
 
 def global_name_of(user: User) -> str | None:
-    """The name by which a service account is known everywhere; None for others, and without one home cluster."""
+    """The global name of a service account; None for other users, and without exactly one home cluster."""
     home = user.extra.get(CLUSTER_NAME, ()) if user.extra else ()
     return global_name(user.name, home[0]) if len(home) == 1 and is_service_account(user.name) else None
 
@@ -160,22 +162,22 @@ def _warrants(user: User) -> Iterator[User]:
     for text in user.extra.get(WARRANT, ()) if user.extra else ():
         try:
             raw = _warrant_decoder.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         if is_service_account(raw.user) and not raw.extra.get(CLUSTER_NAME):
-            continue  # a name that means another account in every cluster warrants nothing
+            continue  # without its cluster the name is ambiguous
         extra = {key: tuple(values) for key, values in raw.extra.items()}
         yield User(raw.user, tuple(raw.groups), raw.uid, extra)
 
 
 def for_policy(user: User, cluster: str, prefix: str) -> tuple[EffectiveUser, ...]:
-    """The identities as an export's maximal permission policy names them: prefixed, accounts globally."""
+    """The effective users as an export's maximal permission policy names them: prefixed, accounts by global name."""
     return tuple(
-        EffectiveUser(prefix + _policy_name(identity.name, cluster), tuple(prefix + group for group in identity.groups))
-        for identity in effective_users(user, cluster).identities
+        EffectiveUser(prefix + _policy_name(each.name, cluster), tuple(prefix + group for group in each.groups))
+        for each in effective_users(user, cluster).users
     )
 
 
 def _policy_name(name: str, cluster: str) -> str:
-    """An account that counts as itself in a cluster is an account of that cluster."""
+    """The global name of an account of the cluster; other names as they are."""
     return global_name(name, cluster) if is_service_account(name) else name

@@ -1,8 +1,8 @@
-"""Nobody hands out more than they hold: the escalation and bind checks of RBAC writes.
+"""Escalation and bind checks of RBAC writes: no author grants rights that the author does not hold.
 
-Admission calls `check_role_write` and `check_binding_write` for every create and update of the four RBAC
-kinds, after the write itself was authorized. As in Kubernetes, system:masters is exempt, and so is who holds
-the verb `escalate` (roles) or `bind` (bindings) on the object.
+Admission calls `check_role_write` and `check_binding_write` for every create and update of the four RBAC kinds, after
+the write itself was authorized. As in Kubernetes, system:masters is exempt, and so is an author with the verb
+`escalate` (roles) or `bind` (bindings) on the object.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import in_scope
 from atoll.machinery.apiserver.authorization.rbac import ALL, CLUSTER_ROLE, Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import Role, rules_from
@@ -33,12 +33,12 @@ _RESOURCES = {
     "RoleBinding": "rolebindings",
     "ClusterRoleBinding": "clusterrolebindings",
 }
-#: Rules are taken apart into verb, resource and name to be compared; broader ones are not worth the time.
+#: Limit of the simple rules (one verb, resource and name each) that one rule is compared by; a broader one is refused.
 MAX_SIMPLE_RULES = 20_000
 
 
 class Author(msgspec.Struct, frozen=True):
-    """Who writes, where, and how to ask what they hold."""
+    """The author of a write, its cluster, and the authorizer that knows the author's rights."""
 
     authorizer: Authorizer
     snapshot: View
@@ -64,16 +64,16 @@ class Author(msgspec.Struct, frozen=True):
 
 
 def check_role_write(author: Author, role: Object, old: Object | None = None) -> None:
-    """Refuse a Role or ClusterRole (new, or changed from `old`) with rules that its author does not hold.
+    """Raise Forbidden for a Role or ClusterRole (new, or changed from `old`) with rules that its author does not hold.
 
-    Raises Forbidden. An aggregationRule gathers whatever appears later, so it takes full authority.
+    An aggregationRule includes roles of the future, so it requires full authority.
     """
-    if author.exempt or (old is not None and _only_collected(role, old)):
+    if author.exempt or (old is not None and _removes_owners_only(role, old)):
         return
     resource, namespace = _RESOURCES[role["kind"]], role["metadata"].get("namespace", "")
     if author.may("escalate", resource, namespace, role["metadata"].get("name", "")):
         return
-    _confirm(author, _rules(role), namespace, role)
+    _check_held(author, _rules(role), namespace, role)
     if role.get("aggregationRule") or (old is not None and old.get("aggregationRule")):
         held = author.authorizer.rules(author.snapshot, author.user, author.cluster, namespace).rules
         if _missing(_FULL_AUTHORITY, held):
@@ -81,18 +81,18 @@ def check_role_write(author: Author, role: Object, old: Object | None = None) ->
 
 
 def check_binding_write(author: Author, binding: Object, old: Object | None = None) -> None:
-    """Refuse a binding to a role whose rules its author does not hold.
+    """Raise Forbidden for a binding to a role with rules that its author does not hold.
 
-    Raises Forbidden, and NotFound for a role that does not exist (only `bind` may refer to one).
+    Raises NotFound for an absent role, unless the author has the verb `bind`.
     """
-    if author.exempt or (old is not None and _only_collected(binding, old)):
+    if author.exempt or (old is not None and _removes_owners_only(binding, old)):
         return
     reference, namespace = binding["roleRef"], binding["metadata"].get("namespace", "")
     resource = _RESOURCES[reference["kind"]]
     role_namespace = "" if reference["kind"] == CLUSTER_ROLE else namespace
     if author.may("bind", resource, namespace, reference["name"]):
         return
-    _confirm(author, _referenced(author, resource, role_namespace, reference["name"]), namespace, binding)
+    _check_held(author, _referenced(author, resource, role_namespace, reference["name"]), namespace, binding)
 
 
 def _rules(role: Object) -> tuple[Rule, ...]:
@@ -101,7 +101,7 @@ def _rules(role: Object) -> tuple[Rule, ...]:
 
 
 def _referenced(author: Author, resource: str, namespace: str, name: str) -> tuple[Rule, ...]:
-    """Rules of a role of the cluster, or of system:admin, whose roles every cluster may refer to."""
+    """The rules of a role of the cluster, or of system:admin, whose roles every cluster may use. Raises NotFound."""
     type_ = CLUSTER_ROLES if resource == "clusterroles" else ROLES
     for cluster in (author.cluster, SYSTEM_ADMIN):
         record = author.snapshot.get(ObjectKey(type_, cluster, namespace, name))
@@ -111,7 +111,7 @@ def _referenced(author: Author, resource: str, namespace: str, name: str) -> tup
     raise NotFound(text, Details(name, RBAC_GROUP, resource))
 
 
-def _confirm(author: Author, wanted: Sequence[Rule], namespace: str, obj: Object) -> None:
+def _check_held(author: Author, wanted: Sequence[Rule], namespace: str, obj: Object) -> None:
     held = author.authorizer.rules(author.snapshot, author.user, author.cluster, namespace)
     missing = _missing(wanted, held.rules)
     if not missing:
@@ -130,21 +130,21 @@ def _forbidden(obj: Object, text: str) -> Forbidden:
     return Forbidden(message, Details(name, RBAC_GROUP, resource))
 
 
-def _only_collected(new: Object, old: Object) -> bool:
-    """The garbage collector may take off owners and finalizers without holding what the object grants."""
+def _removes_owners_only(new: Object, old: Object) -> bool:
+    """Return whether a write only removes owners and finalizers, as the garbage collector does without the rights."""
     return _without_owners(new) == _without_owners(old)
 
 
 def _without_owners(obj: Object) -> Object:
-    left_out = {"ownerReferences", "finalizers", "managedFields", "resourceVersion"}
-    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key not in left_out}}
+    ignored = {"ownerReferences", "finalizers", "managedFields", "resourceVersion"}
+    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key not in ignored}}
 
 
-# --- covering: whether rules are within rules -------------------------------------------------------------
+# --- covering: whether held rules include others -------------------------------------------------------------
 
 
 def _missing(wanted: Iterable[Rule], held: Sequence[Rule]) -> list[Rule]:
-    """What no held rule covers: one verb, resource and name each, or a whole rule where it is too broad."""
+    """The rules that no held rule covers: one verb, resource and name each, or a whole rule if it is too broad."""
     missing: list[Rule] = []
     for rule in wanted:
         if any(_covers(owned, rule) for owned in held):
@@ -168,7 +168,7 @@ def _simple(rule: Rule) -> Iterator[Rule]:
 
 
 def _covers(owned: Rule, rule: Rule) -> bool:
-    """Whether one held rule allows all that a rule allows."""
+    """Return whether a held rule allows everything that another rule allows."""
     if not _contains(owned.verbs, rule.verbs):
         return False
     if not all(any(_url_covers(mine, url) for mine in owned.urls) for url in rule.urls):
@@ -196,7 +196,7 @@ def _url_covers(owned: str, url: str) -> bool:
 
 
 def _compact(rules: Iterable[Rule]) -> list[Rule]:
-    """Simple rules about the same resource and name as one, their verbs together."""
+    """Join simple rules of the same resource and name, with all their verbs."""
     verbs: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     whole: list[Rule] = []
     for rule in rules:

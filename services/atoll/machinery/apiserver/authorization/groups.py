@@ -1,7 +1,7 @@
-"""Group and user names with a meaning of their own: which grant power, and who may speak for them.
+"""Groups and user names with a meaning of their own: which are privileged, and which are reserved to the system.
 
-The chain, impersonation and every authenticator read this list; tests generate their tables from it, so a new
-privileged group without a rule shows up as a failing test. The names are kcp's.
+The chain, impersonation and every authenticator read this list; the names are kcp's. Invariant: tests generate their
+tables from it, so a new privileged group without a rule fails a test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLUSTER_GROUP_PREFIX = "system:cluster:"
 POLICY_PREFIX = "apis.kcp.io:binding:"
 LIFECYCLE_PREFIXES = ("system:kcp:initializer:", "system:kcp:terminator:")
 
-#: Groups that only somebody who is in them (or in system:masters) may impersonate.
+#: Groups that only their members, and system:masters, may impersonate.
 PRIVILEGED_GROUPS = (
     MASTERS,
     LOGICAL_CLUSTER_ADMIN,
@@ -29,22 +29,22 @@ PRIVILEGED_GROUPS = (
     KCP_ADMIN,
     AUTHENTICATED,
 )
-#: Names that the system makes itself; as groups and as user names they can not be impersonated into either.
+#: Prefixes of names that the system makes itself; neither groups nor users of these names can be impersonated.
 RESERVED_PREFIXES = ("system:kcp:", CLUSTER_GROUP_PREFIX, POLICY_PREFIX)
-#: User extras that carry authority (warrants, scopes, cluster of a service account) have this in their key.
+#: Part of the keys of user extras that carry authority: warrants, scopes, the cluster of a service account.
 RESERVED_EXTRA = "kcp.io"
 
 
 def is_privileged(group: str) -> bool:
-    """Whether a group may be impersonated only by its members."""
+    """Return whether a group may be impersonated by its members alone."""
     return group in PRIVILEGED_GROUPS or group.startswith(RESERVED_PREFIXES)
 
 
 def is_lifecycle(group: str) -> bool:
-    """Groups that only the shard's own initializing and terminating views may add to an identity."""
+    """Return whether only the shard's initializing and terminating views may add the group to a user."""
     return group.startswith(LIFECYCLE_PREFIXES)
 
 
 def without_lifecycle(groups: tuple[str, ...]) -> tuple[str, ...]:
-    """The groups a credential may carry. kcp drops these in its front proxy; here no credential has them."""
+    """The groups that a credential may carry. kcp drops the others in its front proxy; here no credential has them."""
     return tuple(group for group in groups if not is_lifecycle(group)) if groups else groups

@@ -1,8 +1,8 @@
-"""What the chain needs to know of a logical cluster, loaded through a snapshot and shared by content.
+"""The authorization state of a logical cluster, loaded through a snapshot and shared by content.
 
-The authorizer asks `PolicyCache.state`; nobody else reads RBAC objects on the request path. An entry counts
-only for the version it was loaded at. Nothing is kept for a workspace beyond the bound of the cache: an entry
-is two references, and clusters whose RBAC has the same content share one compiled policy.
+The chain calls `PolicyCache.state`; no other module reads RBAC objects to serve a request. Invariant: an entry is used
+only at the state version it was loaded at. The cache is bounded: an entry is two references, and clusters with the same
+RBAC share one compiled policy.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from atoll.machinery.meta.types import (
 from atoll.machinery.storage.contract import ReplicaView, Scope
 from atoll.machinery.storage.pages import each_record
 
-#: Rules, grants and bound resources held at once, over all clusters.
+#: Rules, grants and bound resources cached over all clusters.
 MAX_WEIGHT = 400_000
 REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
-#: An entry's own cost, in the same unit: so there are at most some thousand of them, however empty.
+#: An entry's own cost in the same unit; it limits the number of empty entries to some thousands.
 _ENTRY_WEIGHT = 64
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ _Rows: TypeAlias = View | ReplicaView
 
 
 class ExportRef(msgspec.Struct, frozen=True):
-    """Which APIExport provides a bound resource, and the uid of the schema that it was bound to."""
+    """The APIExport that provides a bound resource, and the uid of the bound schema."""
 
     cluster: str
     name: str
@@ -51,19 +51,21 @@ class ExportRef(msgspec.Struct, frozen=True):
 
 
 class BoundResources(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """BoundResources resources of a cluster, by group and resource, and its own exports that carry a local
-    maximalPermissionPolicy."""
+    """Bound resources of a cluster by group and resource, and its own exports.
+
+    `policed` are the exports with a local maximalPermissionPolicy.
+    """
 
     resources: Mapping[tuple[str, str], ExportRef]
     policed: frozenset[str]
-    #: All exports of the cluster: what is not among them is gone, or has not been heard of.
+    #: All exports of the cluster. Another export was deleted, or has not been replicated here.
     exports: frozenset[str] = frozenset()
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """One cluster at one version. `phase` is None where there is no LogicalCluster.
+    """One cluster at one version. `phase` is None without a LogicalCluster.
 
-    `required_groups` is an OR of ANDs, empty where the annotation is absent.
+    `required_groups` is an OR of ANDs, empty without the annotation.
     """
 
     version: StateVersion
@@ -74,7 +76,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is what other shards published: of the cluster's RBAC the part that is theirs to know."""
+        """Return whether the state is of replicas: the part of the cluster's RBAC that its shard publishes."""
         return is_remote(self.version)
 
     @property
@@ -82,7 +84,7 @@ class ClusterState(msgspec.Struct, frozen=True):
         return _ENTRY_WEIGHT + self.policy.weight + len(self.bound.resources)
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _Annotations(msgspec.Struct, frozen=True):
     annotations: dict[str, str] = {}
 
 
@@ -91,7 +93,7 @@ class _ClusterStatus(msgspec.Struct, frozen=True):
 
 
 class _LogicalCluster(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: _Annotations = _Annotations()
     status: _ClusterStatus = _ClusterStatus()
 
 
@@ -135,12 +137,8 @@ class _ExportSpec(msgspec.Struct, frozen=True, rename="camel"):
     maximal_permission_policy: _PermissionPolicy | None = None
 
 
-class _Named(msgspec.Struct, frozen=True):
-    name: str
-
-
 class _ApiExport(msgspec.Struct, frozen=True):
-    metadata: _Named
+    metadata: objects.ObjectName
     spec: _ExportSpec = _ExportSpec()
 
 
@@ -150,7 +148,7 @@ _export_decoder = msgspec.json.Decoder(_ApiExport)
 
 
 class PolicyCache:
-    """States of recently asked clusters. One an event loop."""
+    """States of recently requested clusters. One per event loop."""
 
     def __init__(self, max_weight: int = MAX_WEIGHT) -> None:
         self._states: LruCache[str, ClusterState] = LruCache(max_weight, lambda state: state.weight)
@@ -161,7 +159,7 @@ class PolicyCache:
         return len(self._states)
 
     def state(self, snapshot: View, cluster: str, version: StateVersion) -> ClusterState:
-        """The cluster as the snapshot has it; `version` must have been read from the same snapshot."""
+        """The state of a cluster in the snapshot. `version` must have been read from the same snapshot."""
         state = self._states.get(cluster)
         if state is None or state.version != version:
             state = self._load(snapshot, cluster, version)
@@ -180,8 +178,8 @@ class PolicyCache:
         )
 
     def unknown(self, version: StateVersion) -> ClusterState:
-        """What a cluster is for a shard that does not hold it: nobody's, with nothing in it."""
-        return ClusterState(version, None, (), self._policy(objects.Source()), _NOTHING)
+        """The empty state, for a cluster that this shard does not hold."""
+        return ClusterState(version, None, (), self._policy(objects.Source()), _EMPTY)
 
     def _policy(self, source: objects.Source) -> Policy:
         digest = _digest(source)
@@ -214,7 +212,7 @@ def _source(rows: _Rows, cluster: str) -> objects.Source:
 
 
 def _all(rows: _Rows, type_: ResourceType, cluster: str, decoder: msgspec.json.Decoder[T]) -> tuple[T, ...]:
-    """Every object of a type in a cluster. An absent cluster is no wildcard: "" gives nothing."""
+    """Every object of a type in a cluster; none for "", which is no wildcard here."""
     if not cluster or not rows.last(type_, cluster):
         return ()
     return tuple(decoder.decode(record.value) for record in each_record(rows, Scope(type_, cluster)))
@@ -246,4 +244,4 @@ def _compile_bound(bindings: tuple[_ApiBinding, ...], exports: tuple[_ApiExport,
     return BoundResources(resources, policed, frozenset(export.metadata.name for export in exports))
 
 
-_NOTHING = BoundResources({}, frozenset())
+_EMPTY = BoundResources({}, frozenset())

@@ -1,7 +1,7 @@
-"""RBAC, pure: rules, grants and a cluster's policy indexed by subject.
+"""RBAC: rules, grants, and the policy of a cluster indexed by subject. Pure.
 
-`policy_cache` compiles policies out of stored objects; the chain asks `first_match`, reviews and escalation
-checks ask `rules_of`. Rights only add up; a role that is missing grants nothing. Nothing here does I/O.
+`policy_cache` compiles policies from stored objects; the chain calls `first_match`, reviews and escalation checks call
+`rules_of`. Invariant: rights only add up; a missing role grants nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rule(msgspec.Struct, frozen=True):
     urls: tuple[str, ...] = ()
 
     def matches_kind(self, attributes: Attributes) -> bool:
-        """Whether it allows the request, names left aside."""
+        """Return whether the rule allows the request, apart from object names."""
         if attributes.verb not in self.verbs and ALL not in self.verbs:
             return False
         if attributes.path:
@@ -50,7 +50,7 @@ def _url_matches(pattern: str, path: str) -> bool:
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one subject of one binding gets: a role, to be looked up when it is used."""
+    """The role that one binding grants to one subject. The role is looked up on use."""
 
     binding_kind: str
     binding: str
@@ -68,16 +68,16 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Subjects(msgspec.Struct, frozen=True):
-    """Grants by user name (service accounts by theirs) and by group."""
+    """Grants by user name, including those of service accounts, and by group."""
 
     users: Mapping[str, tuple[Grant, ...]] = {}
     groups: Mapping[str, tuple[Grant, ...]] = {}
 
-    def grants(self, identities: Iterable[EffectiveUser]) -> Iterator[Grant]:
-        """Grants of any of the identities; one that several subjects give may come more than once."""
-        for identity in identities:
-            yield from self.users.get(identity.name, ())
-            for group in identity.groups:
+    def grants(self, users: Iterable[EffectiveUser]) -> Iterator[Grant]:
+        """Grants to any of the users. A grant may repeat."""
+        for user in users:
+            yield from self.users.get(user.name, ())
+            for group in user.groups:
                 yield from self.groups.get(group, ())
 
 
@@ -90,22 +90,29 @@ class Policy(msgspec.Struct, frozen=True, eq=False, weakref=True):
     namespaces: Mapping[str, Subjects]
     weight: int
 
-    def grants(self, identities: Sequence[EffectiveUser], namespace: str) -> Iterator[Grant]:
-        """Cluster wide grants first, then those of the namespace, as Kubernetes visits them."""
-        yield from self.cluster.grants(identities)
+    def grants(self, users: Sequence[EffectiveUser], namespace: str) -> Iterator[Grant]:
+        """Cluster-wide grants first, then those of the namespace, in Kubernetes' order."""
+        yield from self.cluster.grants(users)
         if namespace and (subjects := self.namespaces.get(namespace)) is not None:
-            yield from subjects.grants(identities)
+            yield from subjects.grants(users)
+
+
+class UserRules(msgspec.Struct, frozen=True):
+    """All rules of a user; `errors` are Kubernetes' messages for roles that bindings refer to and that are missing."""
+
+    rules: list[Rule]
+    errors: list[str]
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Outcome of a search. `by_name`: another object name could have another outcome."""
+    """The result of a search. `by_name`: the result may differ for another object name."""
 
     grant: Grant | None
     by_name: bool
 
 
 def role_rules(grant: Grant, roles_of: Sequence[Policy]) -> tuple[Rule, ...] | None:
-    """Rules of a grant's role in the first policy that has it; None where none has."""
+    """The rules of a grant's role in the first policy that has the role; None if none has."""
     if grant.role_kind not in (CLUSTER_ROLE, ROLE):
         return None
     for policy in roles_of:
@@ -119,39 +126,34 @@ def role_rules(grant: Grant, roles_of: Sequence[Policy]) -> tuple[Rule, ...] | N
 
 
 def first_match(
-    policy: Policy, roles_of: Sequence[Policy], identities: Sequence[EffectiveUser], attributes: Attributes
+    policy: Policy, roles_of: Sequence[Policy], users: Sequence[EffectiveUser], attributes: Attributes
 ) -> Match:
     """The first grant of `policy` that allows the request, its role looked up in `roles_of` in order.
 
-    A grant that needs no particular object name is preferred, because its answer can be reused.
+    A grant for all object names is preferred, because its result can be cached.
     """
     by_name: Grant | None = None
-    asked_names = False
-    for grant in policy.grants(identities, attributes.namespace):
+    depends_on_name = False
+    for grant in policy.grants(users, attributes.namespace):
         for rule in role_rules(grant, roles_of) or ():
             if not rule.matches_kind(attributes):
                 continue
             if not rule.names or attributes.path:
                 return Match(grant, by_name=False)
-            asked_names = True
+            depends_on_name = True
             if by_name is None and attributes.name in rule.names:
                 by_name = grant
-    return Match(by_name, asked_names)
+    return Match(by_name, depends_on_name)
 
 
-def rules_of(
-    policy: Policy, roles_of: Sequence[Policy], identities: Sequence[EffectiveUser], namespace: str
-) -> tuple[list[Rule], list[str]]:
-    """Every rule the identities hold cluster wide and in the namespace ("" for cluster wide alone).
-
-    Also the names of roles that bindings refer to and that are missing, as Kubernetes' messages name them.
-    """
+def rules_of(policy: Policy, roles_of: Sequence[Policy], users: Sequence[EffectiveUser], namespace: str) -> UserRules:
+    """The rules that the users hold in the cluster and in the namespace ("": in the cluster alone)."""
     rules: dict[Rule, None] = {}
     missing: dict[str, None] = {}
-    for grant in policy.grants(identities, namespace):
+    for grant in policy.grants(users, namespace):
         found = role_rules(grant, roles_of)
         if found is None:
             resource = "clusterroles" if grant.role_kind == CLUSTER_ROLE else "roles"
             missing[f"{resource}.rbac.authorization.k8s.io {quoted(grant.role)} not found"] = None
         rules.update(dict.fromkeys(found or ()))
-    return list(rules), list(missing)
+    return UserRules(list(rules), list(missing))

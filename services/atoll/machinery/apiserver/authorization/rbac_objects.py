@@ -1,8 +1,8 @@
-"""From stored RBAC objects to a compiled policy.
+"""Compiles stored RBAC objects to a policy.
 
-`policy_cache` calls `compile_policy` with what a cluster holds. Only the fields that decide anything are read
-(names, rules, subjects, role references), so two clusters with the same RBAC compile to equal input and share
-one policy, whatever the uids and times in their objects are.
+`policy_cache` calls `compile_policy` with the objects of a cluster. Invariant: only the fields that decide are read
+(names, rules, subjects, role references), so clusters with the same RBAC compile from equal input and share one policy,
+independent of the uids and times in their objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from atoll.machinery.apiserver.authorization.refusal import quoted
 from atoll.machinery.meta.objects import Object
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class ObjectName(msgspec.Struct, frozen=True):
+    """The metadata of an object, reduced to its name."""
+
     name: str
     namespace: str = ""
 
@@ -32,9 +34,9 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """A Role or ClusterRole, reduced to what decides."""
+    """A Role or ClusterRole, reduced to the fields that decide."""
 
-    metadata: _Metadata
+    metadata: ObjectName
     rules: tuple[_Rule, ...] | None = None
 
 
@@ -50,9 +52,9 @@ class _RoleRef(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True, rename="camel"):
-    """A RoleBinding or ClusterRoleBinding, reduced to what decides."""
+    """A RoleBinding or ClusterRoleBinding, reduced to the fields that decide."""
 
-    metadata: _Metadata
+    metadata: ObjectName
     role_ref: _RoleRef
     subjects: tuple[_Subject, ...] | None = None
 
@@ -84,7 +86,7 @@ def rules_from(rules: Iterable[_Rule] | None) -> tuple[Rule, ...]:
 
 
 def rules_of_objects(rules: Sequence[Object]) -> tuple[Rule, ...]:
-    """PolicyRules as another object carries them."""
+    """The PolicyRules in an object of another kind."""
     return rules_from(msgspec.convert(rules, tuple[_Rule, ...]))
 
 
@@ -131,12 +133,12 @@ def _index(kind: str, bindings: Iterable[Binding]) -> Subjects:
 
 
 def _user_name(subject: _Subject, namespace: str) -> str:
-    """The user a subject stands for; "" for unknown kinds and accounts of no namespace: they match nobody."""
+    """The user name of a subject; "", which matches no user, for unknown kinds and accounts without a namespace."""
     if subject.kind == "User":
         return subject.name
-    where = subject.namespace or namespace
-    if subject.kind == "ServiceAccount" and where:
-        return f"{SERVICE_ACCOUNT_PREFIX}{where}:{subject.name}"
+    namespace = subject.namespace or namespace
+    if subject.kind == "ServiceAccount" and namespace:
+        return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{subject.name}"
     return ""
 
 

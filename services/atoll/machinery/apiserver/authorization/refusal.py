@@ -1,7 +1,7 @@
-"""How a refusal is told: Kubernetes' 403 messages, letter by letter.
+"""Texts of refusals: Kubernetes' 403 messages, byte for byte.
 
-The pipeline, impersonation and reviews call `forbidden`. The text depends on the question alone, never on
-what exists, so an unknown workspace and a forbidden one read the same.
+The pipeline, impersonation and reviews call `forbidden`. Invariant: the text depends on the request alone, never on
+existing objects, so an unknown workspace and a forbidden one read the same.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.meta.status import Details, Forbidden
 
-#: kcp's words when the workspace itself is closed to the caller, or is not there.
+#: kcp's reason if the user has no access to the workspace, or there is none.
 WORKSPACE_ACCESS_NOT_PERMITTED = "workspace access not permitted"
-#: kcp's words for every other refusal; what exactly was missing goes to audit only.
+#: kcp's reason for every other refusal; audit has the details.
 ACCESS_DENIED = "access denied"
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -30,7 +30,7 @@ def quoted_list(texts: tuple[str, ...]) -> str:
 
 
 def forbidden(attributes: Attributes, reason: str = "") -> Forbidden:
-    """403 for what the authorizer did not allow."""
+    """The 403 error for a request that the authorizer did not allow."""
     text = _sentence(attributes).translate(_HTML)
     if reason:
         text = f"{text}: {reason}"
@@ -43,10 +43,10 @@ def forbidden(attributes: Attributes, reason: str = "") -> Forbidden:
 
 
 def _sentence(attributes: Attributes) -> str:
-    who = f"User {quoted(attributes.user.name)} cannot {attributes.verb}"
+    subject = f"User {quoted(attributes.user.name)} cannot {attributes.verb}"
     if not attributes.is_resource:
-        return f"{who} path {quoted(attributes.path)}"
-    space = attributes.namespace
-    where = f"in the namespace {quoted(space)}" if space else "at the cluster scope"
-    what = f"resource {quoted(attributes.resource_path)} in API group {quoted(attributes.group)}"
-    return f"{who} {what} {where}"
+        return f"{subject} path {quoted(attributes.path)}"
+    namespace = attributes.namespace
+    scope = f"in the namespace {quoted(namespace)}" if namespace else "at the cluster scope"
+    resource = f"resource {quoted(attributes.resource_path)} in API group {quoted(attributes.group)}"
+    return f"{subject} {resource} {scope}"

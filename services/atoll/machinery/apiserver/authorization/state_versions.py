@@ -1,11 +1,11 @@
-"""When a cached conclusion about a cluster still holds: the last changes of the types it derives from.
+"""State versions: the last changes of the types in a cluster that authorization derives from.
 
-The authorizer keys all its caches by these versions, read in the request's own transaction, so a role revoked
-in one request is gone in the next, in every worker and without a notification. Reading them for each request
-would cost more than deciding; between two revisions nothing changed, and while no cluster changed any of the
-types (the wildcard rows say so) no version did either, so known versions hold. A cluster that lies on another shard
-is stamped by what arrived of it here, counted as it was applied; between two counts nothing arrived. Invariant: what
-stands here is never stamped, nor read, by what another shard says of it.
+The authorizer keys all its caches by them. They are read in the request's own transaction, so a revoked role is refused
+by the next request, in every worker, without a notification. Reading them for each request would cost more than
+deciding, so they are cached: nothing changes within a revision, and while the wildcard rows of the types are unchanged
+no cluster's version has changed. The version of a cluster on another shard is the state of its replicas here; it
+changes only with the number of replicated transactions. Invariant: a cluster of this shard is never versioned or read
+by replicas.
 """
 
 from __future__ import annotations
@@ -25,88 +25,88 @@ from atoll.machinery.meta.types import (
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
-#: Everything a decision reads.
+#: All types that a decision reads.
 SOURCES = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, LOGICAL_CLUSTERS, API_BINDINGS, API_EXPORTS)
-#: What of it other shards publish.
+#: Those of them that other shards publish.
 _PUBLISHED = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, LOGICAL_CLUSTERS, API_EXPORTS)
 
 StateVersion = tuple[int, ...]
-#: How a version ends: the cluster has a LogicalCluster on this shard (or is the system's), has none, or lies elsewhere.
+#: Last element of a version: the cluster is of this shard (with a LogicalCluster, or the system's), unknown, or remote.
 _LOCAL, _ABSENT, _REMOTE = 1, 0, -1
 
 
 def is_remote(version: StateVersion) -> bool:
-    """Whether it is the version of a cluster that lies on another shard, and is known from replicas."""
+    """Return whether a version is of a cluster of another shard, known by its replicas."""
     return version[-1] == _REMOTE
 
 
 def is_local(version: StateVersion) -> bool:
-    """Whether it is the version of a cluster of this shard."""
+    """Return whether a version is of a cluster of this shard."""
     return version[-1] == _LOCAL
 
 
 class StateVersions:
-    """StateVersions of recently asked clusters, exact for the snapshot they are asked with."""
+    """Versions of recently requested clusters, exact for the snapshot of the request."""
 
     def __init__(self, limit: int = 4096) -> None:
         self._revision = -1
         self._anywhere: StateVersion = ()
-        self._known: LruCache[str, StateVersion] = LruCache(limit)
+        self._local: LruCache[str, StateVersion] = LruCache(limit)
         self._count = -1
-        self._arrived: LruCache[str, StateVersion] = LruCache(limit)
+        self._remote: LruCache[str, StateVersion] = LruCache(limit)
 
     def of(self, snapshot: View, cluster: str) -> StateVersion:
-        """The last changes of the sources in a cluster, as this snapshot has them."""
+        """The version of a cluster in a snapshot."""
         if snapshot.revision == self._revision:
-            known = self._known.get(cluster)
-            if known is not None and known[-1] == _LOCAL:
-                return known
-        version = self._here(snapshot, cluster)
+            cached = self._local.get(cluster)
+            if cached is not None and cached[-1] == _LOCAL:
+                return cached
+        version = self._of_rows(snapshot, cluster)
         if version[-1] == _ABSENT and cluster:
-            return self._elsewhere(snapshot, cluster) or version
+            return self._of_replicas(snapshot, cluster) or version
         return version
 
-    def _here(self, snapshot: View, cluster: str) -> StateVersion:
+    def _of_rows(self, snapshot: View, cluster: str) -> StateVersion:
         revision = snapshot.revision
         if revision < self._revision:
-            return _read(snapshot, cluster)  # an older view than what is known: no memory of it is kept
+            return _read(snapshot, cluster)  # an older snapshot than the cached versions: not cached
         if revision > self._revision:
             self._advance(snapshot, revision)
-        version = self._known.get(cluster)
+        version = self._local.get(cluster)
         if version is None:
             version = _read(snapshot, cluster)
-            self._known.put(cluster, version)
+            self._local.put(cluster, version)
         return version
 
     def _advance(self, snapshot: View, revision: int) -> None:
         anywhere = _lasts(snapshot, "")
         if anywhere != self._anywhere:
-            self._known.clear()
+            self._local.clear()
             self._anywhere = anywhere
         self._revision = revision
 
-    def _elsewhere(self, snapshot: View, cluster: str) -> StateVersion:
-        """The version of a cluster that other shards tell of; empty where none does."""
+    def _of_replicas(self, snapshot: View, cluster: str) -> StateVersion:
+        """The version of a cluster by its replicas; empty without any."""
         replicas = snapshot.replicas
         if replicas.empty:
             return ()
         if replicas.count < self._count:
-            return _arrived(snapshot, cluster)
+            return _read_replicas(snapshot, cluster)
         if replicas.count > self._count:
-            self._arrived.clear()
+            self._remote.clear()
             self._count = replicas.count
-        version = self._arrived.get(cluster)
+        version = self._remote.get(cluster)
         if version is None:
-            version = _arrived(snapshot, cluster)
-            self._arrived.put(cluster, version)
+            version = _read_replicas(snapshot, cluster)
+            self._remote.put(cluster, version)
         return version
 
 
 def _read(snapshot: View, cluster: str) -> StateVersion:
-    return (*_lasts(snapshot, cluster), _LOCAL if _stands(snapshot, cluster) else _ABSENT)
+    return (*_lasts(snapshot, cluster), _LOCAL if _is_local_cluster(snapshot, cluster) else _ABSENT)
 
 
-def _stands(snapshot: View, cluster: str) -> bool:
+def _is_local_cluster(snapshot: View, cluster: str) -> bool:
     return is_system_cluster(cluster) or bool(snapshot.revision_of(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")))
 
 
@@ -115,7 +115,7 @@ def _lasts(snapshot: View, cluster: str) -> StateVersion:
     return tuple([last(source, cluster) for source in SOURCES])
 
 
-def _arrived(snapshot: View, cluster: str) -> StateVersion:
+def _read_replicas(snapshot: View, cluster: str) -> StateVersion:
     replicas = snapshot.replicas
     if not replicas.shard_of(cluster):
         return ()

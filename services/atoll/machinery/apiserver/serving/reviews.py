@@ -14,7 +14,7 @@ import msgspec
 
 from atoll.machinery.apiserver.authentication.authenticator import BearerTokens
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.call.call import Call, View

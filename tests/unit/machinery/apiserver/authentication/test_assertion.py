@@ -28,7 +28,7 @@ from atoll.machinery.apiserver.authentication.authenticator import Authenticator
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.jwt import TokenError
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.process.pki import Pair, make_ca, make_client, pem_to_der

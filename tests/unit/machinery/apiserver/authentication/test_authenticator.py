@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.request_headers import HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file, token_digest
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process.pki import Pair, make_ca, make_client, pem_to_der

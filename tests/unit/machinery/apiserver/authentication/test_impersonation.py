@@ -10,7 +10,7 @@ from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file
 from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES, WARRANT
 from atoll.machinery.meta.status import BadRequest, Forbidden
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User

@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.authentication.service_accounts import ServiceAcc
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file, token_digest
 from atoll.machinery.apiserver.authorization import effective_users, groups
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.user import User

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.machinery.apiserver.authorization import escalation
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import SCOPES
 from atoll.machinery.apiserver.authorization.escalation import Author, check_binding_write, check_role_write
 from atoll.machinery.meta.objects import Object

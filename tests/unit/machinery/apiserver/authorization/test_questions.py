@@ -7,7 +7,7 @@ import pytest
 from atoll.machinery.apiserver.authorization.attributes import Attributes, attributes_of, pinned_name
 from atoll.machinery.apiserver.authorization.effective_users import (
     CLUSTER_NAME,
-    MAX_IDENTITIES,
+    MAX_USERS,
     SCOPES,
     WARRANT,
     EffectiveUser,
@@ -126,10 +126,10 @@ class TestScopes:
         assert (found.own.name == "alice") is inside
 
     def test_leave_somebody_authenticated_from_the_clusters_left_over(self) -> None:
-        assert effective_users(scoped("cluster:b,cluster:c"), "a").identities == (
+        assert effective_users(scoped("cluster:b,cluster:c"), "a").users == (
             EffectiveUser("system:anonymous", (AUTHENTICATED, "system:cluster:b", "system:cluster:c")),
         )
-        assert effective_users(scoped("cluster:b", "cluster:c"), "a").identities == (ANYBODY,)
+        assert effective_users(scoped("cluster:b", "cluster:c"), "a").users == (ANYBODY,)
         nobody = User("x", (), extra={SCOPES: ("cluster:b",)})
         assert effective_users(nobody, "a").own == EffectiveUser("system:anonymous", ("system:unauthenticated",))
 
@@ -143,24 +143,24 @@ class TestServiceAccounts:
 
     def test_are_themselves_at_home_and_known_by_their_global_name(self) -> None:
         everywhere = EffectiveUser("system:kcp:serviceaccount:a:ns:sa", (AUTHENTICATED,))
-        assert effective_users(self.account("a"), "a").identities == (EffectiveUser(self.NAME, self.GROUPS), everywhere)
+        assert effective_users(self.account("a"), "a").users == (EffectiveUser(self.NAME, self.GROUPS), everywhere)
 
     def test_have_only_the_global_name_and_their_cluster_elsewhere(self) -> None:
         held = (AUTHENTICATED, "system:cluster:a")
-        assert effective_users(self.account("a"), "b").identities == (
+        assert effective_users(self.account("a"), "b").users == (
             EffectiveUser("system:anonymous", held),
             EffectiveUser("system:kcp:serviceaccount:a:ns:sa", held),
         )
 
     def test_of_two_clusters_are_nobody_in_either(self) -> None:
-        assert effective_users(self.account("a", "b"), "a").identities == (ANYBODY,)
+        assert effective_users(self.account("a", "b"), "a").users == (ANYBODY,)
 
     def test_of_no_named_cluster_are_local(self) -> None:
         assert effective_users(User(self.NAME, self.GROUPS), "b").own.name == self.NAME
 
     def test_keep_within_their_scopes_under_either_name(self) -> None:
         found = effective_users(self.account("a", **{SCOPES: ("cluster:a",)}), "b")
-        assert [identity.name for identity in found.identities] == ["system:anonymous"]
+        assert [identity.name for identity in found.users] == ["system:anonymous"]
 
 
 class TestWarrants:
@@ -168,7 +168,7 @@ class TestWarrants:
         return User("alice", (), extra={WARRANT: texts})
 
     def names(self, *texts: str) -> list[str]:
-        return [identity.name for identity in effective_users(self.with_warrants(*texts), "a").identities]
+        return [identity.name for identity in effective_users(self.with_warrants(*texts), "a").users]
 
     def test_add_their_users_nested_ones_too(self) -> None:
         nested = warrant("bob", extra={WARRANT: [warrant("carol", groups=["x"])]})
@@ -195,7 +195,7 @@ class TestWarrants:
         for depth in range(8):
             text = warrant(f"u{depth}", extra={WARRANT: [text]})
         assert "deepest" not in self.names(text)
-        assert len(self.names(*(warrant(f"u{n}") for n in range(1000)))) == MAX_IDENTITIES
+        assert len(self.names(*(warrant(f"u{n}") for n in range(1000)))) == MAX_USERS
 
 
 class TestLruCache:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import AUTHENTICATED, User

@@ -6,7 +6,7 @@ import pytest
 
 from atoll.machinery.apiserver.authentication.authenticator import BearerTokens
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file
-from atoll.machinery.apiserver.authorization.chain import Authorizer
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.call.requestinfo import parse
