@@ -48,7 +48,7 @@ def test_what_an_encoder_wrote_is_read_back_without_duplicates(value: Any) -> No
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=2)):
         decoded = decode_json(text.encode(), find_duplicates=True)
         assert decoded.value == value
-        assert decoded.duplicates == []
+        assert decoded.duplicate_keys == []
 
 
 @settings(max_examples=200, deadline=None)
@@ -57,5 +57,5 @@ def test_duplicates_are_the_keys_that_repeat(pairs: list[tuple[str, int]], ascii
     body = ",".join(f"{json.dumps(key, ensure_ascii=ascii_only)}:{value}" for key, value in pairs)
     expected = [f"x.{key}" for index, (key, _) in enumerate(pairs) if key in {each for each, _ in pairs[:index]}]
     decoded = decode_json(f'{{"x":{{{body}}}}}'.encode(), find_duplicates=True)
-    assert decoded.duplicates == expected
+    assert decoded.duplicate_keys == expected
     assert decoded.value == {"x": dict(pairs)}

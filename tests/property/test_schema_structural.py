@@ -1,4 +1,4 @@
-"""Whatever the schema and the object: trimming is idempotent, and the fast answer and the full report agree."""
+"""Whatever the schema and the object: trimming is idempotent, and the fast answer and the full validate agree."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def test_pruning_and_defaulting_are_idempotent_and_leave_nothing_unknown(source:
     assert obj == pruned
     assert schema.unknown_fields(obj) == []
     schema.default(obj)
-    defaulted = copy.deepcopy(obj)
+    default_properties = copy.deepcopy(obj)
     schema.default(obj)
-    assert obj == defaulted
+    assert obj == default_properties
 
 
 @settings(max_examples=150, deadline=None)
@@ -147,13 +147,13 @@ def test_what_is_unknown_is_what_pruning_drops(source: Object, spec: Any) -> Non
 def test_the_fast_answer_agrees_with_the_full_report(source: Object, spec: Any, old: Any) -> None:
     from atoll.machinery.schema.structural import list_types as uniqueness
     from atoll.machinery.schema.structural.compiler import build_root
-    from atoll.machinery.schema.structural.validation import Report, report
+    from atoll.machinery.schema.structural.validation import ErrorCollector, validate
 
     obj = thing(spec)
     root = build_root(whole(source), None)
-    out = Report()
-    report(root, obj, "", out)
-    found = [*out.errors, *uniqueness.repeated(root, obj)]
+    out = ErrorCollector()
+    validate(root, obj, "", out)
+    found = [*out.errors, *uniqueness.duplicate_errors(root, obj)]
     assert root.accept(root, obj) == (found == [])
     ratcheted = compile_schema(whole(source)).validate(obj, thing(old))
     assert set(ratcheted) <= set(found)

@@ -87,9 +87,9 @@ def _document(text: bytes) -> Any:
         decoded = decode_yaml(text)
     except DecodeError as error:
         raise Failure(f"not a manifest: {error}") from error
-    if decoded.duplicates:
+    if decoded.duplicate_keys:
         # Files that were joined without a break between them would otherwise be one document, of the last of them.
-        raise Failure(f"not a manifest: {decoded.duplicates[0]}; is a --- missing between documents?")
+        raise Failure(f"not a manifest: {decoded.duplicate_keys[0]}; is a --- missing between documents?")
     return decoded.value
 
 

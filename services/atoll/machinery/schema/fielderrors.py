@@ -1,6 +1,6 @@
 """Field errors in Kubernetes' words: the one place where this package writes `Invalid value: ...`.
 
-Validation and the checks of definitions make their FieldErrors here. Values are shown as Go shows them (clients
+Validation and the checks of definitions make their FieldErrors here. Values are format_value as Go shows them (clients
 compare texts), and cut, so that an error never carries a body back.
 """
 
@@ -15,7 +15,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import FieldError
 
 #: Longer values are cut in messages.
-SHOWN_SIZE = 1024
+MAX_VALUE_SIZE = 1024
 
 #: Field of an error that belongs to no field: Kubernetes prints its empty path so.
 NO_FIELD = "<nil>"
@@ -49,7 +49,7 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A number as Go's %v writes it: integers in full, floats with an exponent from 1e+06 upwards."""
     if isinstance(value, int) or not math.isfinite(value):
         return str(value)
@@ -61,18 +61,18 @@ def number(value: float) -> str:
     return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
 
 
-def shown(value: Any) -> str:
-    """Any JSON value as field errors show it, cut at SHOWN_SIZE."""
+def format_value(value: Any) -> str:
+    """Any JSON value as field errors show it, cut at MAX_VALUE_SIZE."""
     kind = type(value)
     if kind is str:
         text = quote(value)
     elif kind is bool:
         text = "true" if value else "false"
     elif kind is int or kind is float:
-        text = number(value)
+        text = format_number(value)
     else:
         text = encode_json(value).decode()
-    return text if len(text) <= SHOWN_SIZE else text[:SHOWN_SIZE] + "..."
+    return text if len(text) <= MAX_VALUE_SIZE else text[:MAX_VALUE_SIZE] + "..."
 
 
 def _tail(detail: str) -> str:
@@ -86,12 +86,12 @@ def required(field: str, detail: str = "") -> FieldError:
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
     """A value breaks a rule."""
-    return FieldError("FieldValueInvalid", field, f"Invalid value: {shown(value)}{_tail(detail)}")
+    return FieldError("FieldValueInvalid", field, f"Invalid value: {format_value(value)}{_tail(detail)}")
 
 
 def type_invalid(field: str, value: Any, detail: str) -> FieldError:
     """A value has a type, or the form of a string, that the schema does not allow."""
-    return FieldError("FieldValueTypeInvalid", field, f"Invalid value: {shown(value)}{_tail(detail)}")
+    return FieldError("FieldValueTypeInvalid", field, f"Invalid value: {format_value(value)}{_tail(detail)}")
 
 
 def forbidden(field: str, detail: str) -> FieldError:
@@ -101,14 +101,16 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 def duplicate(field: str, value: Any) -> FieldError:
     """A value was there before in its list."""
-    return FieldError("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
+    return FieldError("FieldValueDuplicate", field, f"Duplicate value: {format_value(value)}")
 
 
 def not_supported(field: str, value: Any, supported: Iterable[Any]) -> FieldError:
-    """A value is none of those listed, which are shown in the order given."""
+    """A value is none of those listed, which are format_value in the order given."""
     names = (value if isinstance(value, str) else encode_json(value).decode() for value in supported)
     known = ", ".join(map(quote, names))
-    return FieldError("FieldValueNotSupported", field, f"Unsupported value: {shown(value)}: supported values: {known}")
+    return FieldError(
+        "FieldValueNotSupported", field, f"Unsupported value: {format_value(value)}: supported values: {known}"
+    )
 
 
 def too_long(field: str, limit: int) -> FieldError:

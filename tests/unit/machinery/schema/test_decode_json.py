@@ -13,7 +13,7 @@ def test_a_document_becomes_its_value() -> None:
     data = b'{"a":[1,2.5,true,null,"\xc3\xa9"],"b":{"c":-9223372036854775808}}'
     decoded = decode_json(data)
     assert decoded.value == {"a": [1, 2.5, True, None, "é"], "b": {"c": -(2**63)}}
-    assert decoded.duplicates == []
+    assert decoded.duplicate_keys == []
 
 
 @pytest.mark.parametrize(
@@ -114,15 +114,15 @@ def test_refusing_a_deep_document_takes_little_memory() -> None:
 )
 def test_duplicate_keys_are_found_in_document_order(data: str, paths: list[str]) -> None:
     for text in (data, data.replace(":", " : ").replace(",", " ,\n\t") if "\\" not in data else data):
-        assert decode_json(text.encode(), find_duplicates=True).duplicates == paths
+        assert decode_json(text.encode(), find_duplicates=True).duplicate_keys == paths
 
 
 def test_duplicates_are_not_looked_for_unless_asked_and_the_last_wins() -> None:
     decoded = decode_json(b'{"a":1,"a":2}')
     assert decoded.value == {"a": 2}
-    assert decoded.duplicates == []
+    assert decoded.duplicate_keys == []
 
 
 def test_a_large_document_without_duplicates_has_none() -> None:
     value = {f"k{index}": {"a": index, "b": [index, {"c": 'x"y\\z'}]} for index in range(500)}
-    assert decode_json(json.dumps(value).encode(), find_duplicates=True).duplicates == []
+    assert decode_json(json.dumps(value).encode(), find_duplicates=True).duplicate_keys == []

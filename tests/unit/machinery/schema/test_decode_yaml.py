@@ -149,7 +149,7 @@ def test_aliases_do_not_make_a_document_deeper_than_allowed() -> None:
 def test_duplicate_keys_are_told_with_their_line() -> None:
     decoded = decode_yaml(b"a: 1\nb:\n  c: 1\n  c: 2\na: 3\n")
     assert decoded.value == {"a": 3, "b": {"c": 2}}
-    assert decoded.duplicates == ['line 4: key "c" already set in map', 'line 5: key "a" already set in map']
+    assert decoded.duplicate_keys == ['line 4: key "c" already set in map', 'line 5: key "a" already set in map']
 
 
 def test_only_one_document_is_taken_and_an_empty_one_is_null() -> None:

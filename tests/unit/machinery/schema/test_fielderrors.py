@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.schema.fielderrors import SHOWN_SIZE, invalid, number, quote
+from atoll.machinery.schema.fielderrors import MAX_VALUE_SIZE, format_number, invalid, quote
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from atoll.machinery.schema.fielderrors import SHOWN_SIZE, invalid, number, quot
     ],
 )
 def test_numbers_are_written_as_go_writes_them(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_values_are_shown_by_kind_and_cut() -> None:
     assert invalid("a", True, "d").detail == "Invalid value: true: d"
     assert invalid("a", {"b": [1, None]}, "d").detail == 'Invalid value: {"b":[1,null]}: d'
     assert invalid("a", None, "").detail == "Invalid value: null"
-    assert len(invalid("a", "x" * 9999, "").detail) < SHOWN_SIZE + 40
+    assert len(invalid("a", "x" * 9999, "").detail) < MAX_VALUE_SIZE + 40

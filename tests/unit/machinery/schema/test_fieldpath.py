@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.schema.definitions.rule_field_path import resolved
+from atoll.machinery.schema.definitions.rule_field_path import resolve_field_path
 
 SCHEMA = {
     "type": "object",
@@ -31,11 +31,11 @@ SCHEMA = {
     ],
 )
 def test_paths_through_fields_and_keys_are_written_as_errors_write_them(path: str, field: str) -> None:
-    assert resolved(path, SCHEMA) == field
+    assert resolve_field_path(path, SCHEMA) == field
 
 
 @pytest.mark.parametrize(
     "path", ["", "a", ".", ".b", ".a.b.c", ".list[0]", ".a[b]", ".a['b'", ".a['b'].", "['a", r"['a\z']", ".a..b", "]"]
 )
 def test_paths_that_lead_nowhere_are_none(path: str) -> None:
-    assert resolved(path, SCHEMA) is None
+    assert resolve_field_path(path, SCHEMA) is None

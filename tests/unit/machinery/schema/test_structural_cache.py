@@ -27,13 +27,13 @@ def _large(name: str) -> StructuralSchema:
 
 def test_a_schema_is_compiled_when_an_object_comes_and_again_after_it_was_dropped() -> None:
     first = _large("first")
-    first.beside = _Held()
-    held = weakref.ref(first.beside)
+    first.attachment = _Held()
+    held = weakref.ref(first.attachment)
     for index in range(COMPILED_BYTES // 900_000 + 1):
         assert _large(f"number {index}").source["title"] == f"number {index}"
     gc.collect()
     assert held() is None
-    assert first.beside is None
+    assert first.attachment is None
     obj: Any = {"other": 1}
     first.prune(obj)
     first.default(obj)
@@ -41,11 +41,11 @@ def test_a_schema_is_compiled_when_an_object_comes_and_again_after_it_was_droppe
     assert [error.field for error in first.validate({"size": "x"})] == ["size"]
 
 
-def test_what_a_schema_may_say_is_known_without_compiling_it() -> None:
+def test_what_a_schema_may_contain_is_known_without_compiling_it() -> None:
     schema = schema_for(encode_json({"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}}))
-    assert schema.may_say("maxLength")
-    assert not schema.may_say("x-kubernetes-validations")
+    assert schema.may_contain("maxLength")
+    assert not schema.may_contain("x-kubernetes-validations")
     assert schema.size_bytes == len(encode_json(schema.source))
     compiled = compile_schema({"type": "object"})
-    assert compiled.may_say("anything")
+    assert compiled.may_contain("anything")
     assert compiled.size_bytes == 0

@@ -7,10 +7,11 @@ empty cell; a string column prints whatever it finds. All as Kubernetes' convert
 from __future__ import annotations
 
 from atoll.machinery.kinds.kind import Column
+from atoll.machinery.meta.durations import human_duration
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.meta.times import human_duration, parse_time
-from atoll.machinery.schema.fielderrors import number
+from atoll.machinery.meta.times import parse_time
+from atoll.machinery.schema.fielderrors import format_number
 
 #: Go escapes these in JSON.
 _ESCAPED = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
@@ -50,5 +51,5 @@ def _printed(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return number(value)
+        return format_number(value)
     return encode_json(value).decode().translate(_ESCAPED)

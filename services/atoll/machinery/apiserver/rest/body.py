@@ -17,7 +17,7 @@ from atoll.machinery.kinds import protobuf
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
-from atoll.machinery.schema.decoding.document import Decoded, DecodeError
+from atoll.machinery.schema.decoding.document import DecodeError, Document
 from atoll.machinery.schema.decoding.json_decoder import decode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
@@ -84,10 +84,10 @@ def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates:
         ) from error
     if not isinstance(decoded.value, dict):
         raise BadRequest(f"the object provided is unrecognized (must be of type {kind.kind}): it is not an object")
-    return decoded.value, decoded.duplicates
+    return decoded.value, decoded.duplicate_keys
 
 
-def decode_text(data: bytes) -> Decoded:
+def decode_text(data: bytes) -> Document:
     """A YAML document; most are JSON, which costs a hundredth. Raises DecodeError, RequestEntityTooLarge."""
     if data.lstrip().startswith(b"{"):
         with contextlib.suppress(DecodeError):

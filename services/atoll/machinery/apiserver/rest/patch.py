@@ -106,8 +106,8 @@ def _patch_document(writing: WriteContext) -> Object:
         raise BadRequest(f"error decoding patch: {error}") from error
     if not isinstance(decoded.value, dict):
         raise BadRequest("error decoding patch: the patch is not an object")
-    if decoded.duplicates:
-        texts = [f'duplicate field "{path}"' for path in decoded.duplicates]
+    if decoded.duplicate_keys:
+        texts = [f'duplicate field "{path}"' for path in decoded.duplicate_keys]
         if writing.options.validation == "Strict":
             raise _strict(writing, decoded.value, texts)
         writing.call.warnings.extend(texts)
@@ -205,7 +205,7 @@ def applied_document(writing: WriteContext) -> Object:
         patch["metadata"] = {}
     if not isinstance(patch["metadata"], dict):
         raise typed_patch_error(patch, type_schema_of(call.kind).root)
-    _judge_applied(writing, decoded.duplicates)
+    _judge_applied(writing, decoded.duplicate_keys)
     check_name(patch, call.info.name)
     check_namespace(writing, patch)
     strip_cluster(patch)

@@ -19,7 +19,7 @@ from atoll.machinery.kinds.rules.rule import Expression, Rule
 from atoll.machinery.kinds.rules.tree import VALIDATIONS, RuleNode, part_tree, rule_tree, tree_of
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema.fielderrors import SHOWN_SIZE, forbidden, invalid
+from atoll.machinery.schema.fielderrors import MAX_VALUE_SIZE, forbidden, invalid
 from atoll.machinery.schema.structural.structural_schema import schema_for
 
 #: The most that a rule, and all rules of a version, may cost by the static estimate, in units of the cost model.
@@ -52,7 +52,7 @@ class Checks:
         """Let others go on, or end the judging by raising."""
         self._pause()
 
-    def default_judge(self) -> Callable[[Object, str], list[FieldError]]:
+    def default_validator(self) -> Callable[[Object, str], list[FieldError]]:
         """What judges the defaults of one schema: by the rules of their own part of it, all within one budget.
 
         A default must pass as a value that did not change, and as a new one.
@@ -219,5 +219,5 @@ def _invalid_rule(path: str, entry: Object, error: str) -> FieldError:
     text = "{" + ",".join(parts) + "}"
     for char, escape in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e")):
         text = text.replace(char, escape)
-    shown = text if len(text) <= SHOWN_SIZE else text[:SHOWN_SIZE] + "..."
+    shown = text if len(text) <= MAX_VALUE_SIZE else text[:MAX_VALUE_SIZE] + "..."
     return FieldError("FieldValueInvalid", path, f"Invalid value: {shown}: {error}")

@@ -19,7 +19,7 @@ from atoll.machinery.cel.sizes import SizeEstimate
 from atoll.machinery.kinds.rules.declared import Declared, Sizes
 from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.definitions.rule_field_path import resolved
+from atoll.machinery.schema.definitions.rule_field_path import resolve_field_path
 
 #: Name of the type of `self` in messages. Kubernetes draws one for each compilation, so that nobody relies on it.
 _SCOPE = "selfType"
@@ -80,7 +80,7 @@ class Compiler:
             return Rule(entry, rule)
         text, place = entry.get("messageExpression") or "", entry.get("fieldPath") or ""
         message = self._expression(text, optional, types.STRING) if text else None
-        field = resolved(place, self._schema) if place and (message is None or not message.error) else None
+        field = resolve_field_path(place, self._schema) if place and (message is None or not message.error) else None
         return Rule(entry, rule, message, OLD_SELF in rule.program.variables, field or "")
 
     def _expression(self, text: str, optional: bool, wanted: types.Type) -> Expression:

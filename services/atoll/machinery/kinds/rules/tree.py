@@ -97,11 +97,11 @@ class RuleNode:
 
 def tree_of(schema: StructuralSchema) -> RuleNode | None:
     """The rules of a compiled schema, or None if it has none."""
-    if not schema.may_say(VALIDATIONS):
+    if not schema.may_contain(VALIDATIONS):
         return None
-    if schema.beside is None:
-        schema.beside = rule_tree(schema.source) or _NO_RULES
-    return schema.beside if isinstance(schema.beside, RuleNode) else None
+    if schema.attachment is None:
+        schema.attachment = rule_tree(schema.source) or _NO_RULES
+    return schema.attachment if isinstance(schema.attachment, RuleNode) else None
 
 
 def rule_tree(schema: Object) -> RuleNode | None:

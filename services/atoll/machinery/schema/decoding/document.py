@@ -19,14 +19,14 @@ class DecodeError(ValueError):
     """The body is not what it says it is. The text is for the client and carries none of the body but numbers."""
 
 
-class Decoded(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True):
     """A decoded body and its duplicate keys in document order.
 
     Duplicates are paths (`data.a`) for JSON, and whole texts (`line 3: key "a" already set in map`) for YAML.
     """
 
     value: Any
-    duplicates: list[str]
+    duplicate_keys: list[str]
 
 
 def is_too_deep(value: Any, max_depth: int) -> bool:

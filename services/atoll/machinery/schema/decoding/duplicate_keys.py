@@ -16,7 +16,7 @@ import msgspec
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]')
 
 
-class _Level:
+class _Container:
     """One open object or list: its path, and the keys seen or the index reached."""
 
     __slots__ = ("index", "is_list", "key", "path", "seen")
@@ -44,7 +44,7 @@ def find_duplicates(data: bytes) -> list[str]:
 
 
 def _duplicates(data: bytes) -> Iterator[str]:
-    levels: list[_Level] = []
+    levels: list[_Container] = []
     expects_key = False
     for match in _TOKEN.finditer(data):
         token = match.group()
@@ -59,7 +59,7 @@ def _duplicates(data: bytes) -> Iterator[str]:
                 expects_key = False
         elif first in b"{[":
             path = levels[-1].below() if levels else ""
-            levels.append(_Level(path, first == 0x5B))
+            levels.append(_Container(path, first == 0x5B))
             expects_key = first == 0x7B
         elif first in b"}]":
             levels.pop()

@@ -16,8 +16,8 @@ from atoll.machinery.schema.decoding.document import (
     INT_MAX,
     INT_MIN,
     MAX_DEPTH,
-    Decoded,
     DecodeError,
+    Document,
     is_too_deep,
     numbers,
 )
@@ -29,7 +29,7 @@ _DIGITS_AS_ZERO = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range
 _MANY_DIGITS = b"0" * 19
 
 
-def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = MAX_DEPTH) -> Decoded:
+def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = MAX_DEPTH) -> Document:
     """Decode one JSON document.
 
     Raises DecodeError for what is no JSON, invalid UTF-8, NaN and infinities, numbers beyond a 64 bit float,
@@ -46,7 +46,7 @@ def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = 
         raise DecodeError(_too_deep(max_depth))
     if _MANY_DIGITS in data.translate(_DIGITS_AS_ZERO):
         _check_range(value)
-    return Decoded(value, _find_duplicates(data) if find_duplicates and _lost_a_key(data, value) else [])
+    return Document(value, _find_duplicates(data) if find_duplicates and _lost_a_key(data, value) else [])
 
 
 def _too_deep(max_depth: int) -> str:

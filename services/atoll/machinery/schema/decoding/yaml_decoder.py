@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from atoll.machinery.schema.decoding.document import MAX_DEPTH, Decoded, DecodeError
+from atoll.machinery.schema.decoding.document import MAX_DEPTH, DecodeError, Document
 from atoll.machinery.schema.decoding.yaml_scalars import MERGE, key_text, resolve
 
 #: What aliases may add to a document, in nodes and characters together.
@@ -21,7 +21,7 @@ MAX_EXPANSION = 3 * 1024 * 1024
 _COLLECTION_TAGS = {yaml.MappingStartEvent: "tag:yaml.org,2002:map", yaml.SequenceStartEvent: "tag:yaml.org,2002:seq"}
 
 
-class _Open:
+class _Collection:
     """A mapping or a sequence that is not closed yet."""
 
     __slots__ = ("anchor", "awaits_value", "key", "line", "merges", "value", "weight")
@@ -37,13 +37,13 @@ class _Open:
 
 
 class _Builder:
-    """Assembles events into one value; `duplicates` grows as keys repeat."""
+    """Assembles events into one value; `duplicate_keys` grows as keys repeat."""
 
     def __init__(self, max_depth: int) -> None:
         self.max_depth = max_depth
-        self.duplicates: list[str] = []
+        self.duplicate_keys: list[str] = []
         self.root: Any = None
-        self._stack: list[_Open] = []
+        self._stack: list[_Collection] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._expanded = 0
 
@@ -66,7 +66,7 @@ class _Builder:
         if top is not None and isinstance(top.value, dict) and not top.awaits_value:
             raise DecodeError(f"invalid YAML: line {_line(event)}: a key must be a scalar")
         value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self._stack.append(_Open(value, event.anchor))
+        self._stack.append(_Collection(value, event.anchor))
 
     def _close(self) -> None:
         done = self._stack.pop()
@@ -87,14 +87,14 @@ class _Builder:
         text = "<<" if value is MERGE else value
         self._place(text, 1 + (len(text) if isinstance(text, str) else 0), event.anchor)
 
-    def _key(self, top: _Open, value: Any, line: int) -> None:
+    def _key(self, top: _Collection, value: Any, line: int) -> None:
         top.awaits_value, top.line = True, line
         if value is MERGE:
             top.key = None
             return
         top.key = key_text(value, line)
         if top.key in top.value:
-            self.duplicates.append(f'line {line}: key "{top.key}" already set in map')
+            self.duplicate_keys.append(f'line {line}: key "{top.key}" already set in map')
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         known = self._anchors.get(event.anchor or "")
@@ -121,14 +121,14 @@ class _Builder:
         if isinstance(top.value, list):
             top.value.append(value)
         elif top.key is None:
-            top.merges.extend(_merged(value, top.line))
+            top.merges.extend(_merged_mappings(value, top.line))
             top.awaits_value = False
         else:
             top.value[top.key] = value
             top.awaits_value = False
 
 
-def _merged(value: Any, line: int) -> list[Any]:
+def _merged_mappings(value: Any, line: int) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(item, dict) for item in values):
         raise DecodeError(f"invalid YAML: line {line}: map merge requires map or sequence of maps as the value")
@@ -160,7 +160,7 @@ def _events(data: bytes) -> Iterator[yaml.Event]:
         yield event
 
 
-def decode_yaml(data: bytes, *, max_depth: int = MAX_DEPTH) -> Decoded:
+def decode_yaml(data: bytes, *, max_depth: int = MAX_DEPTH) -> Document:
     """Decode one YAML (or JSON) document; an empty one gives None.
 
     Raises DecodeError for malformed YAML, several documents, tags beyond the core ones, numbers that JSON or
@@ -173,7 +173,7 @@ def decode_yaml(data: bytes, *, max_depth: int = MAX_DEPTH) -> Decoded:
             builder.feed(event)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"invalid YAML: {_flat(error)}") from None
-    return Decoded(builder.root, builder.duplicates)
+    return Document(builder.root, builder.duplicate_keys)
 
 
 def _flat(error: Exception) -> str:

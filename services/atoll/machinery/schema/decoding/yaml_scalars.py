@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 from atoll.machinery.schema.decoding.document import INT_MAX, INT_MIN, DecodeError
-from atoll.machinery.schema.fielderrors import number
+from atoll.machinery.schema.fielderrors import format_number
 
 #: Stands for a plain `<<`.
 MERGE: Final = object()
@@ -90,5 +90,5 @@ def key_text(value: Any, line: int) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
-        return number(value)
+        return format_number(value)
     raise DecodeError(f"invalid YAML: line {line}: a key must be a string, a number or a boolean")

@@ -15,7 +15,7 @@ from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.definitions.conversion import bundle_errors, conversion_errors
-from atoll.machinery.schema.definitions.version_schema import RuleChecks, definition_errors, unrecognized_formats
+from atoll.machinery.schema.definitions.version_schema import RuleValidator, definition_errors, unrecognized_formats
 from atoll.machinery.schema.definitions.versions import version_errors
 from atoll.machinery.schema.fielderrors import invalid, not_supported, quote, required
 from atoll.machinery.schema.structural.fast_validation import same
@@ -57,7 +57,7 @@ def add_stored_version(obj: Object) -> None:
         status["storedVersions"] = [*stored, names[0]]
 
 
-def validate_crd(obj: Object, *, system: bool = False, rules: RuleChecks | None = None) -> list[FieldError]:
+def validate_crd(obj: Object, *, system: bool = False, rules: RuleValidator | None = None) -> list[FieldError]:
     """Every reason to refuse a new CustomResourceDefinition, after `default_crd` and `add_stored_version`.
 
     `system` allows the empty group, whose definitions are named `<plural>.core`: the system brings such, tenants
@@ -72,7 +72,7 @@ def validate_crd(obj: Object, *, system: bool = False, rules: RuleChecks | None 
 
 
 def validate_crd_update(
-    obj: Object, old: Object, *, system: bool = False, rules: RuleChecks | None = None
+    obj: Object, old: Object, *, system: bool = False, rules: RuleValidator | None = None
 ) -> list[FieldError]:
     """Every reason to refuse a changed CustomResourceDefinition. Versions that did not change are not judged again,
     nor are the rules of a schema that did not change."""
@@ -94,7 +94,7 @@ def crd_warnings(obj: Object, old: Object | None = None) -> list[str]:
     return [warning for warning in dict.fromkeys(_warnings(obj)) if warning not in before]
 
 
-def validate_resource_schema(obj: Object, *, rules: RuleChecks | None = None) -> list[FieldError]:
+def validate_resource_schema(obj: Object, *, rules: RuleValidator | None = None) -> list[FieldError]:
     """Every reason to refuse an APIResourceSchema. That its spec cannot change is admission's to say."""
     spec = _mapping(obj, "spec")
     errors = list(_resource_schema_name_errors(obj, spec))
@@ -172,7 +172,9 @@ def _names_errors(names: Object, path: str) -> Iterator[FieldError]:
 # --- spec ----------------------------------------------------------------------------------------------------
 
 
-def _spec_errors(obj: Object, system: bool, known: dict[str, Object], rules: RuleChecks | None) -> Iterator[FieldError]:
+def _spec_errors(
+    obj: Object, system: bool, known: dict[str, Object], rules: RuleValidator | None
+) -> Iterator[FieldError]:
     spec = _mapping(obj, "spec")
     group = spec.get("group")
     if isinstance(group, str) and group:
@@ -190,7 +192,7 @@ def _spec_errors(obj: Object, system: bool, known: dict[str, Object], rules: Rul
 
 
 def _version_list_errors(
-    obj: Object, steps: tuple[str, ...], known: dict[str, Object], rules: RuleChecks | None
+    obj: Object, steps: tuple[str, ...], known: dict[str, Object], rules: RuleValidator | None
 ) -> Iterator[FieldError]:
     """Versions with their schemas, which stand at `schema` and `steps` below; `known` are those judged before."""
     versions = _versions(obj)
@@ -209,11 +211,11 @@ def _version_list_errors(
             errors = _schema_errors(version, schema, at, None if unchanged else rules)
             yield from errors
             yield from version_errors(version, schema if not errors else None, path)
-    shown = [each.get("name") for each in versions]
-    if len(set(map(str, shown))) != len(shown):
-        yield invalid("spec.versions", shown, "must contain unique version names")
+    names = [each.get("name") for each in versions]
+    if len(set(map(str, names))) != len(names):
+        yield invalid("spec.versions", names, "must contain unique version names")
     if sum(each.get("storage") is True for each in versions) != 1:
-        yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+        yield invalid("spec.versions", names, "must have exactly one version marked as storage version")
 
 
 def _schema_of(version: Object, steps: tuple[str, ...]) -> Any:
@@ -223,7 +225,7 @@ def _schema_of(version: Object, steps: tuple[str, ...]) -> Any:
     return schema
 
 
-def _schema_errors(version: Object, schema: Any, path: str, rules: RuleChecks | None) -> list[FieldError]:
+def _schema_errors(version: Object, schema: Any, path: str, rules: RuleValidator | None) -> list[FieldError]:
     if schema is None:
         return []
     subresources = version.get("subresources")

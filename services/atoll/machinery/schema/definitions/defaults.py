@@ -16,16 +16,16 @@ from atoll.machinery.schema.structural import pruning
 from atoll.machinery.schema.structural.compiler import build_value
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.object_meta import META_FIELDS, METADATA, embedded_errors
-from atoll.machinery.schema.structural.validation import Report, report, report_embedded
+from atoll.machinery.schema.structural.validation import ErrorCollector, validate, validate_embedded
 
 #: A step into a list; other steps are keys.
 _ITEM = 0
 
 Steps = tuple[str | int, ...]
-Judge = Callable[[Object, str], list[FieldError]]
+DefaultValidator = Callable[[Object, str], list[FieldError]]
 
 
-def default_errors(schema: Object, path: str, judge: Judge | None = None) -> list[FieldError]:
+def default_errors(schema: Object, path: str, judge: DefaultValidator | None = None) -> list[FieldError]:
     """Every default that has unknown fields or does not validate. `path` is the schema's field.
 
     `judge` is asked about the defaults that do, with their part of the schema and their field.
@@ -34,7 +34,9 @@ def default_errors(schema: Object, path: str, judge: Judge | None = None) -> lis
     return list(_errors(root, path, (), judge, in_metadata=False))
 
 
-def _errors(schema: Object, path: str, steps: Steps, judge: Judge | None, *, in_metadata: bool) -> Iterator[FieldError]:
+def _errors(
+    schema: Object, path: str, steps: Steps, judge: DefaultValidator | None, *, in_metadata: bool
+) -> Iterator[FieldError]:
     embedded = is_set(schema, "x-kubernetes-embedded-resource")
     if embedded:
         in_metadata, steps = False, ()
@@ -54,14 +56,14 @@ def _value_errors(schema: Object, value: Any, path: str, _: Steps) -> Iterator[F
     node = build_value(schema)
     if not pruning.is_clean(node, value):
         yield invalid(path, value, "must not have unknown fields")
-    yield from _judged(node, value, path)
+    yield from _validation_errors(node, value, path)
 
 
-def _judged(node: Node, value: Any, path: str) -> list[FieldError]:
-    out = Report(path)
-    report(node, value, "", out)
+def _validation_errors(node: Node, value: Any, path: str) -> list[FieldError]:
+    out = ErrorCollector(path)
+    validate(node, value, "", out)
     embedded: list[FieldError] = []
-    report_embedded(node, value, path, embedded)
+    validate_embedded(node, value, path, embedded)
     return [*embedded, *out.errors]
 
 
@@ -73,11 +75,11 @@ def _metadata_errors(schema: Object, value: Any, path: str, steps: Steps) -> Ite
     obj = {"apiVersion": "validation/v1", "kind": "Validation", **obj}
     problems: list[FieldError] = []
     if obj.get("metadata") is not None:
-        problems = _judged(build_value(METADATA), obj["metadata"], "metadata")
+        problems = _validation_errors(build_value(METADATA), obj["metadata"], "metadata")
     problems = problems or embedded_errors(obj, "")
     if problems:
         texts = [str(problem).removeprefix(".") for problem in problems]
         text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
         yield invalid(path, value, f"must result in valid metadata: {text}")
     else:
-        yield from _judged(build_value(schema), value, path)
+        yield from _validation_errors(build_value(schema), value, path)

@@ -70,7 +70,7 @@ HOLDING = frozenset((*NAMED, *JUNCTORS, *_SINGLE))
 _RULE_STRINGS = ("rule", "message", "messageExpression", "reason", "fieldPath")
 
 
-def shape_errors(schema: Any, path: str) -> list[FieldError]:
+def keyword_type_errors(schema: Any, path: str) -> list[FieldError]:
     """Every keyword whose value has a wrong type, at every depth; nulls count as absent. `path` is the field."""
     errors: list[FieldError] = []
     todo: list[tuple[Any, str, int]] = [(schema, path, 0)]

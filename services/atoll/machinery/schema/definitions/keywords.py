@@ -12,7 +12,7 @@ import msgspec
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.definitions.keyword_types import HOLDING, JUNCTORS, NAMED
-from atoll.machinery.schema.definitions.rule_field_path import resolved
+from atoll.machinery.schema.definitions.rule_field_path import resolve_field_path
 from atoll.machinery.schema.definitions.structural_rules import is_set
 from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported, required
 from atoll.machinery.schema.structural.object_meta import META_FIELDS
@@ -25,7 +25,7 @@ _UNSUPPORTED = frozenset((*UNSUPPORTED, "$schema"))
 _MAP_KEY = "this property is in x-kubernetes-list-map-keys, so it"
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Position(msgspec.Struct, frozen=True):
     """Where a schema stands: what that forbids."""
 
     is_root: bool = False
@@ -36,7 +36,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 def keyword_errors(schema: Object, path: str) -> list[FieldError]:
     """Every keyword that says what it may not. `path` is the schema's field."""
-    return list(_errors(schema, path, _Place(is_root=True)))
+    return list(_errors(schema, path, _Position(is_root=True)))
 
 
 def has_unsupported(schema: Object) -> bool:
@@ -48,11 +48,11 @@ def has_unsupported(schema: Object) -> bool:
             return True
         if isinstance(item.get("items"), list):
             return True
-        todo.extend(child for child, _, _ in _below(item, "", _Place()))
+        todo.extend(child for child, _, _ in _below(item, "", _Position()))
     return False
 
 
-def _errors(schema: Object, path: str, place: _Place) -> Iterator[FieldError]:
+def _errors(schema: Object, path: str, place: _Position) -> Iterator[FieldError]:
     yield from _plain_errors(schema, path, place)
     for child, below, inside in _below(schema, path, place):
         yield from _errors(child, below, inside)
@@ -60,11 +60,11 @@ def _errors(schema: Object, path: str, place: _Place) -> Iterator[FieldError]:
     yield from _rule_errors(schema, path)
 
 
-def _below(schema: Object, path: str, place: _Place) -> Iterable[tuple[Object, str, _Place]]:
+def _below(schema: Object, path: str, place: _Position) -> Iterable[tuple[Object, str, _Position]]:
     return () if HOLDING.isdisjoint(schema) else _children(schema, path, place)
 
 
-def _children(schema: Object, path: str, place: _Place) -> Iterator[tuple[Object, str, _Place]]:
+def _children(schema: Object, path: str, place: _Position) -> Iterator[tuple[Object, str, _Position]]:
     inner = msgspec.structs.replace(place, is_root=False)
     for keyword in NAMED:
         for key, child in (schema.get(keyword) or {}).items():
@@ -80,15 +80,15 @@ def _children(schema: Object, path: str, place: _Place) -> Iterator[tuple[Object
             yield child, f"{path}.{keyword}", msgspec.structs.replace(inner, no_default=reason) if forbids else inner
 
 
-def _at_property(schema: Object, keyword: str, key: str, place: _Place) -> _Place:
+def _at_property(schema: Object, keyword: str, key: str, place: _Position) -> _Position:
     is_object = place.is_root or is_set(schema, "x-kubernetes-embedded-resource")
     if keyword != "properties" or not is_object or key not in META_FIELDS:
         return msgspec.structs.replace(place, is_root=False)
     reason = f"in top-level {key}" if place.is_root else place.no_default
-    return _Place(in_metadata=True, no_default=reason)
+    return _Position(in_metadata=True, no_default=reason)
 
 
-def _plain_errors(schema: Object, path: str, place: _Place) -> Iterator[FieldError]:
+def _plain_errors(schema: Object, path: str, place: _Position) -> Iterator[FieldError]:
     name = schema.get("type") or ""
     if name and name not in _TYPES:
         yield not_supported(f"{path}.type", name, _TYPES)
@@ -207,7 +207,7 @@ def _rule_errors(schema: Object, path: str) -> Iterator[FieldError]:
             yield invalid(f"{at}.fieldPath", place, "must be non-empty if specified")
         if _has_newline(place):
             yield invalid(f"{at}.fieldPath", place, "must not contain line breaks")
-        if place and resolved(place, schema) is None:
+        if place and resolve_field_path(place, schema) is None:
             yield invalid(f"{at}.fieldPath", place, "must be a valid path")
 
 

@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
-def resolved(path: str, schema: Object) -> str | None:
+def resolve_field_path(path: str, schema: Object) -> str | None:
     """The field that a path names, as errors write it (`spec.replicas`, `labels[a]`), or None if there is none."""
     tokens, written = iter(_TOKEN.findall(path)), ""
     at: Any = schema

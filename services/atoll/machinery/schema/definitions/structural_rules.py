@@ -69,7 +69,7 @@ def _invariants(schema: Object, level: str, path: str) -> Iterator[FieldError]:
     if isinstance(extra, dict):
         yield from _invariants(extra, "field", f"{path}.additionalProperties")
     yield from _extension_errors(schema, path)
-    yield from _value_validations(schema, path, _excused(schema))
+    yield from _value_validations(schema, path, _int_or_string_forms(schema))
     yield from _type_errors(schema, level, path)
     yield from _meta_errors(schema, level, path)
 
@@ -119,7 +119,7 @@ def _meta_errors(schema: Object, level: str, path: str) -> Iterator[FieldError]:
             yield forbidden(at, _ONLY_NAMES)
 
 
-def _excused(schema: Object) -> tuple[bool, bool]:
+def _int_or_string_forms(schema: Object) -> tuple[bool, bool]:
     """Which of the two ways to write int-or-string a schema uses: in its anyOf, or in its first allOf's."""
     all_of = schema.get("allOf") or [{}]
     return schema.get("anyOf") == _INT_OR_STRING, all_of[0].get("anyOf") == _INT_OR_STRING

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema import formats
-from atoll.machinery.schema.definitions.defaults import Judge, default_errors
-from atoll.machinery.schema.definitions.keyword_types import children, shape_errors
+from atoll.machinery.schema.definitions.defaults import DefaultValidator, default_errors
+from atoll.machinery.schema.definitions.keyword_types import children, keyword_type_errors
 from atoll.machinery.schema.definitions.keywords import has_unsupported, keyword_errors
 from atoll.machinery.schema.definitions.structural_rules import is_set, structural_errors
 from atoll.machinery.schema.fielderrors import forbidden, invalid
@@ -54,20 +54,22 @@ _ROOT_KEYWORDS = frozenset(
 )
 
 
-class RuleChecks(Protocol):
+class RuleValidator(Protocol):
     """What judges the rules of a schema that is well-formed: expressions are known above this package."""
 
     def pause(self) -> None:
         """Called between steps, none of which is short where the schema is large."""
 
-    def default_judge(self) -> Judge:
+    def default_validator(self) -> DefaultValidator:
         """What judges the defaults of one schema: by the rules of their own part of it."""
 
     def rule_errors(self, schema: Object, path: str, broken: list[FieldError]) -> list[FieldError]:
         """Rules that do not compile or cost too much, but for parts in or below which errors were found."""
 
 
-def definition_errors(schema: Any, path: str, *, has_status: bool, rules: RuleChecks | None = None) -> list[FieldError]:
+def definition_errors(
+    schema: Any, path: str, *, has_status: bool, rules: RuleValidator | None = None
+) -> list[FieldError]:
     """Every reason to refuse a version's schema, at the field `path`; `has_status` says if status is a subresource.
 
     `rules` judges expressions; without it they are taken as they are.
@@ -76,7 +78,7 @@ def definition_errors(schema: Any, path: str, *, has_status: bool, rules: RuleCh
     if _has_more_parts(schema, MAX_SCHEMAS):
         return [FieldError("FieldValueTooMany", path, f"Too many: must have at most {MAX_SCHEMAS} schemas")]
     pause()
-    if errors := shape_errors(schema, path):
+    if errors := keyword_type_errors(schema, path):
         return errors
     pause()
     errors = _root_errors(schema, path, has_status)
@@ -84,7 +86,7 @@ def definition_errors(schema: Any, path: str, *, has_status: bool, rules: RuleCh
     if not unsupported:
         unsound = structural_errors(schema, path)
         pause()
-        judge = rules.default_judge() if rules is not None else None
+        judge = rules.default_validator() if rules is not None else None
         unsound = unsound or default_errors(schema, path, judge)
         errors += unsound
     pause()

@@ -37,7 +37,7 @@ def build_root(source: Object, definitions: Mapping[str, Object] | None) -> Node
     builder = _Builder(definitions)
     root = builder.node(source)
     root.meta = builder.metadata()
-    root.accept = fast_validation.choose(root)
+    root.accept = fast_validation.accept_function(root)
     if definitions is not None:
         root.properties = {key: child for key, child in root.properties.items() if key != "metadata"}
     builder.finish()
@@ -86,7 +86,7 @@ class _Builder:
             self._nothing = Node({})
             self._nothing.nullable = True
             self._nothing.accept = fast_validation.accept_any
-            self._nothing.trims_items = self._nothing
+            self._nothing.prune_items_by = self._nothing
         return self._nothing
 
     def metadata(self) -> Node:
@@ -98,14 +98,16 @@ class _Builder:
     def finish(self) -> None:
         """Work out where defaults may stand below; needs the whole graph."""
         for node in self._all:
-            node.defaulted = tuple((key, child) for key, child in node.properties.items() if child.has_default)
-            node.fills = bool(node.defaulted)
+            node.default_properties = tuple((key, child) for key, child in node.properties.items() if child.has_default)
+            node.has_defaults_below = bool(node.default_properties)
         changed = True
         while changed:
             changed = False
             for node in self._all:
-                if not node.fills and any(child.fills or child.has_default for child in _children(node)):
-                    node.fills = changed = True
+                if not node.has_defaults_below and any(
+                    child.has_defaults_below or child.has_default for child in _children(node)
+                ):
+                    node.has_defaults_below = changed = True
 
     def _filled(self, node: Node, source: Object) -> Node:
         self._all.append(node)
@@ -118,7 +120,7 @@ class _Builder:
         _fill_default(node, source)
         self._fill_junctors(node, source)
         _fill_lists(node, source)
-        node.accept = fast_validation.choose(node)
+        node.accept = fast_validation.accept_function(node)
         node.plain = fast_validation.plain_type(node)
         return node
 
@@ -138,7 +140,7 @@ class _Builder:
         if isinstance(items, dict):
             # Items of a list that preserves unknown fields preserve them too.
             node.items = self.node({**items, "x-kubernetes-preserve-unknown-fields": True} if node.open else items)
-        node.trims_items = node.items or (None if self.native or node.open else self.nothing())
+        node.prune_items_by = node.items or (None if self.native or node.open else self.nothing())
         if source.get("x-kubernetes-embedded-resource") is True:
             node.embedded = True
             node.meta = self.metadata()
@@ -151,7 +153,7 @@ class _Builder:
             node.unions = tuple(self.node(each) for each in _list(source, "anyOf") if _is_structure(each))
             if node.unions and node.items is None:
                 node.items = next((each.items for each in node.unions if each.items is not None), None)
-                node.trims_items = node.items
+                node.prune_items_by = node.items
 
     def _fill_junctors(self, node: Node, source: Object) -> None:
         node.all_of = tuple(self.node(each) for each in _list(source, "allOf"))

@@ -1,7 +1,7 @@
 """Whether a value fits a node, answered as fast as Python can: the path that almost every write takes.
 
 `build` picks one of these functions for each node, by what the node asks for; `structural` calls the root's and
-only turns to `report` when the answer is no. Invariant: accept is true exactly if report finds nothing.
+only turns to `validate` when the answer is no. Invariant: accept is true exactly if validate finds nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FLOAT32_MAX = 3.4028235677973366e38
 _JSON_INTEGER_MAX = float(2**53 - 1)
 
 
-def choose(node: Node) -> Accept:
+def accept_function(node: Node) -> Accept:
     """The cheapest test that asks for everything the node asks for. Needs the node's own keywords, not its children."""
     if node.all_of or node.any_of or node.one_of or node.not_ is not None or node.nullable:
         return accept_any
@@ -156,7 +156,7 @@ def accept_array(node: Node, value: Any) -> bool:
         for item in value:
             if type(item) is not plain and not accept(items, item):
                 return False
-    return not node.unique or not duplicates(node, value)
+    return not node.unique or not duplicate_items(node, value)
 
 
 def accept_any(node: Node, value: Any) -> bool:
@@ -265,7 +265,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def duplicates(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
+def duplicate_items(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
     """Index and identity of the items that repeat an earlier one, once for each identity.
 
     The identity is the item of a set, and the object of its key fields in a list that is a map.

@@ -10,11 +10,11 @@ from typing import Any
 
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import duplicate, invalid
-from atoll.machinery.schema.structural.fast_validation import duplicates
+from atoll.machinery.schema.structural.fast_validation import duplicate_items
 from atoll.machinery.schema.structural.node import Node
 
 
-def repeated(node: Node, value: Any) -> list[FieldError]:
+def duplicate_errors(node: Node, value: Any) -> list[FieldError]:
     """An error for the second appearance of each item that a set, or each key that a map, holds more than once."""
     errors: list[FieldError] = []
     _walk(node, value, "", errors)
@@ -24,7 +24,7 @@ def repeated(node: Node, value: Any) -> list[FieldError]:
 def _walk(node: Node, value: Any, path: str, errors: list[FieldError]) -> None:
     if type(value) is list:
         if node.unique:
-            errors.extend(_repeated_here(node, value, path))
+            errors.extend(_list_duplicate_errors(node, value, path))
         if node.items is not None:
             for index, item in enumerate(value):
                 _walk(node.items, item, f"{path}[{index}]", errors)
@@ -36,9 +36,9 @@ def _walk(node: Node, value: Any, path: str, errors: list[FieldError]) -> None:
                 _walk(child, item, (path + below).removeprefix("."), errors)
 
 
-def _repeated_here(node: Node, value: list[Any], path: str) -> list[FieldError]:
+def _list_duplicate_errors(node: Node, value: list[Any], path: str) -> list[FieldError]:
     if node.list_type == "map":
         for index, item in enumerate(value):
             if item is not None and type(item) is not dict:
                 return [invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")]
-    return [duplicate(f"{path}[{index}]", identity) for index, identity in duplicates(node, value)]
+    return [duplicate(f"{path}[{index}]", identity) for index, identity in duplicate_items(node, value)]

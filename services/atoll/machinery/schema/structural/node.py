@@ -1,7 +1,7 @@
 """A compiled schema node: plain tables that the walkers read, made once and shared by every cluster.
 
 `build` makes nodes from OpenAPI sources, `trim` prunes and defaults by them, `accept` answers yes or no fast, and
-`report` tells what is wrong. Nodes form a graph, with cycles where a schema refers to itself, and never change once
+`validate` tells what is wrong. Nodes form a graph, with cycles where a schema refers to itself, and never change once
 built.
 """
 
@@ -15,7 +15,7 @@ from atoll.machinery.meta.objects import Object
 Accept = Callable[["Node", Any], bool]
 
 
-def _accept_nothing(node: Node, value: Any) -> bool:
+def _not_compiled(node: Node, value: Any) -> bool:
     raise AssertionError("a node is used before it was built")
 
 
@@ -29,16 +29,16 @@ class Node:
         "any_of",
         "closed",
         "default",
-        "defaulted",
+        "default_properties",
         "embedded",
         "enum",
         "exclusive_max",
         "exclusive_min",
-        "fills",
         "format",
         "format_check",
         "format_name",
         "has_default",
+        "has_defaults_below",
         "items",
         "list_type",
         "map_keys",
@@ -60,9 +60,9 @@ class Node:
         "pattern_matches",
         "plain",
         "properties",
+        "prune_items_by",
         "required",
         "source",
-        "trims_items",
         "type_name",
         "types",
         "unions",
@@ -85,14 +85,14 @@ class Node:
         self.closed = False
         self.items: Node | None = None
         #: What trims the items of a list: `items`, or where no list is declared a node that knows nothing.
-        self.trims_items: Node | None = None
+        self.prune_items_by: Node | None = None
         self.has_default = False
         #: A fresh copy of the default.
         self.default: Callable[[], Any] = lambda: None
         #: Properties that have a default, as the defaulter needs them.
-        self.defaulted: tuple[tuple[str, Node], ...] = ()
+        self.default_properties: tuple[tuple[str, Node], ...] = ()
         #: Whether there is anything to default here or below.
-        self.fills = False
+        self.has_defaults_below = False
         self.embedded = False
         #: Schema of `metadata` that every object has, beside what the properties say; for roots and embedded ones.
         self.meta: Node | None = None
@@ -125,7 +125,7 @@ class Node:
         self.one_of: tuple[Node, ...] = ()
         self.not_: Node | None = None
         #: The fast test for this node; see `accept`.
-        self.accept: Accept = _accept_nothing
+        self.accept: Accept = _not_compiled
         #: The Python type whose every value is fine here, or a type that no value has.
         self.plain: type = Node
 

@@ -1,7 +1,7 @@
 """ObjectMeta as a schema, and what an embedded object must be.
 
 Roots and fields marked x-kubernetes-embedded-resource carry metadata whatever their schema says: `build` gives such
-nodes METADATA, so that unknown metadata fields are dropped and wrong types told. `report` asks `embedded_errors`
+nodes METADATA, so that unknown metadata fields are dropped and wrong types told. `validate` asks `embedded_errors`
 for the rules on names, labels and annotations, which a root gets from the kind's own checks instead.
 """
 

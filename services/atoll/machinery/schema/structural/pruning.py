@@ -21,8 +21,8 @@ def prune(node: Node, value: Any) -> None:
             _prune_object(_structure(node) if node.unions else node, value, value)
         else:
             _prune_embedded(node, node.meta, value)
-    elif kind is list and node.trims_items is not None:
-        items = node.trims_items
+    elif kind is list and node.prune_items_by is not None:
+        items = node.prune_items_by
         for item in value:
             if type(item) is dict or type(item) is list:
                 prune(items, item)
@@ -78,8 +78,8 @@ def is_clean(node: Node, value: Any) -> bool:
     kind = type(value)
     if kind is dict:
         return _is_clean_object(_structure(node) if node.unions else node, value)
-    if kind is list and node.trims_items is not None:
-        items = node.trims_items
+    if kind is list and node.prune_items_by is not None:
+        items = node.prune_items_by
         for item in value:
             if (type(item) is dict or type(item) is list) and not is_clean(items, item):
                 return False
@@ -103,9 +103,9 @@ def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
 
 def unknown(node: Node, value: Any, path: str, found: list[str]) -> None:
     """Append the paths of unknown keys in document order; nothing below an unknown key is looked at."""
-    if type(value) is list and node.trims_items is not None:
+    if type(value) is list and node.prune_items_by is not None:
         for index, item in enumerate(value):
-            unknown(node.trims_items, item, f"{path}[{index}]", found)
+            unknown(node.prune_items_by, item, f"{path}[{index}]", found)
         return
     if type(value) is not dict:
         return
@@ -131,13 +131,13 @@ def default(node: Node, value: Any) -> None:
         items = node.items
         if items.has_default and not items.nullable and None in value:
             value[:] = [items.default() if item is None else item for item in value]
-        if items.fills:
+        if items.has_defaults_below:
             for item in value:
                 default(items, item)
 
 
 def _default_object(node: Node, value: dict[str, Any]) -> None:
-    for key, child in node.defaulted:
+    for key, child in node.default_properties:
         if key not in value or (value[key] is None and not child.nullable):
             value[key] = child.default()
     properties, additional = node.properties, node.additional
@@ -147,7 +147,7 @@ def _default_object(node: Node, value: dict[str, Any]) -> None:
     for key, item in value.items():
         if type(item) is dict or type(item) is list:
             below = properties.get(key, additional)
-            if below is not None and below.fills:
+            if below is not None and below.has_defaults_below:
                 default(below, item)
     meta = node.meta
     if meta is not None and type(value.get("metadata")) is dict:

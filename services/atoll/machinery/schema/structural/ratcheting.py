@@ -1,6 +1,6 @@
 """Which part of the old object a part of the new one comes from.
 
-`report` carries an Old along: errors in a part that is the same as before are not told again, so that an object
+`validate` carries an OldValue along: errors in a part that is the same as before are not told again, so that an object
 which became invalid under a tightened schema can still be changed elsewhere. Maps and structs correlate by key,
 lists of type map by their keys, other lists only as a whole.
 """
@@ -15,7 +15,7 @@ from atoll.machinery.schema.structural.node import Node
 _ABSENT: Final = object()
 
 
-class Old:
+class OldValue:
     """The old value at one place, or nothing that correlates."""
 
     __slots__ = ("_is_root", "_value")
@@ -28,28 +28,28 @@ class Old:
         """Whether the value did not change."""
         return self._value is not _ABSENT and same(self._value, value)
 
-    def key(self, node: Node, key: str) -> Old:
+    def key(self, node: Node, key: str) -> OldValue:
         """The old value at a key. The root's apiVersion and kind never correlate: old and new are of one version."""
         old = self._value
         if type(old) is not dict or key not in old or (self._is_root and key in ("apiVersion", "kind")):
-            return NOTHING
-        return Old(old[key]) if node.child(key) is not None else NOTHING
+            return NO_OLD_VALUE
+        return OldValue(old[key]) if node.child(key) is not None else NO_OLD_VALUE
 
-    def index(self, node: Node, item: Any) -> Old:
+    def index(self, node: Node, item: Any) -> OldValue:
         """The old item with the same keys, in a list of type map."""
         old = self._value
         if type(old) is not list or node.list_type != "map" or type(item) is not dict:
-            return NOTHING
+            return NO_OLD_VALUE
         if not all(key in item for key in node.map_keys):
-            return NOTHING
+            return NO_OLD_VALUE
         for each in old:
             if type(each) is dict and _same_keys(node, each, item):
-                return Old(each)
-        return NOTHING
+                return OldValue(each)
+        return NO_OLD_VALUE
 
 
 def _same_keys(node: Node, left: dict[str, Any], right: dict[str, Any]) -> bool:
     return all(same(left.get(key, _ABSENT), right[key]) for key in node.map_keys)
 
 
-NOTHING: Final = Old(_ABSENT)
+NO_OLD_VALUE: Final = OldValue(_ABSENT)

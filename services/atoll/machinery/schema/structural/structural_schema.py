@@ -19,8 +19,8 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.structural import list_types, pruning
 from atoll.machinery.schema.structural.compiler import build_root
 from atoll.machinery.schema.structural.node import Node
-from atoll.machinery.schema.structural.ratcheting import NOTHING, Old
-from atoll.machinery.schema.structural.validation import Report, report, report_embedded
+from atoll.machinery.schema.structural.ratcheting import NO_OLD_VALUE, OldValue
+from atoll.machinery.schema.structural.validation import ErrorCollector, validate, validate_embedded
 
 #: Schemas that are found by their source; each is little more than its JSON.
 CACHE_SIZE = 4096
@@ -28,15 +28,15 @@ CACHE_SIZE = 4096
 COMPILED_BYTES = 6 * 1024 * 1024
 
 
-class _Compiled:
+class _CompiledSchema:
     """What is dropped when it was not used for long. The source alone is wanted where a schema is published."""
 
-    __slots__ = ("_root", "beside", "definitions", "source")
+    __slots__ = ("_root", "attachment", "definitions", "source")
 
     def __init__(self, source: Object, definitions: Mapping[str, Object] | None) -> None:
         self.source = source
         self.definitions = definitions
-        self.beside: Any = None
+        self.attachment: Any = None
         self._root: Node | None = None
 
     @property
@@ -52,14 +52,14 @@ class StructuralSchema:
 
     __slots__ = ("_json", "_made", "definitions")
 
-    def __init__(self, made: _Compiled | None, json: bytes, definitions: Mapping[str, Object]) -> None:
+    def __init__(self, made: _CompiledSchema | None, json: bytes, definitions: Mapping[str, Object]) -> None:
         self._made = made
         self._json = json
         self.definitions = definitions
 
     @property
-    def _compiled(self) -> _Compiled:
-        return self._made or _compiled_of(self._json)
+    def _compiled(self) -> _CompiledSchema:
+        return self._made or _compiled_for(self._json)
 
     @property
     def _root(self) -> Node:
@@ -67,7 +67,7 @@ class StructuralSchema:
 
     @property
     def source(self) -> Object:
-        """As published. Decoded anew where it was not used for long."""
+        """As published. Document anew where it was not used for long."""
         return self._compiled.source
 
     @property
@@ -75,18 +75,18 @@ class StructuralSchema:
         """Size of the source in JSON; 0 for one that is compiled for good."""
         return len(self._json)
 
-    def may_say(self, keyword: str) -> bool:
+    def may_contain(self, keyword: str) -> bool:
         """Whether a keyword occurs at all; true where that is not known. Costs no compiling."""
         return not self._json or keyword.encode() in self._json
 
     @property
-    def beside(self) -> Any:
+    def attachment(self) -> Any:
         """What an upper layer compiled of the same source, kept and dropped together with it; None at first."""
-        return self._compiled.beside
+        return self._compiled.attachment
 
-    @beside.setter
-    def beside(self, value: Any) -> None:
-        self._compiled.beside = value
+    @attachment.setter
+    def attachment(self, value: Any) -> None:
+        self._compiled.attachment = value
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """Paths that the schema does not declare, in document order; unknown metadata fields are among them."""
@@ -97,7 +97,7 @@ class StructuralSchema:
         return found
 
     def prune(self, obj: Object) -> None:
-        """Drop, in place, unknown fields, and nulls that are neither allowed nor defaulted."""
+        """Drop, in place, unknown fields, and nulls that are neither allowed nor default_properties."""
         pruning.prune(self._root, obj)
 
     def default(self, obj: Object) -> None:
@@ -107,17 +107,17 @@ class StructuralSchema:
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         """Every violation, in document order for each object; empty if there is none.
 
-        With `old`, the object before, violations in parts that did not change are not told, and repeated items of
+        With `old`, the object before, violations in parts that did not change are not told, and duplicate_errors items of
         sets and maps only if there were none before. Embedded metadata is always judged.
         """
         root = self._root
         if root.accept(root, obj):
             return []
-        out = Report()
-        report(root, obj, "", out, NOTHING if old is None else Old(old, is_root=True))
-        report_embedded(root, obj, "", out.errors)
-        if old is None or not list_types.repeated(root, old):
-            out.errors.extend(list_types.repeated(root, obj))
+        out = ErrorCollector()
+        validate(root, obj, "", out, NO_OLD_VALUE if old is None else OldValue(old, is_root=True))
+        validate_embedded(root, obj, "", out.errors)
+        if old is None or not list_types.duplicate_errors(root, old):
+            out.errors.extend(list_types.duplicate_errors(root, obj))
         return out.errors
 
 
@@ -128,21 +128,21 @@ def compile_schema(source: Object, definitions: Mapping[str, Object] | None = No
     kind's: `$ref`s are looked up there by the last part of their path, and a definition that is missing allows
     anything. Keywords of wrong types say nothing; patterns that are no RE2 match nothing.
     """
-    compiled = _Compiled(source, definitions)
+    compiled = _CompiledSchema(source, definitions)
     compiled.root  # noqa: B018  (what compiles one for good pays for it here, not with the first object)
     return StructuralSchema(compiled, b"", definitions or {})
 
 
 _cache: OrderedDict[bytes, StructuralSchema] = OrderedDict()
-_compiled: LruCache[bytes, tuple[int, _Compiled]] = LruCache(COMPILED_BYTES, lambda entry: entry[0])
+_compiled: LruCache[bytes, tuple[int, _CompiledSchema]] = LruCache(COMPILED_BYTES, lambda entry: entry[0])
 _cache_lock = Lock()
 
 
-def _compiled_of(json: bytes) -> _Compiled:
+def _compiled_for(json: bytes) -> _CompiledSchema:
     with _cache_lock:
         known = _compiled.get(json)
     if known is None:
-        known = len(json), _Compiled(decode(json), None)
+        known = len(json), _CompiledSchema(decode(json), None)
         with _cache_lock:
             _compiled.put(json, known)
     return known[1]

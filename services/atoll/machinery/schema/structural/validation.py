@@ -14,12 +14,12 @@ from atoll.machinery.schema import fielderrors as errors
 from atoll.machinery.schema.structural import fast_validation
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.object_meta import embedded_errors
-from atoll.machinery.schema.structural.ratcheting import NOTHING, Old
+from atoll.machinery.schema.structural.ratcheting import NO_OLD_VALUE, OldValue
 
 _NATURAL_FORMATS: dict[type, str] = {int: "int64", float: "float64"}
 
 
-class Report:
+class ErrorCollector:
     """Collects the errors of one validation. `base` is the field under which the validated value stands, if any."""
 
     def __init__(self, base: str = "") -> None:
@@ -42,20 +42,20 @@ class Report:
         self.add(errors.invalid(self.base or errors.NO_FIELD, "", detail))
 
 
-def report(node: Node, value: Any, path: str, out: Report, old: Old = NOTHING) -> int:
+def validate(node: Node, value: Any, path: str, out: ErrorCollector, old: OldValue = NO_OLD_VALUE) -> int:
     """Append every violation of value against node; gives the number of checks that matched."""
     start = len(out.errors)
-    matched = _report(node, value, path, out, old)
+    matched = _validate(node, value, path, out, old)
     if len(out.errors) > start and old.is_same(value):
         del out.errors[start:]
     return matched
 
 
-def report_embedded(node: Node, value: Any, path: str, found: list[FieldError]) -> None:
+def validate_embedded(node: Node, value: Any, path: str, found: list[FieldError]) -> None:
     """Append what is wrong with objects embedded at any depth, beyond their types. These are never ratcheted."""
     if type(value) is list and node.items is not None:
         for index, item in enumerate(value):
-            report_embedded(node.items, item, f"{path}[{index}]", found)
+            validate_embedded(node.items, item, f"{path}[{index}]", found)
     if type(value) is not dict:
         return
     if node.embedded:
@@ -64,10 +64,10 @@ def report_embedded(node: Node, value: Any, path: str, found: list[FieldError]) 
         child = node.child(key)
         if child is not None:
             below = f".{key}" if key in node.properties else f"[{key}]"
-            report_embedded(child, item, (path + below).removeprefix("."), found)
+            validate_embedded(child, item, (path + below).removeprefix("."), found)
 
 
-def _report(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
+def _validate(node: Node, value: Any, path: str, out: ErrorCollector, old: OldValue) -> int:
     if value is None:
         return _null(node, path, out)
     matched = 1
@@ -91,7 +91,7 @@ def _report(node: Node, value: Any, path: str, out: Report, old: Old) -> int:
     return matched
 
 
-def _null(node: Node, path: str, out: Report) -> int:
+def _null(node: Node, path: str, out: ErrorCollector) -> int:
     fits = node.nullable or not node.types
     if not fits:
         out.add(_type_error(path, node.type_name, "null", out))
@@ -100,12 +100,12 @@ def _null(node: Node, path: str, out: Report) -> int:
     return 1 if fits else 0
 
 
-def _type_error(path: str, wanted: str, found: str, out: Report) -> FieldError:
+def _type_error(path: str, wanted: str, found: str, out: ErrorCollector) -> FieldError:
     text = f"{path} in body must be of type {wanted}: {errors.quote(found)}"
     return errors.type_invalid(out.field(path), found, text)
 
 
-def _type(node: Node, value: Any, path: str, out: Report) -> int:
+def _type(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
     if fast_validation.type_fits(node, value):
         return 1
     kind = type(value)
@@ -117,7 +117,7 @@ def _type(node: Node, value: Any, path: str, out: Report) -> int:
     return 0
 
 
-def _string(node: Node, value: str, path: str, out: Report) -> None:
+def _string(node: Node, value: str, path: str, out: ErrorCollector) -> None:
     if node.max_length is not None and len(value) > node.max_length:
         out.add(errors.too_long(out.field(path), node.max_length))
     elif node.min_length is not None and len(value) < node.min_length:
@@ -130,7 +130,7 @@ def _string(node: Node, value: str, path: str, out: Report) -> None:
         out.add(errors.type_invalid(out.field(path), value, text))
 
 
-def _number(node: Node, value: float, path: str, out: Report) -> None:
+def _number(node: Node, value: float, path: str, out: ErrorCollector) -> None:
     def check_range(number: float, what: str) -> bool:
         if fast_validation.in_range(node, number):
             return True
@@ -138,36 +138,36 @@ def _number(node: Node, value: float, path: str, out: Report) -> None:
         out.free(f"{what} value must be of type {node.type_name} {suffix} in {path}")
         return False
 
-    def tell(text: str, shown: float) -> None:
-        out.add(errors.invalid(out.field(path), shown, f"{path} in body should be {text}"))
+    def tell(text: str, actual: float) -> None:
+        out.add(errors.invalid(out.field(path), actual, f"{path} in body should be {text}"))
 
     check_range(value, "Checked")
     if node.multiple_of is not None and not fast_validation.is_multiple(value, node.multiple_of):
-        tell(f"a multiple of {errors.number(float(node.multiple_of))}", value)
+        tell(f"a multiple of {errors.format_number(float(node.multiple_of))}", value)
     if node.minimum is not None:
         fits = check_range(node.minimum, "Minimum boundary")
         if value < node.minimum or (node.exclusive_min and value == node.minimum):
-            bound, shown = _as_native(node.minimum, value, fits)
-            tell(f"greater than {'' if node.exclusive_min else 'or equal to '}{bound}", shown)
+            bound, actual = _as_native(node.minimum, value, fits)
+            tell(f"greater than {'' if node.exclusive_min else 'or equal to '}{bound}", actual)
     if node.maximum is not None:
         fits = check_range(node.maximum, "Maximum boundary")
         if value > node.maximum or (node.exclusive_max and value == node.maximum):
-            bound, shown = _as_native(node.maximum, value, fits)
-            tell(f"less than {'' if node.exclusive_max else 'or equal to '}{bound}", shown)
+            bound, actual = _as_native(node.maximum, value, fits)
+            tell(f"less than {'' if node.exclusive_max else 'or equal to '}{bound}", actual)
 
 
 def _as_native(bound: float, value: float, fits: bool) -> tuple[str, float]:
     """A bound and a value as Go's message shows them: integers beside integers, else both as floats."""
     if fits and isinstance(value, int):
         return str(int(bound)), value
-    return errors.number(float(bound)), float(value)
+    return errors.format_number(float(bound)), float(value)
 
 
-def _array(node: Node, value: list[Any], path: str, out: Report, old: Old) -> int:
+def _array(node: Node, value: list[Any], path: str, out: ErrorCollector, old: OldValue) -> int:
     matched = 0
     if node.items is not None:
         for index, item in enumerate(value):
-            matched += report(node.items, item, f"{path}[{index}]", out, old.index(node, item))
+            matched += validate(node.items, item, f"{path}[{index}]", out, old.index(node, item))
     size = len(value)
     if node.min_items is not None and size < node.min_items:
         text = f"{path} in body should have at least {node.min_items} items"
@@ -177,7 +177,7 @@ def _array(node: Node, value: list[Any], path: str, out: Report, old: Old) -> in
     return matched
 
 
-def _object(node: Node, value: dict[str, Any], path: str, out: Report, old: Old) -> int:
+def _object(node: Node, value: dict[str, Any], path: str, out: ErrorCollector, old: OldValue) -> int:
     size, matched = len(value), 0
     if node.min_properties is not None and size < node.min_properties:
         text = f"{path} in body should have at least {node.min_properties} properties"
@@ -190,16 +190,16 @@ def _object(node: Node, value: dict[str, Any], path: str, out: Report, old: Old)
             out.add(errors.invalid(out.field(path), key, f"{path}.{key} in body is a forbidden property"))
         elif child is not None:
             below = f"{path}.{key}" if path or key not in node.properties else key
-            matched += report(child, item, below, out, old.key(node, key))
+            matched += validate(child, item, below, out, old.key(node, key))
     if node.meta is not None and value.get("metadata") is not None:
-        report(node.meta, value["metadata"], f"{path}.metadata" if path else "metadata", out)
+        validate(node.meta, value["metadata"], f"{path}.metadata" if path else "metadata", out)
     for key in node.required:
         if key not in value:
             out.add(errors.required(out.field(f"{path}.{key}")))
     return matched
 
 
-def _junctors(node: Node, value: Any, path: str, out: Report) -> int:
+def _junctors(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
     matched = 1
     if node.any_of:
         matched += _any_of(node, value, path, out)
@@ -214,13 +214,13 @@ def _junctors(node: Node, value: Any, path: str, out: Report) -> int:
     return matched
 
 
-def _trial(node: Node, value: Any, path: str, out: Report) -> tuple[int, list[FieldError]]:
-    """Judge by an alternative, apart from the other errors. Below a changed value nothing of it is ratcheted."""
-    trial = Report(out.base)
-    return _report(node, value, path, trial, NOTHING), trial.errors
+def _trial(node: Node, value: Any, path: str, out: ErrorCollector) -> tuple[int, list[FieldError]]:
+    """DefaultValidator by an alternative, apart from the other errors. Below a changed value nothing of it is ratcheted."""
+    trial = ErrorCollector(out.base)
+    return _validate(node, value, path, trial, NO_OLD_VALUE), trial.errors
 
 
-def _any_of(node: Node, value: Any, path: str, out: Report) -> int:
+def _any_of(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
     best: tuple[int, list[FieldError]] | None = None
     for each in node.any_of:
         result = _trial(each, value, path, out)
@@ -232,7 +232,7 @@ def _any_of(node: Node, value: Any, path: str, out: Report) -> int:
     return _adopt(best, out)
 
 
-def _one_of(node: Node, value: Any, path: str, out: Report) -> int:
+def _one_of(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
     best: tuple[int, list[FieldError]] | None = None
     first, valid = 0, 0
     for each in node.one_of:
@@ -249,7 +249,7 @@ def _one_of(node: Node, value: Any, path: str, out: Report) -> int:
     return _adopt(best, out)
 
 
-def _all_of(node: Node, value: Any, path: str, out: Report) -> int:
+def _all_of(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
     matched = valid = 0
     for each in node.all_of:
         result = _trial(each, value, path, out)
@@ -261,7 +261,7 @@ def _all_of(node: Node, value: Any, path: str, out: Report) -> int:
     return matched
 
 
-def _adopt(result: tuple[int, list[FieldError]] | None, out: Report) -> int:
+def _adopt(result: tuple[int, list[FieldError]] | None, out: ErrorCollector) -> int:
     if result is None:
         return 0
     out.add(*result[1])

@@ -307,9 +307,9 @@ def test_rules_are_compiled_once_for_each_content_of_a_schema() -> None:
     source = encode_json(whole(ruled(struct(n=INTEGER), "self.n < 77")))
     first = schema_for(source)
     rules_of(first)(thing({"n": 1}), None, [], lambda: None)
-    tree = first.beside
+    tree = first.attachment
     rules_of(schema_for(bytes(bytearray(source))))(thing({"n": 1}), None, [], lambda: None)
-    assert schema_for(source).beside is tree
+    assert schema_for(source).attachment is tree
     assert tree.properties["spec"].rules is tree.properties["spec"].rules
 
 
