@@ -146,11 +146,11 @@ def test_what_is_unknown_is_what_pruning_drops(source: Object, spec: Any) -> Non
 @given(SCHEMAS, VALUES, st.none() | VALUES)
 def test_the_fast_answer_agrees_with_the_full_report(source: Object, spec: Any, old: Any) -> None:
     from atoll.machinery.schema.structural import list_types as uniqueness
-    from atoll.machinery.schema.structural.compiler import build_root
+    from atoll.machinery.schema.structural.compiler import compile_root
     from atoll.machinery.schema.structural.validation import ErrorCollector, validate
 
     obj = thing(spec)
-    root = build_root(whole(source), None)
+    root = compile_root(whole(source), None)
     out = ErrorCollector()
     validate(root, obj, "", out)
     found = [*out.errors, *uniqueness.duplicate_errors(root, obj)]

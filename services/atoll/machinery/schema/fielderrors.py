@@ -1,7 +1,7 @@
-"""Field errors in Kubernetes' words: the one place where this package writes `Invalid value: ...`.
+"""Field errors with the texts of Kubernetes (`field.ErrorList` in Go).
 
-Validation and the checks of definitions make their FieldErrors here. Values are format_value as Go shows them (clients
-compare texts), and cut, so that an error never carries a body back.
+All validation makes its FieldErrors here. Values are formatted as Go formats them, since clients compare texts, and
+truncated, so that an error never returns a whole body.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import FieldError
 
-#: Longer values are cut in messages.
+#: Characters of a value in a message; longer values are truncated.
 MAX_VALUE_SIZE = 1024
 
-#: Field of an error that belongs to no field: Kubernetes prints its empty path so.
+#: The field of an error without a field, as Kubernetes prints the empty path.
 NO_FIELD = "<nil>"
 
 _ESCAPES = {
@@ -34,7 +34,7 @@ _ESCAPES = {
 
 
 def quote(text: str) -> str:
-    """Text in double quotes as Go's %q writes it."""
+    """Quote a text as Go's %q does."""
     return f'"{"".join(map(_escaped, text))}"'
 
 
@@ -50,7 +50,7 @@ def _escaped(char: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number as Go's %v writes it: integers in full, floats with an exponent from 1e+06 upwards."""
+    """Format a number as Go's %v does: integers in full, floats with an exponent from 1e+06 upwards."""
     if isinstance(value, int) or not math.isfinite(value):
         return str(value)
     exact = Decimal(repr(value)).normalize()
@@ -62,7 +62,7 @@ def format_number(value: float) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Any JSON value as field errors show it, cut at MAX_VALUE_SIZE."""
+    """Format any JSON value for a message, truncated at MAX_VALUE_SIZE."""
     kind = type(value)
     if kind is str:
         text = quote(value)
@@ -95,30 +95,28 @@ def type_invalid(field: str, value: Any, detail: str) -> FieldError:
 
 
 def forbidden(field: str, detail: str) -> FieldError:
-    """A value must not be there."""
+    """A value is not allowed here."""
     return FieldError("FieldValueForbidden", field, f"Forbidden: {detail}")
 
 
 def duplicate(field: str, value: Any) -> FieldError:
-    """A value was there before in its list."""
+    """A value repeats an earlier one of its list."""
     return FieldError("FieldValueDuplicate", field, f"Duplicate value: {format_value(value)}")
 
 
 def not_supported(field: str, value: Any, supported: Iterable[Any]) -> FieldError:
-    """A value is none of those listed, which are format_value in the order given."""
+    """A value is not one of those listed, which the message names in this order."""
     names = (value if isinstance(value, str) else encode_json(value).decode() for value in supported)
-    known = ", ".join(map(quote, names))
-    return FieldError(
-        "FieldValueNotSupported", field, f"Unsupported value: {format_value(value)}: supported values: {known}"
-    )
+    text = f"{format_value(value)}: supported values: {', '.join(map(quote, names))}"
+    return FieldError("FieldValueNotSupported", field, f"Unsupported value: {text}")
 
 
 def too_long(field: str, limit: int) -> FieldError:
-    """A string is longer than allowed. The text says bytes although characters are counted, as Kubernetes' does."""
+    """A string is too long. The text says bytes although characters are counted, as in Kubernetes."""
     return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
 
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
-    """A list or map holds more than allowed."""
+    """A list or map has too many items."""
     noun = "item" if limit == 1 else "items"
     return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} {noun}")

@@ -1,7 +1,7 @@
-"""String formats that Kubernetes checks, by name; others are not checked and only warned of.
+"""String formats that Kubernetes validates, by name; other formats only cause a warning.
 
-Schemas look a format up once, when they are compiled. Each check takes the string and says whether it has the
-form; what counts as one follows go-openapi's formats, with their tolerance (leading zeros in IPv4 addresses).
+`structural.compiler` looks a format up once for each node. Each check takes a string and returns whether it has the
+format, by the rules of go-openapi with their tolerance (leading zeros in IPv4 addresses).
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ _re2_options.log_errors = False
 
 
 def _regex(pattern: str) -> Callable[[str], bool]:
-    """A test for a whole string by one of the fixed patterns below. Compiled when first asked: together they take
-    longer than all other imports of the package, and most are never asked."""
+    """Return a test of whole strings against a pattern, which is compiled on first use.
+
+    Compiling all patterns takes longer than all other imports of the package, and most are never used.
+    """
 
     @cache
     def fullmatch() -> Callable[[str], re.Match[str] | None]:
@@ -39,7 +41,7 @@ def _is_date(text: str) -> bool:
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return False
     try:
-        # Go has a year 0, which is a leap year like 4.
+        # Go has a year 0, which is a leap year as year 4 is.
         date(int(text[:4]) or 4, int(text[5:7]), int(text[8:]))
     except ValueError:
         return False
@@ -55,7 +57,7 @@ _usual_time = re.compile(
 
 
 def _is_date_time(text: str) -> bool:
-    # What servers write needs no calendar.
+    # The usual form of servers needs no calendar.
     if _usual_time(text):
         return True
     day, separator, rest = text.lower().partition("t")
@@ -80,12 +82,12 @@ def _is_duration(text: str) -> bool:
 
 
 def _plain_v4(text: str) -> str:
-    """An IPv4 address without the leading zeros that Go's tolerant parser accepts."""
+    """Remove the leading zeros of an IPv4 address, which Go's tolerant parser accepts."""
     return ".".join(part.lstrip("0") or "0" if part.isascii() and part.isdigit() else "x" for part in text.split("."))
 
 
 def _is_ipv4(text: str) -> bool:
-    # An IPv6 address that ends in dotted digits counts too: it parses and has a dot.
+    # An IPv6 address that ends in dotted digits is valid too, as in Go: it parses and has a dot.
     if ":" in text:
         return "." in text and _is_ipv6(text)
     try:
@@ -121,7 +123,7 @@ _MAC = _regex(
 
 
 def _is_uri(text: str) -> bool:
-    """A request URI: absolute, or a path from the root."""
+    """Whether a text is a request URI: absolute, or a path from the root."""
     if not text or any(ord(char) <= 0x20 or ord(char) == 0x7F for char in text):
         return False
     if re.search("%(?![0-9a-fA-F]{2})", text):
@@ -142,7 +144,7 @@ def _is_email(text: str) -> bool:
 
 @cache
 def _hostname() -> re2._Regexp:
-    """Go's pattern, compiled when first asked: with its classes of characters that takes a tenth of a second."""
+    """Compile Go's pattern on first use: with its character classes that takes a tenth of a second."""
     return re2.compile(
         r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)"
         r"|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$",
@@ -226,12 +228,12 @@ _NUMERIC = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
 
 def is_recognized(schema_type: str, name: str) -> bool:
-    """Whether a format means anything for a type; hyphens in names of string formats do not count."""
+    """Whether a format is defined for a type; hyphens in names of string formats do not count."""
     if schema_type in ("", "string"):
         return name.replace("-", "") in CHECKS
     return name in _NUMERIC.get(schema_type, ())
 
 
 def check_of(schema_type: str, name: str) -> Callable[[str], bool] | None:
-    """The check of a string format, or None where there is nothing to check."""
+    """Return the check of a string format, or None without one."""
     return CHECKS.get(name.replace("-", "")) if schema_type in ("", "string") else None

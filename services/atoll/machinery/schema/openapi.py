@@ -1,8 +1,8 @@
-"""What custom kinds add to OpenAPI documents: their schemas as v3 components and as v2 definitions.
+"""Schemas of custom kinds in OpenAPI documents: v3 components and v2 definitions.
 
-`apiserver.openapi` puts documents together, paths included; `kinds.custom` names the schemas. Sources are structural
-schemas as definitions have them; nothing here changes them. v3 publishes them nearly verbatim; v2 leaves out what it
-cannot say (`openapi_v2`).
+`apiserver.openapi` assembles the documents and their paths; `kinds.custom` names the schemas. v3 publishes the
+structural schemas of definitions nearly verbatim; v2 omits keywords that it lacks (`openapi_v2`). Invariant: sources
+are not modified.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _API_VERSION: Object = {
     "type": "string",
 }
 _KIND: Object = {"description": "Name of the kind that this object is of, in CamelCase.", "type": "string"}
-#: Clients look for these words, and those of apiVersion: the conformance suite reads what kubectl explains.
+#: The conformance suite looks for these texts, and that of apiVersion, in the output of `kubectl explain`.
 _OBJECT_META = "Standard object's metadata, which every object has."
 _LIST_META = "Metadata that every list has."
 _EITHER: list[Object] = [{"type": "integer"}, {"type": "string"}]
 
-#: A reference to a component, with what else is said of the place.
+#: Make a reference to a component, with the other keywords of the place.
 _Reference = Callable[[str, Object], Object]
 
 
 def component_name(group: str, version: str, kind: str) -> str:
-    """`com.example.stable.v1.CronTab`: the group reversed, version, kind."""
+    """Return a name such as `com.example.stable.v1.CronTab`: the group reversed, version, kind."""
     return ".".join([*reversed(group.split(".")), version, kind] if group else [version, kind])
 
 
 def crd_components(
     group: str, version: str, kind: str, list_kind: str, schema: Object, selectable: Sequence[str] = ()
 ) -> dict[str, Object]:
-    """The v3 schemas of a custom kind and of its list, by component name. `schema` is left unchanged.
+    """Return the v3 schemas of a custom kind and of its list, by component name. `schema` is not modified.
 
     `selectable` are the fields that field selectors may name, as dotted paths.
     """
@@ -55,9 +55,9 @@ def crd_components(
 def crd_definitions(
     group: str, version: str, kind: str, list_kind: str, schema: Object, selectable: Sequence[str] = ()
 ) -> dict[str, Object]:
-    """The v2 schemas of a custom kind and of its list, by definition name. `schema` is left unchanged.
+    """Return the v2 schemas of a custom kind and of its list, by definition name. `schema` is not modified.
 
-    One that preserves unknown fields at its root is an object of which nothing is said: old kubectl refuses every
+    A schema that preserves unknown fields at its root becomes an object without properties: old kubectl rejects every
     field that a schema does not name.
     """
     name = component_name(group, version, kind)
@@ -80,10 +80,10 @@ def _reference_v2(name: str, beside: Object) -> Object:
 
 
 def _with_type(published: Object, source: Object, reference: _Reference) -> Object:
-    """A published schema with what every object has: apiVersion, kind, metadata."""
+    """Return a published schema with the fields of every object: apiVersion, kind, metadata."""
     properties = published.get("properties") or {}
     declared = source.get("properties") or {}
-    # What a definition says of metadata stays: it may bound names.
+    # The declarations of metadata stay: they may bound names.
     metadata = declared.get("metadata") or {}
     bounds = {key: value for key, value in metadata.items() if key in ("properties", "required")}
     return {
@@ -122,21 +122,21 @@ def _marked(schema: Object, group: str, version: str, kind: str, selectable: Seq
 
 
 def _unfolded(schema: Object, reference: _Reference) -> Object:
-    """A schema whose markers are told in plain words too; parts without markers are shared, not copied.
+    """Return a schema with its markers expanded to plain keywords; parts without markers are shared, not copied.
 
-    An integer or string gets the `anyOf` that means it; an embedded resource the fields that every object has, unless
-    v2 would then refuse the fields that it preserves.
+    int-or-string gets its `anyOf`; an embedded resource gets the fields of every object, unless v2 clients would then
+    reject the fields that it preserves.
     """
-    found = _with_children(schema, lambda child: _unfolded(child, reference))
+    expanded = _with_children(schema, lambda child: _unfolded(child, reference))
     if schema.get(INT_OR_STRING) is True and reference is _reference_v3:
-        found = _either(found)
+        expanded = _either(expanded)
     if schema.get(EMBEDDED) is True and (reference is _reference_v3 or schema.get(PRESERVE) is not True):
-        required = found.get("required") or []
-        found = {
-            **_with_type(found, {}, reference),
+        required = expanded.get("required") or []
+        expanded = {
+            **_with_type(expanded, {}, reference),
             "required": [*required, *(name for name in ("kind", "apiVersion") if name not in required)],
         }
-    return found
+    return expanded
 
 
 def _with_children(schema: Object, change: Callable[[Object], Object]) -> Object:

@@ -1,9 +1,9 @@
-"""Schemas of OpenAPI v3 as OpenAPI v2 can say them, with Kubernetes' losses.
+"""Conversion of OpenAPI v3 schemas to v2, with the losses of Kubernetes.
 
-`openapi` converts custom kinds' sources with `to_v2`, `apiserver.openapi` the built-in components with
-`native_to_v2`. What v2 lacks (oneOf, anyOf, not, nullable) goes; readers of v2 are old kubectls, which refuse fields
-that an object with properties does not name, and cannot cope with lists without items: where a field may be more
-than v2 can say, its type goes too. Sources are never changed.
+`openapi` converts sources of custom kinds with `to_v2`, `apiserver.openapi` the built-in components with
+`native_to_v2`. Keywords that v2 lacks (oneOf, anyOf, not, nullable) are dropped. Clients of v2 are old kubectls, which
+reject fields that an object with properties does not name, and fail on lists without items: a type is dropped too where
+v2 cannot express all allowed values. Invariant: sources are not modified.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _CHILDREN = ("items", "additionalProperties")
 
 
 def to_v2(schema: Object) -> Object:
-    """A structural schema in v2."""
-    found = {key: value for key, value in schema.items() if key not in _DROPPED}
+    """Convert a structural schema to v2."""
+    converted = {key: value for key, value in schema.items() if key not in _DROPPED}
     if schema.get("nullable") is True:
-        # A type without null would refuse what the API takes.
-        found.pop("type", None)
+        # A type without null would reject values that the API accepts.
+        converted.pop("type", None)
     if schema.get("nullable") is True or schema.get(PRESERVE) is True:
-        found.pop("items", None)
-        found.pop("properties", None)
-    kind = found.get("type")
-    if (kind == "array" and "items" not in found) or (kind == "object" and schema.get(PRESERVE) is True):
-        del found["type"]
-    _convert_children(found)
-    return found
+        converted.pop("items", None)
+        converted.pop("properties", None)
+    kind = converted.get("type")
+    if (kind == "array" and "items" not in converted) or (kind == "object" and schema.get(PRESERVE) is True):
+        del converted["type"]
+    _convert_children(converted)
+    return converted
 
 
-def _convert_children(found: Object) -> None:
-    properties: Any = found.get("properties")
+def _convert_children(converted: Object) -> None:
+    properties: Any = converted.get("properties")
     if isinstance(properties, dict):
-        found["properties"] = {
+        converted["properties"] = {
             name: to_v2(child) if isinstance(child, dict) else child for name, child in properties.items()
         }
-        _drop_required(found, {name for name, child in properties.items() if _is_nullable(child)})
+        _drop_required(converted, {name for name, child in properties.items() if _is_nullable(child)})
     for key in _CHILDREN:
-        child: Any = found.get(key)
+        child: Any = converted.get(key)
         if isinstance(child, dict):
-            found[key] = to_v2(child)
+            converted[key] = to_v2(child)
             if key == "additionalProperties" and _is_nullable(child):
-                found.pop("required", None)
+                converted.pop("required", None)
 
 
 def _is_nullable(schema: Any) -> bool:
@@ -57,7 +57,7 @@ def _is_nullable(schema: Any) -> bool:
 
 
 def _drop_required(schema: Object, names: set[str]) -> None:
-    """A field that may be null is not asked for: readers would take null for absent."""
+    """Remove nullable fields from `required`: clients treat null as absent."""
     required: Any = schema.get("required")
     if not names or not isinstance(required, list):
         return
@@ -69,23 +69,23 @@ def _drop_required(schema: Object, names: set[str]) -> None:
 
 
 def native_to_v2(schema: Object) -> Object:
-    """A built-in component in v2: references as v2 writes them, no defaults."""
-    found: Object = {}
+    """Convert a built-in component to v2: references in the form of v2, no defaults."""
+    converted: Object = {}
     for key, value in schema.items():
         if key == "properties":
-            found[key] = {name: native_to_v2(child) for name, child in value.items()}
+            converted[key] = {name: native_to_v2(child) for name, child in value.items()}
         elif key in _CHILDREN and isinstance(value, dict):
-            found[key] = native_to_v2(value)
+            converted[key] = native_to_v2(value)
         elif key == "allOf" and len(value) == 1:
-            found["$ref"] = _reference(value[0]["$ref"])
+            converted["$ref"] = _reference(value[0]["$ref"])
         elif key == "$ref":
-            found[key] = _reference(value)
+            converted[key] = _reference(value)
         elif key == "oneOf":
-            # Of what has several forms (quantities), the string is the one that every client writes.
-            found["type"] = "string"
+            # Of several forms (quantities), every client writes the string.
+            converted["type"] = "string"
         elif key not in _DROPPED and key != "default":
-            found[key] = value
-    return found
+            converted[key] = value
+    return converted
 
 
 def _reference(text: str) -> str:

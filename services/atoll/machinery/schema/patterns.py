@@ -1,7 +1,7 @@
-"""Tenants' regular expressions, on RE2 and on nothing else: linear time, and the syntax that Go accepts.
+"""Regular expressions of tenants, run on RE2 only: linear time, and the syntax of Go.
 
-Schemas compile their `pattern`s here and definitions check them. Python's `re` would accept lookaheads that Go
-refuses, and can be made to run for hours.
+`structural` compiles `pattern`s here and `definitions` validates them. Python's `re` accepts lookaheads that Go
+rejects, and can take exponential time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import re2
 
-#: RE2's words for what is wrong, where Go's differ.
-_GO_WORDS = {
+#: RE2's error texts to Go's, where they differ.
+_GO_TEXTS = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "no argument for repetition operator": "missing argument to repetition operator",
     "bad repetition operator": "invalid nested repetition operator",
@@ -32,18 +32,18 @@ _options.never_capture = True
 
 
 class PatternError(ValueError):
-    """The pattern is none of RE2's; the text says why, in Go's words."""
+    """The pattern is invalid; the text is Go's."""
 
 
 @lru_cache(maxsize=4096)
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A test whether a string contains a match. Raises PatternError. Kept for the 4,096 patterns last used."""
+    """Return a test whether a string contains a match. Raises PatternError. The 4,096 last used are cached."""
     try:
         compiled = re2.compile(pattern, options=_options)
     except re2.error as error:
-        raise PatternError(_in_go_words(error)) from None
-    # The wrapper's own `search` makes a match object of offsets in characters, which costs six times the search.
-    # `_regexp` is the compiled RE2 below it; the release is pinned, and the tests would tell if it moved.
+        raise PatternError(_go_error_text(error)) from None
+    # The wrapper's `search` makes a match object with offsets in characters, which costs six times the search.
+    # `_regexp` is the compiled RE2 below it; the release is pinned, and tests fail if it moves.
     match = compiled._regexp.Match
 
     def matches(text: str) -> bool:
@@ -53,9 +53,9 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     return matches
 
 
-def _in_go_words(error: Exception) -> str:
+def _go_error_text(error: Exception) -> str:
     raw = error.args[0] if error.args else ""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
     problem, separator, part = text.partition(": ")
-    problem = _GO_WORDS.get(problem, problem)
+    problem = _GO_TEXTS.get(problem, problem)
     return f"error parsing regexp: {problem}: `{part}`" if separator else f"error parsing regexp: {problem}"

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.schema.structural.structural_schema import (
-    CACHE_SIZE,
-    StructuralSchema,
-    compile_schema,
-    has_rules,
-    schema_for,
-)
+from atoll.machinery.schema.structural.structural_schema import CACHE_SIZE, StructuralSchema, compile_schema, schema_for
 
 STRING: Object = {"type": "string"}
 META: Object = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}
@@ -233,10 +227,3 @@ def test_equal_sources_share_one_compiled_schema_and_the_cache_is_bounded() -> N
     for index in range(CACHE_SIZE):
         schema_for(encode_json({"type": "object", "description": f"number {index}"}))
     assert schema_for(source) is not first
-
-
-def test_rules_are_found_at_any_depth() -> None:
-    rule = [{"rule": "true"}]
-    assert not has_rules({"type": "object", "default": {"x-kubernetes-validations": rule}})
-    assert not has_rules({"type": "object", "x-kubernetes-validations": []})
-    assert has_rules({"properties": {"a": {"items": {"x-kubernetes-validations": rule}}}})

@@ -1,6 +1,6 @@
-"""What decoders share: their result, their error, and the bounds on JSON values.
+"""Result and error of the decoders, and the bounds on JSON values.
 
-`decode` and `yamldoc` use these. Walks here keep their own stack, since they run before the depth is known.
+`json_decoder` and `yaml_decoder` use these. Walks do not recurse, since they run before the depth is known.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
-#: Nesting that the walkers of this package are built for; Go's decoder stops at 10,000, real objects at about 60.
+#: Maximum nesting, which the walkers of this package rely on. Go's decoder allows 10,000; real objects have about 60.
 MAX_DEPTH = 192
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 
 class DecodeError(ValueError):
-    """The body is not what it says it is. The text is for the client and carries none of the body but numbers."""
+    """The body is malformed. The text is for the client and contains nothing of the body but numbers and names."""
 
 
 class Document(msgspec.Struct, frozen=True):
     """A decoded body and its duplicate keys in document order.
 
-    Duplicates are paths (`data.a`) for JSON, and whole texts (`line 3: key "a" already set in map`) for YAML.
+    Duplicate keys are paths (`data.a`) for JSON, and whole texts (`line 3: key "a" already set in map`) for YAML.
     """
 
     value: Any
@@ -41,7 +41,7 @@ def is_too_deep(value: Any, max_depth: int) -> bool:
 
 
 def numbers(value: Any) -> Iterator[int | float]:
-    """Every number of a value, in no order."""
+    """Yield every number of a value, in no order."""
     todo = [value]
     while todo:
         item = todo.pop()

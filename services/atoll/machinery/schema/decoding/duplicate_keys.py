@@ -1,8 +1,8 @@
 """Duplicate keys of a JSON document, with their paths, in document order.
 
-`decode` asks only when the request wants to know, and only when a count of quotes says that a key was lost: the
-scan is slower than decoding. It runs on bytes that were decoded before, so it need not check the grammar; it uses
-no recursion and memory in proportion to the nesting.
+`json_decoder` calls it only on request, and only when a count of quotes shows that a key was lost: the scan is slower
+than decoding. The bytes were decoded before, so the grammar is not checked again. It does not recurse; its memory is
+proportional to the nesting.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-#: One token that matters: a string, a bracket, a colon or a comma. Numbers and words fall between.
+#: A string, a bracket, a colon or a comma. Numbers and words are skipped.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]')
 
 
 class _Container:
-    """One open object or list: its path, and the keys seen or the index reached."""
+    """An open object or list: its path, and its keys so far or its current index."""
 
     __slots__ = ("index", "is_list", "key", "path", "seen")
 
@@ -28,15 +28,15 @@ class _Container:
         self.key = ""
         self.seen: set[str] = set()
 
-    def below(self) -> str:
-        """Path of the value that stands here now."""
+    def value_path(self) -> str:
+        """Return the path of the current value."""
         if self.is_list:
             return f"{self.path}[{self.index}]"
         return f"{self.path}.{self.key}" if self.path else self.key
 
 
 def find_duplicates(data: bytes) -> list[str]:
-    """Paths of keys that were there before in their object, once for each repetition, in document order.
+    """List the paths of keys that occurred before in their object, once for each repetition, in document order.
 
     `data` must be a valid JSON document.
     """
@@ -44,26 +44,26 @@ def find_duplicates(data: bytes) -> list[str]:
 
 
 def _duplicates(data: bytes) -> Iterator[str]:
-    levels: list[_Container] = []
+    open_containers: list[_Container] = []
     expects_key = False
     for match in _TOKEN.finditer(data):
         token = match.group()
         first = token[0]
         if first == 0x22:
             if expects_key:
-                level = levels[-1]
-                level.key = msgspec.json.decode(token) if b"\\" in token else token[1:-1].decode()
-                if level.key in level.seen:
-                    yield level.below()
-                level.seen.add(level.key)
+                container = open_containers[-1]
+                container.key = msgspec.json.decode(token) if b"\\" in token else token[1:-1].decode()
+                if container.key in container.seen:
+                    yield container.value_path()
+                container.seen.add(container.key)
                 expects_key = False
         elif first in b"{[":
-            path = levels[-1].below() if levels else ""
-            levels.append(_Container(path, first == 0x5B))
+            path = open_containers[-1].value_path() if open_containers else ""
+            open_containers.append(_Container(path, first == 0x5B))
             expects_key = first == 0x7B
         elif first in b"}]":
-            levels.pop()
+            open_containers.pop()
             expects_key = False
         elif first == 0x2C:
-            levels[-1].index += 1
-            expects_key = not levels[-1].is_list
+            open_containers[-1].index += 1
+            expects_key = not open_containers[-1].is_list

@@ -1,8 +1,8 @@
-"""Bodies to JSON values, strictly: what Kubernetes would refuse, or silently bend, is an error here.
+"""Strict JSON decoding: input that Kubernetes rejects, or silently changes, is an error.
 
-Create, update, patch and apply decode through `decode_json` and `decode_yaml` before anything else looks at a
-body. Invariant: whatever the bytes, the answer is a value or a DecodeError, in memory in proportion to the body;
-and every value is one that can be encoded again: finite floats, integers of 64 bits, nesting within MAX_DEPTH.
+Create, update, patch and apply decode bodies with `decode_json` or `yaml_decoder.decode_yaml`. Invariant: any bytes
+result in a value or a DecodeError, with memory proportional to the body; every value can be encoded again: finite
+floats, integers of 64 bits, nesting within MAX_DEPTH.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from atoll.machinery.schema.decoding.document import (
 from atoll.machinery.schema.decoding.duplicate_keys import find_duplicates as _find_duplicates
 
 _decoder = msgspec.json.Decoder()
-#: Every digit as 0, so that a run of digits that may not fit into 64 bits is found faster than by an expression.
+#: Maps every digit to 0: finding a long run of zeros is faster than matching a regular expression.
 _DIGITS_AS_ZERO = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 _MANY_DIGITS = b"0" * 19
 
@@ -32,9 +32,9 @@ _MANY_DIGITS = b"0" * 19
 def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = MAX_DEPTH) -> Document:
     """Decode one JSON document.
 
-    Raises DecodeError for what is no JSON, invalid UTF-8, NaN and infinities, numbers beyond a 64 bit float,
-    integers written without `.` or exponent beyond 64 bits, and nesting deeper than `max_depth`. Of duplicate keys
-    the last wins; with `find_duplicates` their paths are listed (`data.a`, `spec.list[0].x`) in document order.
+    Raises DecodeError for malformed JSON, invalid UTF-8, NaN and infinities, numbers beyond a 64 bit float, integers
+    (without `.` or exponent) beyond 64 bits, and nesting deeper than `max_depth`. The last of duplicate keys wins; with
+    `find_duplicates` their paths are listed (`data.a`, `spec.list[0].x`) in document order.
     """
     try:
         value = _decoder.decode(data)
@@ -62,8 +62,8 @@ def _check_range(value: Any) -> None:
 def _lost_a_key(data: bytes, value: Any) -> bool:
     """Whether a key may have been dropped as a duplicate.
 
-    Every string of the document has two quotes of its own and one for each quote it escapes, and encoding the
-    value again writes the same number of them, unless a duplicate took its key away. Quotes written as
-    \\u0022 would break the count, so documents with such escapes always say yes.
+    Every string has two quotes and one for each quote that it escapes. Encoding the value again writes the same number
+    of quotes unless a duplicate key was dropped. Quotes written as \\u0022 would break the count, so the result is True
+    for documents with such escapes.
     """
     return b"\\u" in data or data.count(b'"') != encode_json(value).count(b'"')

@@ -1,8 +1,8 @@
-"""One YAML document to a JSON value, read as Kubernetes reads manifests (YAML 1.1 with Go's few differences).
+"""Strict YAML decoding, as Kubernetes reads manifests (YAML 1.1 with Go's few differences).
 
-`decode.decode_yaml` is this. libyaml's events are assembled here with an own stack: its composer recurses in C,
-and its loader turns dates and 12:30:45 into values that JSON does not have. Aliases are copied, and what they add
-is bounded, so that a small body cannot become a large one.
+Verb handlers call `decode_yaml` for YAML bodies. libyaml's events are composed here without recursion: its own composer
+recurses in C, and its loader turns dates and 12:30:45 into values that JSON does not have. Invariant: aliases are
+copied, and the size that they add is bounded, so a small body cannot expand into a large one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import yaml
 from atoll.machinery.schema.decoding.document import MAX_DEPTH, DecodeError, Document
 from atoll.machinery.schema.decoding.yaml_scalars import MERGE, key_text, resolve
 
-#: What aliases may add to a document, in nodes and characters together.
+#: Maximum that aliases may add to a document, in nodes and characters together.
 MAX_EXPANSION = 3 * 1024 * 1024
 
 _COLLECTION_TAGS = {yaml.MappingStartEvent: "tag:yaml.org,2002:map", yaml.SequenceStartEvent: "tag:yaml.org,2002:seq"}
 
 
 class _Collection:
-    """A mapping or a sequence that is not closed yet."""
+    """An open mapping or sequence."""
 
     __slots__ = ("anchor", "awaits_value", "key", "line", "merges", "value", "weight")
 
@@ -36,8 +36,8 @@ class _Collection:
         self.weight = 1
 
 
-class _Builder:
-    """Assembles events into one value; `duplicate_keys` grows as keys repeat."""
+class _Composer:
+    """Composes events into one value and collects duplicate keys."""
 
     def __init__(self, max_depth: int) -> None:
         self.max_depth = max_depth
@@ -97,10 +97,10 @@ class _Builder:
             self.duplicate_keys.append(f'line {line}: key "{top.key}" already set in map')
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        known = self._anchors.get(event.anchor or "")
-        if known is None:
+        anchored = self._anchors.get(event.anchor or "")
+        if anchored is None:
             raise DecodeError(f"invalid YAML: line {_line(event)}: unknown anchor '{event.anchor}' referenced")
-        value, weight = known
+        value, weight = anchored
         self._expanded += weight
         if self._expanded > MAX_EXPANSION:
             raise DecodeError("invalid YAML: document contains excessive aliasing")
@@ -108,7 +108,7 @@ class _Builder:
         if top is not None and isinstance(top.value, dict) and not top.awaits_value:
             self._key(top, value, _line(event))
             return
-        self._place(_copied(value, self.max_depth - len(self._stack)), weight, None)
+        self._place(_copy(value, self.max_depth - len(self._stack)), weight, None)
 
     def _place(self, value: Any, weight: int, anchor: str | None) -> None:
         if anchor:
@@ -135,15 +135,15 @@ def _merged_mappings(value: Any, line: int) -> list[Any]:
     return values
 
 
-def _copied(value: Any, depth: int) -> Any:
-    """A copy of an anchored value, which may stand `depth` levels high."""
+def _copy(value: Any, depth: int) -> Any:
+    """Return a copy of an anchored value with at most `depth` levels. Raises DecodeError for a deeper one."""
     if not isinstance(value, (dict, list)):
         return value
     if depth <= 0:
         raise DecodeError("invalid YAML: nested too deep")
     if isinstance(value, list):
-        return [_copied(item, depth - 1) for item in value]
-    return {key: _copied(item, depth - 1) for key, item in value.items()}
+        return [_copy(item, depth - 1) for item in value]
+    return {key: _copy(item, depth - 1) for key, item in value.items()}
 
 
 def _line(event: yaml.Event) -> int:
@@ -161,22 +161,23 @@ def _events(data: bytes) -> Iterator[yaml.Event]:
 
 
 def decode_yaml(data: bytes, *, max_depth: int = MAX_DEPTH) -> Document:
-    """Decode one YAML (or JSON) document; an empty one gives None.
+    """Decode one YAML (or JSON) document; the value of an empty one is None.
 
-    Raises DecodeError for malformed YAML, several documents, tags beyond the core ones, numbers that JSON or
-    64 bits do not hold, nesting deeper than `max_depth`, and aliases that blow the document up. The last of
-    duplicate keys wins; they are listed as `line N: key "x" already set in map`.
+    Raises DecodeError for malformed YAML, several documents, tags beyond the core ones, numbers beyond JSON or 64 bits,
+    nesting deeper than `max_depth`, and aliases that expand the document too far. The last of duplicate keys wins; they
+    are listed as `line N: key "x" already set in map`.
     """
-    builder = _Builder(max_depth)
+    composer = _Composer(max_depth)
     try:
         for event in _events(data):
-            builder.feed(event)
+            composer.feed(event)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(f"invalid YAML: {_flat(error)}") from None
-    return Document(builder.root, builder.duplicate_keys)
+        raise DecodeError(f"invalid YAML: {_error_text(error)}") from None
+    return Document(composer.root, composer.duplicate_keys)
 
 
-def _flat(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
+    """Format a parser error on one line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"line {error.problem_mark.line + 1}: {error.problem or 'malformed'}"
     return " ".join(str(error).split())

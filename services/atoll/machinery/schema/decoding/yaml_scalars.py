@@ -1,7 +1,7 @@
-"""What a YAML scalar means to Kubernetes: Go's resolver, not PyYAML's.
+"""Values of YAML scalars as Kubernetes resolves them: by Go's rules, not PyYAML's.
 
-`yamldoc` asks for every scalar. yes, on and y are booleans; dates and sexagesimal numbers are strings; 0777 is
-octal; what JSON cannot hold (.nan, .inf, integers beyond 64 bits) is an error.
+`yaml_decoder` calls `resolve` for every scalar. yes, on and y are booleans; dates and sexagesimal numbers are strings;
+0777 is octal; values that JSON cannot represent (.nan, .inf, integers beyond 64 bits) are errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from atoll.machinery.schema.decoding.document import INT_MAX, INT_MIN, DecodeError
 from atoll.machinery.schema.fielderrors import format_number
 
-#: Stands for a plain `<<`.
+#: The value of a plain `<<`.
 MERGE: Final = object()
 
 _TAG = "tag:yaml.org,2002:"
@@ -29,15 +29,15 @@ _WORDS: dict[str, Any] = {
 _INT = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _BASES = (16, 2, 8, 10)
-#: No 64 bit integer is longer, in any base; int() is not asked for more.
+#: Maximum length of a 64 bit integer in any base; longer texts are not parsed.
 _INT_SIZE = 70
 
 
 def resolve(text: str, tag: str | None, *, plain: bool, line: int) -> Any:
-    """The value of a scalar. `plain` says that neither quotes nor a tag fix it as a string.
+    """Return the value of a scalar. `plain`: it has neither quotes nor a tag.
 
-    Raises DecodeError for tags beyond str, int, float, bool and null, for values that do not fit their tag, and
-    for numbers that JSON does not hold.
+    Raises DecodeError for tags other than str, int, float, bool and null, for values that do not fit their tag, and for
+    numbers that JSON cannot represent.
     """
     if tag is None:
         return _checked(_plain(text, line), line) if plain else text
@@ -84,7 +84,7 @@ def _checked(value: Any, line: int) -> Any:
 
 
 def key_text(value: Any, line: int) -> str:
-    """A mapping key as the string it becomes in JSON. Raises DecodeError for null and collections."""
+    """Return a mapping key as the string of its JSON form. Raises DecodeError for null and collections."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -13,7 +13,7 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.definitions.structural_rules import is_set
 from atoll.machinery.schema.fielderrors import invalid
 from atoll.machinery.schema.structural import pruning
-from atoll.machinery.schema.structural.compiler import build_value
+from atoll.machinery.schema.structural.compiler import compile_value
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.object_meta import META_FIELDS, METADATA, embedded_errors
 from atoll.machinery.schema.structural.validation import ErrorCollector, validate, validate_embedded
@@ -53,7 +53,7 @@ def _errors(
 
 
 def _value_errors(schema: Object, value: Any, path: str, _: Steps) -> Iterator[FieldError]:
-    node = build_value(schema)
+    node = compile_value(schema)
     if not pruning.is_clean(node, value):
         yield invalid(path, value, "must not have unknown fields")
     yield from _validation_errors(node, value, path)
@@ -75,11 +75,11 @@ def _metadata_errors(schema: Object, value: Any, path: str, steps: Steps) -> Ite
     obj = {"apiVersion": "validation/v1", "kind": "Validation", **obj}
     problems: list[FieldError] = []
     if obj.get("metadata") is not None:
-        problems = _validation_errors(build_value(METADATA), obj["metadata"], "metadata")
+        problems = _validation_errors(compile_value(METADATA), obj["metadata"], "metadata")
     problems = problems or embedded_errors(obj, "")
     if problems:
         texts = [str(problem).removeprefix(".") for problem in problems]
         text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
         yield invalid(path, value, f"must result in valid metadata: {text}")
     else:
-        yield from _validation_errors(build_value(schema), value, path)
+        yield from _validation_errors(compile_value(schema), value, path)

@@ -1,8 +1,9 @@
-"""OpenAPI sources to nodes. `structural.compile_schema` calls it once a schema; nothing else makes nodes.
+"""Compiles OpenAPI sources to nodes.
 
-Sources of custom resources are structural: what is not declared is unknown. Sources of built-in kinds come with
-definitions, and say less: `$ref`s (alone, or in an allOf of one as published documents write them) may form
-cycles, an object without properties is open, and a schema among several alternatives gives the structure.
+`structural_schema` calls `compile_root` once for each schema, `definitions.defaults` calls `compile_value`. Sources of
+custom resources are structural: undeclared fields are unknown. Sources of built-in kinds come with definitions and
+declare less: `$ref`s (alone, or in an allOf of one as published documents write them) may form cycles, an object
+without properties is open, and one schema among several alternatives defines the structure.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from atoll.machinery.schema.structural import fast_validation
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.object_meta import METADATA
 
-#: Beside a reference these say nothing about the value.
+#: Keywords beside a reference that do not constrain the value.
 _SILENT = frozenset({"description", "title", "example", "externalDocs", "$ref", "allOf"})
 _COUNTS = (
     ("minLength", "min_length"),
@@ -32,28 +33,28 @@ _COUNTS = (
 _NUMBERS = (("minimum", "minimum"), ("maximum", "maximum"), ("multipleOf", "multiple_of"))
 
 
-def build_root(source: Object, definitions: Mapping[str, Object] | None) -> Node:
-    """The node of a whole object: apiVersion, kind and metadata are known whatever the source says."""
-    builder = _Builder(definitions)
-    root = builder.node(source)
-    root.meta = builder.metadata()
+def compile_root(source: Object, definitions: Mapping[str, Object] | None) -> Node:
+    """Compile the node of a whole object. apiVersion, kind and metadata are always declared."""
+    compiler = _Compiler(definitions)
+    root = compiler.node(source)
+    root.meta = compiler.metadata()
     root.accept = fast_validation.accept_function(root)
     if definitions is not None:
         root.properties = {key: child for key, child in root.properties.items() if key != "metadata"}
-    builder.finish()
+    compiler.finish()
     return root
 
 
-def build_value(source: Object, definitions: Mapping[str, Object] | None = None) -> Node:
-    """The node of a part of an object, such as a default's."""
-    builder = _Builder(definitions)
-    node = builder.node(source)
-    builder.finish()
+def compile_value(source: Object, definitions: Mapping[str, Object] | None = None) -> Node:
+    """Compile the node of a part of an object, such as a default's."""
+    compiler = _Compiler(definitions)
+    node = compiler.node(source)
+    compiler.finish()
     return node
 
 
-class _Builder:
-    """Makes the nodes of one schema; every reference with the same words beside it gives one node."""
+class _Compiler:
+    """Compiles one schema. References with the same keywords beside them share one node."""
 
     def __init__(self, definitions: Mapping[str, Object] | None) -> None:
         self.native = definitions is not None
@@ -64,7 +65,7 @@ class _Builder:
         self._all: list[Node] = []
 
     def node(self, source: Any) -> Node:
-        """The node of a source; one that is no object says nothing."""
+        """Compile a source. One that is not an object counts as empty."""
         if not isinstance(source, dict):
             source = {}
         name = _reference(source)
@@ -75,13 +76,13 @@ class _Builder:
         known = self._referenced.get(mark)
         if known is None:
             merged = {**self.definitions.get(name, {}), **beside}
-            # Known before it is filled, because it may refer to itself.
+            # Registered before it is filled, because it may refer to itself.
             known = self._referenced[mark] = Node(merged)
             self._filled(known, merged)
         return known
 
     def nothing(self) -> Node:
-        """The node of a place where nothing is declared: any value fits, and loses all its fields. One a schema."""
+        """Return the node of an undeclared place: any value is valid and loses all its fields. One for each schema."""
         if self._nothing is None:
             self._nothing = Node({})
             self._nothing.nullable = True
@@ -90,13 +91,13 @@ class _Builder:
         return self._nothing
 
     def metadata(self) -> Node:
-        """ObjectMeta, one node a schema."""
+        """Return the node of ObjectMeta, one for each schema."""
         if self._metadata is None:
             self._metadata = self.node(METADATA)
         return self._metadata
 
     def finish(self) -> None:
-        """Work out where defaults may stand below; needs the whole graph."""
+        """Compute which nodes have defaults below; needs the whole graph."""
         for node in self._all:
             node.default_properties = tuple((key, child) for key, child in node.properties.items() if child.has_default)
             node.has_defaults_below = bool(node.default_properties)
@@ -133,7 +134,7 @@ class _Builder:
         elif extra is True and self.native:
             node.open = True
         elif isinstance(extra, bool):
-            # Kubernetes keeps the keys, and prunes below them as nothing is declared there.
+            # Kubernetes keeps the keys, and prunes below them since nothing is declared there.
             node.additional = self.nothing()
         node.closed = extra is False
         items = source.get("items")
@@ -163,7 +164,7 @@ class _Builder:
 
 
 def _reference(source: Object) -> str | None:
-    """Name of the definition that a source stands for, or None."""
+    """Return the name of the definition that a source refers to, or None."""
     reference = source.get("$ref")
     if reference is None and "type" not in source and "properties" not in source:
         parts = _list(source, "allOf")
@@ -224,7 +225,7 @@ def _pattern(pattern: str) -> Callable[[str], bool]:
     try:
         return matcher(pattern)
     except PatternError:
-        # Definitions with such patterns are refused; an older stored one matches nothing, as in Kubernetes.
+        # Definitions with such patterns are invalid; one stored earlier matches nothing, as in Kubernetes.
         return lambda text: False
 
 
@@ -240,7 +241,7 @@ def _fill_format(node: Node, source: Object, native: bool) -> None:
 
 
 def _or_empty(check: Callable[[str], bool]) -> Callable[[str], bool]:
-    """Go decodes no bytes from an empty string, although the format of custom resources does not allow it."""
+    """Allow the empty string, which Go decodes to no bytes; the format of custom resources does not allow it."""
     return lambda text: not text or check(text)
 
 

@@ -1,7 +1,7 @@
-"""Whether a value fits a node, answered as fast as Python can: the path that almost every write takes.
+"""Validation that only answers whether a value is valid, as fast as Python can: the path of almost every write.
 
-`build` picks one of these functions for each node, by what the node asks for; `structural` calls the root's and
-only turns to `validate` when the answer is no. Invariant: accept is true exactly if validate finds nothing.
+`compiler` picks one of these functions for each node; `structural_schema` calls that of the root and runs `validation`
+only for invalid objects. Invariant: a value is accepted exactly if `validation` reports no error.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TYPE_NAMES: dict[type, str] = {
 
 _RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _FLOAT32_MAX = 3.4028235677973366e38
-#: Floats up to here are integers without doubt; Go takes no larger ones for integers.
+#: Largest float that is exactly an integer; Go does not treat larger ones as integers.
 _JSON_INTEGER_MAX = float(2**53 - 1)
 
 
 def accept_function(node: Node) -> Accept:
-    """The cheapest test that asks for everything the node asks for. Needs the node's own keywords, not its children."""
+    """Return the cheapest test of all keywords of the node. Reads the node itself, not its children."""
     if node.all_of or node.any_of or node.one_of or node.not_ is not None or node.nullable:
         return accept_any
     if node.types == {"string"}:
@@ -62,7 +62,7 @@ def _string_test(node: Node) -> Accept:
 
 
 def _integer_test(node: Node) -> Accept:
-    """Integers with plain bounds; whatever is not within them is judged in full."""
+    """Return the test of integers with plain bounds; values beyond them take the full test."""
     low = _RANGES["int64"][0] if node.minimum is None else math.ceil(node.minimum)
     high = _RANGES["int64"][1] if node.maximum is None else math.floor(node.maximum)
     if node.exclusive_min or node.exclusive_max or not (in_range(node, low) and in_range(node, high)):
@@ -74,7 +74,7 @@ def _integer_test(node: Node) -> Accept:
 
 
 def plain_type(node: Node) -> type:
-    """The Python type whose values all fit, for scalars without further rules; Node, which fits nothing, else."""
+    """Return the Python type whose values are all valid, for scalars without rules; else Node, which no value has."""
     asks = node.enum is not None or node.all_of or node.any_of or node.one_of or node.not_ is not None
     if not asks and node.types == {"boolean"}:
         return bool
@@ -84,17 +84,17 @@ def plain_type(node: Node) -> type:
 
 
 def has_string_rules(node: Node) -> bool:
-    """Whether a string must do more than be one."""
+    """Whether strings have further rules."""
     return node.min_length is not None or node.max_length is not None or bool(node.pattern or node.format_check)
 
 
 def accept_string(node: Node, value: Any) -> bool:
-    """A node of type string alone."""
+    """Accept by a node of type string only."""
     return type(value) is str and string_fits(node, value)
 
 
 def string_fits(node: Node, value: str) -> bool:
-    """Lengths in characters, pattern, format."""
+    """Check lengths in characters, pattern, format."""
     if node.max_length is not None and len(value) > node.max_length:
         return False
     if node.min_length is not None and len(value) < node.min_length:
@@ -105,7 +105,7 @@ def string_fits(node: Node, value: str) -> bool:
 
 
 def accept_struct(node: Node, value: Any) -> bool:
-    """A node of type object whose rules are on its keys and their values."""
+    """Accept by a node of type object whose rules concern keys and their values only."""
     if type(value) is not dict:
         return False
     properties, additional = node.properties, node.additional
@@ -120,7 +120,7 @@ def accept_struct(node: Node, value: Any) -> bool:
 
 
 def accept_object(node: Node, value: Any) -> bool:
-    """A node of type object alone."""
+    """Accept by a node of type object only."""
     if not accept_struct(node, value):
         return False
     if node.closed and not value.keys() <= node.properties.keys():
@@ -142,7 +142,7 @@ def _accept_meta(node: Node, meta: Node, value: dict[str, Any]) -> bool:
 
 
 def accept_array(node: Node, value: Any) -> bool:
-    """A node of type array alone."""
+    """Accept by a node of type array only."""
     if type(value) is not list:
         return False
     size = len(value)
@@ -160,7 +160,7 @@ def accept_array(node: Node, value: Any) -> bool:
 
 
 def accept_any(node: Node, value: Any) -> bool:
-    """Any node."""
+    """Accept by any node."""
     if value is None:
         return (node.nullable or not node.types) and (node.enum is None or None in node.enum)
     kind = type(value)
@@ -192,9 +192,9 @@ def _accept_junctors(node: Node, value: Any) -> bool:
 
 
 def type_fits(node: Node, value: Any) -> bool:
-    """Whether a value that is not null has one of the node's types; 1.0 is an integer, 1 is a number.
+    """Whether a value other than null has one of the node's types; 1.0 is an integer, 1 is a number.
 
-    Without types, a format of strings still refuses what has no such form by nature, as in Go.
+    Without types, a string format still excludes other types, as in Go.
     """
     if not node.types:
         return not node.format_name or type(value) is str or type(value) is list
@@ -207,12 +207,12 @@ def type_fits(node: Node, value: Any) -> bool:
 
 
 def is_json_integer(value: float) -> bool:
-    """Whether a float stands for an integer."""
+    """Whether a float is an integer."""
     return value.is_integer() and abs(value) <= _JSON_INTEGER_MAX
 
 
 def number_fits(node: Node, value: float) -> bool:
-    """Format range, bounds, multipleOf."""
+    """Check format range, bounds, multipleOf."""
     if not in_range(node, value):
         return False
     low, high = node.minimum, node.maximum
@@ -224,7 +224,7 @@ def number_fits(node: Node, value: float) -> bool:
 
 
 def in_range(node: Node, value: float) -> bool:
-    """Whether a number, or a bound of it, can be held by the node's number format."""
+    """Whether a number, or a bound, is within the range of the node's number format."""
     if node.format in ("int32", "int64"):
         low, high = _RANGES[node.format]
         return float(value).is_integer() and low <= value <= high
@@ -237,7 +237,7 @@ def in_range(node: Node, value: float) -> bool:
 
 
 def is_multiple(value: float, factor: float) -> bool:
-    """Whether value is a multiple of factor, with Go's tolerance for fractions."""
+    """Whether a value is a multiple of a factor, with Go's tolerance for fractions."""
     if factor <= 0:
         return False
     if isinstance(value, int) and float(factor).is_integer():
@@ -247,7 +247,7 @@ def is_multiple(value: float, factor: float) -> bool:
 
 
 def in_enum(enum: tuple[Any, ...], value: Any) -> bool:
-    """Whether a value is one of those listed; true is not 1, but 1.0 is."""
+    """Whether a value is in the enum; true is not 1, but 1.0 is."""
     return any(same(each, value) for each in enum)
 
 
@@ -266,25 +266,25 @@ def same(left: Any, right: Any) -> bool:
 
 
 def duplicate_items(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
-    """Index and identity of the items that repeat an earlier one, once for each identity.
+    """Return index and identity of the items that repeat an earlier one, once for each identity.
 
-    The identity is the item of a set, and the object of its key fields in a list that is a map.
+    The identity is the item of a set, and the object of its key fields in a list of type map.
     """
     if len(value) < 2 or (len(node.map_keys) == 1 and _differ_by_name(value, node.map_keys[0])):
         return []
     seen: dict[Any, int] = {}
-    found = []
+    repeated = []
     for index, item in enumerate(value):
         identity = _identity(node, item)
-        mark = _mark(identity)
-        seen[mark] = seen.get(mark, 0) + 1
-        if seen[mark] == 2:
-            found.append((index, identity))
-    return found
+        key = _hashable(identity)
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] == 2:
+            repeated.append((index, identity))
+    return repeated
 
 
 def _differ_by_name(value: list[Any], key: str) -> bool:
-    """Whether all items are objects with different strings at the key, as most lists that are maps have them."""
+    """Whether all items are objects with different strings at the key, as in most lists of type map."""
     names = [item.get(key) if type(item) is dict else None for item in value]
     return len(set(map(type, names))) == 1 and type(names[0]) is str and len(set(names)) == len(names)
 
@@ -295,7 +295,7 @@ def _identity(node: Node, item: Any) -> Any:
     return {key: item[key] for key in node.map_keys if key in item} if type(item) is dict else {}
 
 
-def _mark(value: Any) -> Any:
-    """Something hashable that is equal for the same JSON values alone."""
+def _hashable(value: Any) -> Any:
+    """Return a hashable value that is equal exactly for equal JSON values."""
     kind = type(value)
     return encode_json(value) if kind is dict or kind is list else (kind, value)

@@ -1,7 +1,7 @@
-"""Repeated items of lists that are sets or maps.
+"""Duplicate items of lists that are sets or maps.
 
-`structural` asks for the whole object, apart from the other errors, because ratcheting treats them apart: they
-are told only if the object before had none.
+`structural_schema` calls it for whole objects, apart from other validation, because ratcheting differs: duplicates are
+reported only if the old object had none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.schema.structural.node import Node
 
 
 def duplicate_errors(node: Node, value: Any) -> list[FieldError]:
-    """An error for the second appearance of each item that a set, or each key that a map, holds more than once."""
+    """Return one error for each duplicate item of a set or duplicate key of a map, at its second occurrence."""
     errors: list[FieldError] = []
     _walk(node, value, "", errors)
     return errors

@@ -1,8 +1,7 @@
-"""A compiled schema node: plain tables that the walkers read, made once and shared by every cluster.
+"""A compiled schema node: plain tables that the walkers read, made once and shared by all clusters.
 
-`build` makes nodes from OpenAPI sources, `trim` prunes and defaults by them, `accept` answers yes or no fast, and
-`validate` tells what is wrong. Nodes form a graph, with cycles where a schema refers to itself, and never change once
-built.
+`compiler` makes nodes from OpenAPI sources; `pruning`, `defaulting`, `fast_validation` and `validation` walk them.
+Nodes form a graph, with cycles where a schema refers to itself. Invariant: a compiled node never changes.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ Accept = Callable[["Node", Any], bool]
 
 
 def _not_compiled(node: Node, value: Any) -> bool:
-    raise AssertionError("a node is used before it was built")
+    raise AssertionError("a node is used before it is compiled")
 
 
 class Node:
-    """One place of a schema. Fields keep the meaning of the keywords they come from; absent bounds are None."""
+    """One place of a schema. Fields have the meaning of their keywords; absent bounds are None."""
 
     __slots__ = (
         "accept",
@@ -71,32 +70,32 @@ class Node:
 
     def __init__(self, source: Object) -> None:
         self.source = source
-        #: JSON types that are allowed; empty for any.
+        #: Allowed JSON types; empty for any.
         self.types: frozenset[str] = frozenset()
-        #: The types as messages name them: `string`, `integer,string`.
+        #: The types as in messages: `string`, `integer,string`.
         self.type_name = ""
         self.nullable = False
         self.properties: Mapping[str, Node] = {}
-        #: Schema of keys that are no properties.
+        #: Schema of undeclared keys.
         self.additional: Node | None = None
-        #: Keys that are no properties stay (additionalProperties: true, preserve-unknown-fields, an untyped node).
+        #: Undeclared keys stay (additionalProperties: true, preserve-unknown-fields, an untyped node).
         self.open = False
-        #: Keys that are no properties are an error (additionalProperties: false).
+        #: Undeclared keys are an error (additionalProperties: false).
         self.closed = False
         self.items: Node | None = None
-        #: What trims the items of a list: `items`, or where no list is declared a node that knows nothing.
+        #: The node that prunes the items of a list: `items`, or an empty node where no list is declared.
         self.prune_items_by: Node | None = None
         self.has_default = False
-        #: A fresh copy of the default.
+        #: Returns a new copy of the default.
         self.default: Callable[[], Any] = lambda: None
-        #: Properties that have a default, as the defaulter needs them.
+        #: The properties with a default.
         self.default_properties: tuple[tuple[str, Node], ...] = ()
-        #: Whether there is anything to default here or below.
+        #: Whether any node here or below has a default.
         self.has_defaults_below = False
         self.embedded = False
-        #: Schema of `metadata` that every object has, beside what the properties say; for roots and embedded ones.
+        #: Schema of ObjectMeta, in addition to the properties; for roots and embedded objects.
         self.meta: Node | None = None
-        #: Nodes of anyOf that also give the structure (built-in kinds alone).
+        #: Nodes of anyOf that also define the structure (built-in kinds only).
         self.unions: tuple[Node, ...] = ()
         self.list_type = ""
         self.map_keys: tuple[str, ...] = ()
@@ -111,7 +110,7 @@ class Node:
         self.max_length: int | None = None
         self.pattern = ""
         self.pattern_matches: Callable[[str], bool] | None = None
-        #: Number formats bound the range; string formats have a check.
+        #: The format of a number, which bounds its range; string formats have a check.
         self.format = ""
         self.format_name = ""
         self.format_check: Callable[[str], bool] | None = None
@@ -124,11 +123,11 @@ class Node:
         self.any_of: tuple[Node, ...] = ()
         self.one_of: tuple[Node, ...] = ()
         self.not_: Node | None = None
-        #: The fast test for this node; see `accept`.
+        #: The fast test of this node; see `fast_validation`.
         self.accept: Accept = _not_compiled
-        #: The Python type whose every value is fine here, or a type that no value has.
+        #: The Python type whose values are all valid here, or a type that no value has.
         self.plain: type = Node
 
     def child(self, key: str) -> Node | None:
-        """Schema of the value at a key, or None where nothing is said of it."""
+        """Return the schema of the value at a key, or None where nothing is declared."""
         return self.properties.get(key) or self.additional

@@ -1,8 +1,8 @@
-"""ObjectMeta as a schema, and what an embedded object must be.
+"""ObjectMeta as a schema, and the validation of embedded objects.
 
-Roots and fields marked x-kubernetes-embedded-resource carry metadata whatever their schema says: `build` gives such
-nodes METADATA, so that unknown metadata fields are dropped and wrong types told. `validate` asks `embedded_errors`
-for the rules on names, labels and annotations, which a root gets from the kind's own checks instead.
+Roots and fields marked x-kubernetes-embedded-resource have metadata whatever their schema declares: `compiler` gives
+such nodes METADATA, so that unknown metadata fields are dropped and wrong types are errors. `validation` calls
+`embedded_errors` for the rules on names, labels and annotations; for roots the kind's own validation checks these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from atoll.machinery.schema.fielderrors import invalid, required
 
 _STRING: Object = {"type": "string"}
 _TIME: Object = {"type": "string", "format": "date-time"}
-# A null among labels or annotations is an empty string to Go.
+# Go decodes a null among labels or annotations as an empty string.
 _STRINGS: Object = {"type": "object", "additionalProperties": {"type": "string", "default": ""}}
 
 
@@ -64,7 +64,7 @@ META_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def embedded_errors(value: Object, path: str) -> list[FieldError]:
-    """What is wrong with an embedded object's apiVersion, kind and metadata, beyond their types."""
+    """Validate apiVersion, kind and metadata of an embedded object, except for their types."""
     errors = [required(f"{path}.{name}") for name in ("apiVersion", "kind") if name not in value]
     for name, rule in (("apiVersion", _api_version_errors), ("kind", _kind_errors)):
         text = value.get(name)
@@ -103,7 +103,7 @@ def _metadata_errors(metadata: Object, path: str) -> list[FieldError]:
 
 
 def _prefix_errors(text: str) -> list[str]:
-    # "." and ".." are no names but may begin one.
+    # "." and ".." are not names but valid prefixes.
     return [] if text in (".", "..") else labels.path_segment_errors(text)
 
 

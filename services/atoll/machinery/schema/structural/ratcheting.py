@@ -1,8 +1,8 @@
-"""Which part of the old object a part of the new one comes from.
+"""Correlation of old and new objects for ratcheting validation.
 
-`validate` carries an OldValue along: errors in a part that is the same as before are not told again, so that an object
-which became invalid under a tightened schema can still be changed elsewhere. Maps and structs correlate by key,
-lists of type map by their keys, other lists only as a whole.
+`validation` passes an OldValue along: errors in an unchanged part are not reported, so that an object that a tightened
+schema made invalid can still be changed elsewhere. Maps and structs correlate by key, lists of type map by their keys,
+other lists only as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ABSENT: Final = object()
 
 
 class OldValue:
-    """The old value at one place, or nothing that correlates."""
+    """The old value at one place, or NO_OLD_VALUE where none correlates."""
 
     __slots__ = ("_is_root", "_value")
 
@@ -29,14 +29,14 @@ class OldValue:
         return self._value is not _ABSENT and same(self._value, value)
 
     def key(self, node: Node, key: str) -> OldValue:
-        """The old value at a key. The root's apiVersion and kind never correlate: old and new are of one version."""
+        """Return the old value at a key. The root's apiVersion and kind never correlate."""
         old = self._value
         if type(old) is not dict or key not in old or (self._is_root and key in ("apiVersion", "kind")):
             return NO_OLD_VALUE
         return OldValue(old[key]) if node.child(key) is not None else NO_OLD_VALUE
 
     def index(self, node: Node, item: Any) -> OldValue:
-        """The old item with the same keys, in a list of type map."""
+        """Return the old item with the same keys, in a list of type map."""
         old = self._value
         if type(old) is not list or node.list_type != "map" or type(item) is not dict:
             return NO_OLD_VALUE

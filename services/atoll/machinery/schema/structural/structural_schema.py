@@ -1,8 +1,9 @@
-"""A compiled schema: the object that kinds hold (`kinds.kind.Schema`) and verb handlers call.
+"""A structural schema: prune, default, validate and list unknown fields of objects.
 
-`compile_schema` makes one for good. `schema_for` makes one that holds nothing but its JSON, once for all clusters with
-the same: it is decoded and compiled when an object is first walked, and that is kept in a cache with a bound in bytes,
-so that five hundred definitions cost five hundred texts. Values are shared and never change.
+Kinds hold one (`kinds.kind.Schema`) and verb handlers call it. `compile_schema` makes a permanent one. `schema_for`
+makes one from its JSON, shared by all clusters with the same JSON: it is decoded and compiled when an object is first
+walked, and the result is cached with a bound in bytes, so that five hundred definitions take five hundred texts.
+Invariant: schemas are shared and never change.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.structural import list_types, pruning
-from atoll.machinery.schema.structural.compiler import build_root
+from atoll.machinery.schema.structural.compiler import compile_root
+from atoll.machinery.schema.structural.defaulting import default
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.ratcheting import NO_OLD_VALUE, OldValue
 from atoll.machinery.schema.structural.validation import ErrorCollector, validate, validate_embedded
 
-#: Schemas that are found by their source; each is little more than its JSON.
+#: Schemas cached by their source; each takes little more than its JSON.
 CACHE_SIZE = 4096
-#: JSON of the schemas that are kept compiled, in bytes. Compiled, a schema takes about ten times its JSON.
+#: JSON of the schemas that are cached compiled, in bytes. A compiled schema takes about ten times its JSON.
 COMPILED_BYTES = 6 * 1024 * 1024
 
 
 class _CompiledSchema:
-    """What is dropped when it was not used for long. The source alone is wanted where a schema is published."""
+    """The decoded and compiled forms of a schema, evicted by size. Publishing a schema needs the source only."""
 
     __slots__ = ("_root", "attachment", "definitions", "source")
 
@@ -43,23 +45,23 @@ class _CompiledSchema:
     def root(self) -> Node:
         """Compiled on first use."""
         if self._root is None:
-            self._root = build_root(self.source, self.definitions)
+            self._root = compile_root(self.source, self.definitions)
         return self._root
 
 
 class StructuralSchema:
-    """A schema of whole objects. `source` and `definitions` are as published; nobody may change them."""
+    """A schema of whole objects. `source` and `definitions` are constants, in their published form."""
 
-    __slots__ = ("_json", "_made", "definitions")
+    __slots__ = ("_json", "_permanent", "definitions")
 
-    def __init__(self, made: _CompiledSchema | None, json: bytes, definitions: Mapping[str, Object]) -> None:
-        self._made = made
+    def __init__(self, permanent: _CompiledSchema | None, json: bytes, definitions: Mapping[str, Object]) -> None:
+        self._permanent = permanent
         self._json = json
         self.definitions = definitions
 
     @property
     def _compiled(self) -> _CompiledSchema:
-        return self._made or _compiled_for(self._json)
+        return self._permanent or _compiled_for(self._json)
 
     @property
     def _root(self) -> Node:
@@ -67,21 +69,21 @@ class StructuralSchema:
 
     @property
     def source(self) -> Object:
-        """As published. Document anew where it was not used for long."""
+        """The published schema. Decoded again after eviction."""
         return self._compiled.source
 
     @property
     def size_bytes(self) -> int:
-        """Size of the source in JSON; 0 for one that is compiled for good."""
+        """Size of the source in JSON; 0 for a permanently compiled schema."""
         return len(self._json)
 
     def may_contain(self, keyword: str) -> bool:
-        """Whether a keyword occurs at all; true where that is not known. Costs no compiling."""
+        """Whether a keyword may occur; True where that is unknown. Does not compile."""
         return not self._json or keyword.encode() in self._json
 
     @property
     def attachment(self) -> Any:
-        """What an upper layer compiled of the same source, kept and dropped together with it; None at first."""
+        """A value that an upper layer derived from the same source, evicted together with it; None at first."""
         return self._compiled.attachment
 
     @attachment.setter
@@ -89,26 +91,26 @@ class StructuralSchema:
         self._compiled.attachment = value
 
     def unknown_fields(self, obj: Object) -> list[str]:
-        """Paths that the schema does not declare, in document order; unknown metadata fields are among them."""
+        """List the paths that the schema does not declare, metadata included, in document order."""
         if pruning.is_clean(self._root, obj):
             return []
-        found: list[str] = []
-        pruning.unknown(self._root, obj, "", found)
-        return found
+        paths: list[str] = []
+        pruning.collect_unknown(self._root, obj, "", paths)
+        return paths
 
     def prune(self, obj: Object) -> None:
-        """Drop, in place, unknown fields, and nulls that are neither allowed nor default_properties."""
+        """Drop, in place, unknown fields, and nulls that are neither allowed nor have a default."""
         pruning.prune(self._root, obj)
 
     def default(self, obj: Object) -> None:
         """Fill missing fields, and nulls that are not allowed, in place. Call it after prune."""
-        pruning.default(self._root, obj)
+        default(self._root, obj)
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
-        """Every violation, in document order for each object; empty if there is none.
+        """Return every violation, in document order for each object; empty if there is none.
 
-        With `old`, the object before, violations in parts that did not change are not told, and duplicate_errors items of
-        sets and maps only if there were none before. Embedded metadata is always judged.
+        With `old`, the previous object, violations in unchanged parts are not reported, and duplicate items of sets and
+        maps only if the old object had none. Embedded metadata is always validated.
         """
         root = self._root
         if root.accept(root, obj):
@@ -122,14 +124,14 @@ class StructuralSchema:
 
 
 def compile_schema(source: Object, definitions: Mapping[str, Object] | None = None) -> StructuralSchema:
-    """Compile the schema of whole objects.
+    """Compile the schema of whole objects permanently.
 
-    `source` is an OpenAPI v3 schema as a CustomResourceDefinition holds it. With `definitions` it is a built-in
-    kind's: `$ref`s are looked up there by the last part of their path, and a definition that is missing allows
-    anything. Keywords of wrong types say nothing; patterns that are no RE2 match nothing.
+    `source` is an OpenAPI v3 schema as in a CustomResourceDefinition. With `definitions` it is that of a built-in kind:
+    `$ref`s are looked up there by the last part of their path, and a missing definition allows any value. Keywords of
+    wrong types are ignored; patterns that RE2 rejects match nothing.
     """
     compiled = _CompiledSchema(source, definitions)
-    compiled.root  # noqa: B018  (what compiles one for good pays for it here, not with the first object)
+    compiled.root  # noqa: B018  (compiled now, not with the first object)
     return StructuralSchema(compiled, b"", definitions or {})
 
 
@@ -149,32 +151,18 @@ def _compiled_for(json: bytes) -> _CompiledSchema:
 
 
 def schema_for(source: bytes) -> StructuralSchema:
-    """The schema of a source in JSON: one value for equal bytes while it is among the last CACHE_SIZE used.
+    """Return the schema of a source in JSON, the same value for equal bytes among the last CACHE_SIZE used.
 
-    `source` must be a valid JSON object, such as `meta.objects.encode_json` gives.
+    `source` must be a valid JSON object, such as a result of `meta.objects.encode_json`.
     """
-    mark = hashlib.sha256(source).digest()
+    digest = hashlib.sha256(source).digest()
     with _cache_lock:
-        if known := _cache.get(mark):
-            _cache.move_to_end(mark)
+        if known := _cache.get(digest):
+            _cache.move_to_end(digest)
             return known
-    made = StructuralSchema(None, source, {})
+    schema = StructuralSchema(None, source, {})
     with _cache_lock:
-        _cache[mark] = made
+        _cache[digest] = schema
         if len(_cache) > CACHE_SIZE:
             _cache.popitem(last=False)
-    return made
-
-
-def has_rules(schema: Object) -> bool:
-    """Whether a schema, at any depth, has x-kubernetes-validations."""
-    todo: list[Any] = [schema]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, list):
-            todo.extend(item)
-        elif isinstance(item, dict):
-            if isinstance(rules := item.get("x-kubernetes-validations"), list) and rules:
-                return True
-            todo.extend(value for key, value in item.items() if key not in ("default", "example", "enum"))
-    return False
+    return schema

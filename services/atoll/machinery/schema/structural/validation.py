@@ -1,13 +1,13 @@
-"""What is wrong with a value, in the words and the order of Kubernetes' validator (go-openapi's).
+"""Validation with error messages, in the texts and the order of Kubernetes' validator (go-openapi's).
 
-`structural` comes here only after `accept` said no, or to judge a default. Besides errors every check counts what
-matched: when no alternative of an anyOf or oneOf fits, the errors of the alternative with the most matches are told,
-as go-openapi does. With an old object, errors below what did not change are dropped (ratcheting).
+`structural_schema` calls it after `fast_validation` found an object invalid, `definitions.defaults` for defaults.
+Every check also counts its matches: when no alternative of an anyOf or oneOf fits, the errors of the alternative with
+the most matches are reported, as in go-openapi. With an old object, errors in unchanged parts are dropped (ratcheting).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema import fielderrors as errors
@@ -20,30 +20,30 @@ _NATURAL_FORMATS: dict[type, str] = {int: "int64", float: "float64"}
 
 
 class ErrorCollector:
-    """Collects the errors of one validation. `base` is the field under which the validated value stands, if any."""
+    """Collects the errors of one validation. `base` is the field of the validated value, if any."""
 
     def __init__(self, base: str = "") -> None:
         self.base = base
         self.errors: list[FieldError] = []
 
     def field(self, path: str) -> str:
-        """The field of an error at a path inside the value."""
+        """Return the field of an error at a path inside the value."""
         path = path.removeprefix(".")
         if not self.base:
             return path or errors.NO_FIELD
         return f"{self.base}.{path}" if path else self.base
 
     def add(self, *found: FieldError) -> None:
-        """Take errors in, but for those that were told before: alternatives often agree on what is missing."""
+        """Add errors that are not known yet: alternatives often agree on a missing field."""
         self.errors.extend(error for error in dict.fromkeys(found) if error not in self.errors)
 
-    def free(self, detail: str) -> None:
-        """An error that names its place in its text alone."""
+    def add_without_field(self, detail: str) -> None:
+        """Add an error whose text, not its field, names its place."""
         self.add(errors.invalid(self.base or errors.NO_FIELD, "", detail))
 
 
 def validate(node: Node, value: Any, path: str, out: ErrorCollector, old: OldValue = NO_OLD_VALUE) -> int:
-    """Append every violation of value against node; gives the number of checks that matched."""
+    """Append every violation of a node by a value; return the number of checks that matched."""
     start = len(out.errors)
     matched = _validate(node, value, path, out, old)
     if len(out.errors) > start and old.is_same(value):
@@ -52,7 +52,7 @@ def validate(node: Node, value: Any, path: str, out: ErrorCollector, old: OldVal
 
 
 def validate_embedded(node: Node, value: Any, path: str, found: list[FieldError]) -> None:
-    """Append what is wrong with objects embedded at any depth, beyond their types. These are never ratcheted."""
+    """Append the errors of embedded objects at any depth, except for their types. These are never ratcheted."""
     if type(value) is list and node.items is not None:
         for index, item in enumerate(value):
             validate_embedded(node.items, item, f"{path}[{index}]", found)
@@ -110,7 +110,7 @@ def _type(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
         return 1
     kind = type(value)
     if node.format_name and kind is not str and kind is not list:
-        # Where a format is asked for, Go names that and what format the value has by nature.
+        # Go names the format of the node, and the natural format of the value.
         out.add(_type_error(path, node.format_name, _NATURAL_FORMATS.get(kind, ""), out))
     else:
         out.add(_type_error(path, node.type_name, fast_validation.TYPE_NAMES[kind], out))
@@ -135,29 +135,29 @@ def _number(node: Node, value: float, path: str, out: ErrorCollector) -> None:
         if fast_validation.in_range(node, number):
             return True
         suffix = f"with format {node.format}" if node.format else "(default format)"
-        out.free(f"{what} value must be of type {node.type_name} {suffix} in {path}")
+        out.add_without_field(f"{what} value must be of type {node.type_name} {suffix} in {path}")
         return False
 
-    def tell(text: str, actual: float) -> None:
+    def add(text: str, actual: float) -> None:
         out.add(errors.invalid(out.field(path), actual, f"{path} in body should be {text}"))
 
     check_range(value, "Checked")
     if node.multiple_of is not None and not fast_validation.is_multiple(value, node.multiple_of):
-        tell(f"a multiple of {errors.format_number(float(node.multiple_of))}", value)
+        add(f"a multiple of {errors.format_number(float(node.multiple_of))}", value)
     if node.minimum is not None:
         fits = check_range(node.minimum, "Minimum boundary")
         if value < node.minimum or (node.exclusive_min and value == node.minimum):
             bound, actual = _as_native(node.minimum, value, fits)
-            tell(f"greater than {'' if node.exclusive_min else 'or equal to '}{bound}", actual)
+            add(f"greater than {'' if node.exclusive_min else 'or equal to '}{bound}", actual)
     if node.maximum is not None:
         fits = check_range(node.maximum, "Maximum boundary")
         if value > node.maximum or (node.exclusive_max and value == node.maximum):
             bound, actual = _as_native(node.maximum, value, fits)
-            tell(f"less than {'' if node.exclusive_max else 'or equal to '}{bound}", actual)
+            add(f"less than {'' if node.exclusive_max else 'or equal to '}{bound}", actual)
 
 
 def _as_native(bound: float, value: float, fits: bool) -> tuple[str, float]:
-    """A bound and a value as Go's message shows them: integers beside integers, else both as floats."""
+    """Return bound and value as in Go's message: integers if both are, else floats."""
     if fits and isinstance(value, int):
         return str(int(bound)), value
     return errors.format_number(float(bound)), float(value)
@@ -207,62 +207,67 @@ def _junctors(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
         matched += _one_of(node, value, path, out)
     if node.all_of:
         matched += _all_of(node, value, path, out)
-    if node.not_ is not None:
-        _, found = _trial(node.not_, value, path, out)
-        if not found:
-            out.free(f"{errors.quote(path)} must not validate the schema (not)")
+    if node.not_ is not None and not _try(node.not_, value, path, out).errors:
+        out.add_without_field(f"{errors.quote(path)} must not validate the schema (not)")
     return matched
 
 
-def _trial(node: Node, value: Any, path: str, out: ErrorCollector) -> tuple[int, list[FieldError]]:
-    """DefaultValidator by an alternative, apart from the other errors. Below a changed value nothing of it is ratcheted."""
+class _Trial(NamedTuple):
+    """The result of one alternative: the number of checks that matched, and its errors."""
+
+    matched: int
+    errors: list[FieldError]
+
+
+def _try(node: Node, value: Any, path: str, out: ErrorCollector) -> _Trial:
+    """Validate against an alternative, apart from the other errors. Below a changed value nothing is ratcheted."""
     trial = ErrorCollector(out.base)
-    return _validate(node, value, path, trial, NO_OLD_VALUE), trial.errors
+    return _Trial(_validate(node, value, path, trial, NO_OLD_VALUE), trial.errors)
 
 
 def _any_of(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
-    best: tuple[int, list[FieldError]] | None = None
+    best: _Trial | None = None
     for each in node.any_of:
-        result = _trial(each, value, path, out)
-        if not result[1]:
-            return result[0]
-        if best is None or result[0] > best[0]:
+        result = _try(each, value, path, out)
+        if not result.errors:
+            return result.matched
+        if best is None or result.matched > best.matched:
             best = result
-    out.free(f"{errors.quote(path)} must validate at least one schema (anyOf)")
+    out.add_without_field(f"{errors.quote(path)} must validate at least one schema (anyOf)")
     return _adopt(best, out)
 
 
 def _one_of(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
-    best: tuple[int, list[FieldError]] | None = None
+    best: _Trial | None = None
     first, valid = 0, 0
     for each in node.one_of:
-        result = _trial(each, value, path, out)
-        if not result[1]:
-            first = first if valid else result[0]
+        result = _try(each, value, path, out)
+        if not result.errors:
+            first = first if valid else result.matched
             valid, best = valid + 1, None
-        elif not valid and (best is None or result[0] > best[0]):
+        elif not valid and (best is None or result.matched > best.matched):
             best = result
     if valid == 1:
         return first
     found = f"Found {valid} valid alternatives" if valid else "Found none valid"
-    out.free(f"{errors.quote(path)} must validate one and only one schema (oneOf). {found}")
+    out.add_without_field(f"{errors.quote(path)} must validate one and only one schema (oneOf). {found}")
     return _adopt(best, out)
 
 
 def _all_of(node: Node, value: Any, path: str, out: ErrorCollector) -> int:
     matched = valid = 0
     for each in node.all_of:
-        result = _trial(each, value, path, out)
-        valid += not result[1]
+        result = _try(each, value, path, out)
+        valid += not result.errors
         matched += _adopt(result, out)
     if valid != len(node.all_of):
         tail = "" if valid else ". None validated"
-        out.free(f"{errors.quote(path)} must validate all the schemas (allOf){tail}")
+        out.add_without_field(f"{errors.quote(path)} must validate all the schemas (allOf){tail}")
     return matched
 
 
-def _adopt(result: tuple[int, list[FieldError]] | None, out: ErrorCollector) -> int:
+def _adopt(result: _Trial | None, out: ErrorCollector) -> int:
     if result is None:
         return 0
-    out.add(*result[1])
-    return result[0]
+    out.add(*result.errors)
+    return result.matched

@@ -1,0 +1,43 @@
+"""Defaulting: setting missing fields to the defaults of a schema.
+
+`structural_schema` calls it on roots, after pruning. As in Kubernetes, a default also replaces a null that the schema
+does not allow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.pruning import structure_of
+
+
+def default(node: Node, value: Any) -> None:
+    """Set missing keys, and nulls that are not allowed, to the defaults of the schema, top down, in place."""
+    if type(value) is dict:
+        _default_object(structure_of(node) if node.unions else node, value)
+    elif type(value) is list and node.items is not None:
+        items = node.items
+        if items.has_default and not items.nullable and None in value:
+            value[:] = [items.default() if item is None else item for item in value]
+        if items.has_defaults_below:
+            for item in value:
+                default(items, item)
+
+
+def _default_object(node: Node, value: dict[str, Any]) -> None:
+    for key, child in node.default_properties:
+        if key not in value or (value[key] is None and not child.nullable):
+            value[key] = child.default()
+    properties, additional = node.properties, node.additional
+    if additional is not None and additional.has_default and not additional.nullable:
+        for key in [key for key, item in value.items() if item is None and key not in properties]:
+            value[key] = additional.default()
+    for key, item in value.items():
+        if type(item) is dict or type(item) is list:
+            below = properties.get(key, additional)
+            if below is not None and below.has_defaults_below:
+                default(below, item)
+    meta = node.meta
+    if meta is not None and type(value.get("metadata")) is dict:
+        default(meta, value["metadata"])
