@@ -11,10 +11,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from atoll.machinery.meta.durations import human_duration
+
 #: RFC 3339 as Go parses it: a `T`, a zone, any number of fraction digits.
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
+_MINUTE, _HOUR = 60, 3_600
 # From year 1 to year 9999, what four digits can say.
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,41 +72,6 @@ def _offset_s(zone: str) -> int:
         return 0
     sign = -1 if zone[0] == "-" else 1
     return sign * (int(zone[1:3]) * _HOUR + int(zone[4:6]) * _MINUTE)
-
-
-def human_duration(seconds: float) -> str:
-    """A duration as kubectl prints ages: two or three digits of it, such as `45s`, `2m3s`, `5h`, `12d`, `3y`.
-
-    A little below zero counts as now, as clocks differ; further below it is `<invalid>`.
-    """
-    whole = int(seconds)
-    if whole < -1:
-        return "<invalid>"
-    if whole < 0:
-        return "0s"
-    if whole < 2 * _MINUTE:
-        return f"{whole}s"
-    if whole < 10 * _MINUTE:
-        return _two(whole, _MINUTE, "m", 1, "s")
-    if whole < 3 * _HOUR:
-        return f"{whole // _MINUTE}m"
-    if whole < 8 * _HOUR:
-        return _two(whole, _HOUR, "h", _MINUTE, "m")
-    if whole < 2 * _DAY:
-        return f"{whole // _HOUR}h"
-    if whole < 8 * _DAY:
-        return _two(whole, _DAY, "d", _HOUR, "h")
-    if whole < 2 * _YEAR:
-        return f"{whole // _DAY}d"
-    if whole < 8 * _YEAR:
-        return _two(whole, _YEAR, "y", _DAY, "d")
-    return f"{whole // _YEAR}y"
-
-
-def _two(whole: int, large: int, large_unit: str, small: int, small_unit: str) -> str:
-    """Two units, the smaller one only where it is not zero."""
-    rest = whole % large // small
-    return f"{whole // large}{large_unit}" + (f"{rest}{small_unit}" if rest else "")
 
 
 def age(timestamp: object, now_s: float) -> str:

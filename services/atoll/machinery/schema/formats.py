@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 import re2
 
+from atoll.machinery.meta.durations import parse_duration_format
+
 _re2_options = re2.Options()
 _re2_options.log_errors = False
 
@@ -65,20 +67,6 @@ def _is_date_time(text: str) -> bool:
         return False
     match = _TIME.fullmatch(rest.partition("t")[0])
     return match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
-
-
-_GO_DURATION = re.compile(r"[-+]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)")
-_UNIT = re.compile("[0-9]+\\s*([A-Za-zµ]+)")
-_SHORT_UNITS = frozenset({"ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"})
-_LONG_UNITS = ("nano", "micro", "milli", "sec", "min", "hour", "day", "week")
-
-
-def _is_duration(text: str) -> bool:
-    """Go's form (1h30m), or numbers with units in words (10 seconds) anywhere in the text."""
-    if _GO_DURATION.fullmatch(text):
-        return True
-    units = (unit.lower() for unit in _UNIT.findall(text))
-    return any(unit in _SHORT_UNITS or unit.startswith(_LONG_UNITS) for unit in units)
 
 
 def _plain_v4(text: str) -> str:
@@ -218,7 +206,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
     "byte": _regex("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"),
     "password": lambda text: True,
     "date": _is_date,
-    "duration": _is_duration,
+    "duration": lambda text: parse_duration_format(text) is not None,
     "datetime": _is_date_time,
     "k8sshortname": lambda text: len(text) <= 63 and _shape_of_short_name(text),
     "k8slongname": lambda text: len(text) <= 253 and _shape_of_long_name(text),

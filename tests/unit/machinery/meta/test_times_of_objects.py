@@ -1,6 +1,7 @@
 import pytest
 
-from atoll.machinery.meta.times import age, format_micro_time, format_time, human_duration, now, now_micro, parse_time
+from atoll.machinery.meta.durations import human_duration
+from atoll.machinery.meta.times import age, format_micro_time, format_time, now, now_micro, parse_time
 
 M, H, D, Y = 60, 3600, 86400, 365 * 86400
 

@@ -16,19 +16,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.functions import Function, Overload
 from atoll.machinery.cel.types import DURATION, INT, STRING, TIMESTAMP
-from atoll.machinery.cel.values import INT_MAX, INT_MIN, SECOND, Duration, Timestamp
+from atoll.machinery.cel.values import SECOND, Duration, Timestamp
+from atoll.machinery.meta import durations
 
-_UNITS: Final = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
-    "ms": 1_000_000,
-    "s": SECOND,
-    "m": 60 * SECOND,
-    "h": 3600 * SECOND,
-}
-_DURATION: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _TIMESTAMP: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d?\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))\Z", re.ASCII
 )
@@ -37,26 +27,11 @@ _MAX_ORDINAL: Final = date(9999, 12, 31).toordinal()
 
 
 def parse_duration(text: str) -> Duration:
-    """Read a duration as Go's ParseDuration (`1h30m`, `-1.5s`). Raises EvaluationError."""
-    failed = EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
-    body = text[1:] if text[:1] in ("+", "-") else text
-    if body == "0":
-        return Duration(0)
-    total, at = 0, 0
-    while at < len(body):
-        match = _DURATION.match(body, at)
-        if match is None or not (match[1] or match[2]):
-            raise failed
-        unit = _UNITS[match[3]]
-        total += int(match[1] or 0) * unit
-        if match[2]:
-            # Go truncates below a nanosecond.
-            total += int(match[2]) * unit // 10 ** len(match[2])
-        at = match.end()
-    total = -total if text[:1] == "-" else total
-    if not body or not INT_MIN <= total <= INT_MAX:
-        raise failed
-    return Duration(total)
+    """Parse a duration as Go's ParseDuration does (`1h30m`, `-1.5s`). Raises EvaluationError."""
+    nanos = durations.parse_duration(text)
+    if nanos is None:
+        raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
+    return Duration(nanos)
 
 
 def duration_text(duration: Duration) -> str:

@@ -12,10 +12,10 @@ from atoll.machinery.kinds.binary import decoded, join_lines
 from atoll.machinery.kinds.checks import ensure, mapping, number, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind, Subresource
 from atoll.machinery.kinds.native import AGE, NAME, age_cell, builtin, name_cell, row, text_cell
+from atoll.machinery.meta.durations import human_duration
 from atoll.machinery.meta.labels import SUBDOMAIN_SIZE, dns_label_errors, dns_subdomain_errors
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.meta.times import human_duration
 from atoll.machinery.process.certificaterequests import certificate_request_problem, certificates_problem
 from atoll.machinery.schema.fielderrors import duplicate, forbidden, invalid, not_supported, required, too_long
 

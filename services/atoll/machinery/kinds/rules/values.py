@@ -18,6 +18,7 @@ from typing import Any
 from atoll.machinery.cel.equality import equal
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.values import SECOND, Duration, Timestamp
+from atoll.machinery.meta.durations import parse_duration_format
 
 Convert = Callable[[Any], Any]
 _EPOCH = day(1970, 1, 1).toordinal()
@@ -80,60 +81,14 @@ def date(value: Any) -> Any:
         raise EvaluationError(f"Invalid date formatted string {value}: {error}") from error
 
 
-_GO_DURATION = r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)\Z"
-_GO_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
-_WORD_PART = r"(\d+)\s*([A-Za-zµ]+)"
-_MINUTE, _HOUR = 60 * SECOND, 3600 * SECOND
-_UNITS = {
-    "ns": 1,
-    "us": 1000,
-    "µs": 1000,
-    "μs": 1000,
-    "ms": 1_000_000,
-    "s": SECOND,
-    "m": _MINUTE,
-    "h": _HOUR,
-    "hr": _HOUR,
-    "d": 24 * _HOUR,
-    "w": 168 * _HOUR,
-    "wk": 168 * _HOUR,
-}
-_WORDS = (
-    ("nano", 1),
-    ("micro", 1000),
-    ("milli", 1_000_000),
-    ("sec", SECOND),
-    ("min", _MINUTE),
-    ("hour", _HOUR),
-    ("day", 24 * _HOUR),
-    ("week", 168 * _HOUR),
-)
-
-
 def duration(value: Any) -> Any:
     """A span of time in Go's form (`1h30m`), or in words (`10 seconds`)."""
     if type(value) is not str:
         return value
-    if _pattern(_GO_DURATION).match(value):
-        nanos: int = sum(_scaled(amount, _UNITS[unit]) for amount, unit in _pattern(_GO_PART).findall(value))
-        return Duration(-nanos if value[0] == "-" else nanos)
-    nanos, known = 0, False
-    for amount, word in _pattern(_WORD_PART).findall(value):
-        unit = _unit(word.lower())
-        known = known or unit > 0
-        nanos += int(amount) * unit
-    if not known:
+    nanos = parse_duration_format(value)
+    if nanos is None:
         raise EvaluationError(f"Invalid duration {value}: unable to parse {value} as duration")
     return Duration(nanos)
-
-
-def _scaled(amount: str, unit: int) -> int:
-    whole, _, fraction = amount.partition(".")
-    return int(whole or "0") * unit + int(fraction or "0") * unit // int("1" + "0" * len(fraction))
-
-
-def _unit(word: str) -> int:
-    return _UNITS.get(word) or next((nanos for start, nanos in _WORDS if word.startswith(start)), 0)
 
 
 def without_nulls(value: Any) -> Any:
