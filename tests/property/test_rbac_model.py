@@ -1,4 +1,4 @@
-"""RBAC against a second opinion: a naive model that reads the objects anew for every question.
+"""RBAC against a naive model that reads all objects for every decision.
 
 The model knows Kubernetes' rules from their description and shares no code with the authorizer: no index, no
 cache, no compilation. Policies change between questions, so what is cached has to be what is stored.
@@ -120,7 +120,7 @@ Objects = dict[tuple[str, str, str, str], Object]
 
 
 def model_allows(stored: Objects, asked: Attributes) -> bool:
-    """What Kubernetes' RBAC and kcp's two layers of it say, one object after the other."""
+    """Decide by Kubernetes' RBAC and kcp's two layers of it, object by object."""
     access = Attributes(user=asked.user, verb="access", cluster=WEB, path="/")
     local_account = asked.user.name.startswith("system:serviceaccount:")  # these need no access
     if not local_account and not _granted(stored, access, cluster_only=True):
@@ -194,7 +194,7 @@ def test_the_authorizer_agrees_with_a_naive_reading_of_the_objects(
 
 
 def apply(store: FakeStore, stored: Objects, cluster: str, obj: Object, remove: bool) -> None:
-    """Write an object, or remove the one of its name if it is there."""
+    """Write an object, or remove the one of its name."""
     metadata = obj["metadata"]
     key = (cluster, obj["kind"], metadata.get("namespace", ""), metadata["name"])
     if remove and key in stored:
@@ -226,7 +226,7 @@ def test_the_rules_listed_for_a_user_are_those_that_decide(
 
 
 def test_the_model_can_disagree() -> None:
-    """The oracle is not a constant: it tells a granted question from a refused one."""
+    """The model is not constant: it allows some requests and denies others."""
     stored: Objects = {
         (ADMIN, "ClusterRole", "", "r1"): role("r1", {"verbs": ["*"], "nonResourceURLs": ["*"]}),
         (WEB, "ClusterRoleBinding", "", "b1"): binding("b1", "r1", "User:alice"),

@@ -1,4 +1,4 @@
-"""Authorities of clients and of proxies change while a shard runs: what their files say counts, without a restart."""
+"""CAs of clients and of proxies are reloaded from their files while a shard runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALICE = {"X-Remote-User": "alice", "X-Remote-Group": "system:kcp:admin"}
 
 
 class Visitor:
-    """Somebody with a certificate; each `ask` is a connection of its own, unless one is passed."""
+    """A client with a certificate; each `ask` opens a connection unless one is passed."""
 
     def __init__(self, shard: ShardProcess, pair: pki.Pair, folder: Path) -> None:
         self._shard, self._context = shard, shard.tls()
@@ -37,7 +37,7 @@ class Visitor:
         return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=60, context=self._context)
 
     def ask(self, headers: dict[str, str], kept: http.client.HTTPSConnection | None = None) -> tuple[int, str]:
-        """Code and user; 0 where the handshake was refused."""
+        """Status code and user; 0 if the handshake failed."""
         connection = kept or self.connection()
         with contextlib.ExitStack() as stack:
             if kept is None:
@@ -97,7 +97,7 @@ def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
     old, new = visitors
 
     def counts(visitor: Visitor) -> bool:
-        """Asked often enough that each worker was asked."""
+        """Ask often enough to reach each worker."""
         return all(visitor.ask(headers) == (201, "alice") for _ in range(8))
 
     def refused(visitor: Visitor) -> bool:

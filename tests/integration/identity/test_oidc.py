@@ -367,7 +367,7 @@ def test_an_issuer_at_an_address_that_must_not_be_called_is_not_called(tmp_path:
 
 
 def test_the_first_request_of_an_issuer_may_be_any(issuer: Issuer, tmp_path: Path) -> None:
-    """Keys are fetched for it first; a write goes on after that as one whose keys are known."""
+    """Its keys are fetched first; then a write proceeds as with cached keys."""
     path = tmp_path / "authentication.yaml"
     path.write_text(configuration(trusted(issuer)))
     flags = ("--authentication-config", str(path), "--egress-allow-cidr", "127.0.0.0/8")

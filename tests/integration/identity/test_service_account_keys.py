@@ -1,4 +1,4 @@
-"""Keys of service account tokens: two kinds, rotation, what others are told; and issuers, audiences, lifetimes."""
+"""Keys of service account tokens: both kinds, rotation, the JWKS document; issuers, audiences, lifetimes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def token_of(api: Api, **spec: Any) -> str:
 
 
 def who(api: Api, token: str, expect: int = 201) -> str:
-    """The user of a token, "" where the token is refused."""
+    """The user of a token, "" if the token is refused."""
     found = Api(api.shard, api.cluster, token=token).send("POST", REVIEWS, REVIEW, expect=expect).json
     return str(found["status"]["userInfo"]["username"]) if expect == 201 else ""
 
@@ -67,7 +67,7 @@ def keys_told(api: Api) -> dict[str, dict[str, Any]]:
 
 
 def signed_by(token: str, jwk: dict[str, Any]) -> bool:
-    """Whether somebody who has nothing but the published key finds the signature good."""
+    """Return whether the published key verifies the signature."""
     signed, _, signature = token.rpartition(".")
     number = {name: int.from_bytes(decoded(jwk[name]), "big") for name in ("n", "e", "x", "y") if name in jwk}
     raw = decoded(signature)
@@ -85,7 +85,7 @@ def signed_by(token: str, jwk: dict[str, Any]) -> bool:
 
 
 def legacy_token(api: Api, name: str) -> str:
-    """The token that a Secret keeps."""
+    """The token in a Secret."""
     annotations = {"kubernetes.io/service-account.name": "default"}
     secret = {"metadata": {"name": name, "annotations": annotations}, "type": "kubernetes.io/service-account-token"}
     api.post(SECRETS, secret)

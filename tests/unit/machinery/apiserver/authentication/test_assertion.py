@@ -1,4 +1,4 @@
-"""Assertions: what one proxy signs one shard reads, for one cluster and half a minute; anything else is refused."""
+"""Assertions: valid from one proxy, for one cluster and 30 seconds; everything else is refused."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_claims_have_one_spelling(payload: bytes) -> None:
 
 
 def test_a_signature_of_the_key_for_another_purpose_is_none() -> None:
-    """The same key signs TLS handshakes, and could sign tokens: neither is an assertion."""
+    """The same key signs TLS handshakes and may sign tokens; neither is an assertion."""
     token = jwt.sign(GOOD, KEY, "key")
     with pytest.raises(TokenError):
         verify(token, KEY.public_key())
@@ -270,7 +270,7 @@ def proxy(proxies: Pair) -> Pair:
 
 
 class TestAuthenticator:
-    """Who is believed."""
+    """Which senders of assertions are trusted."""
 
     @pytest.fixture
     def authenticator(self, proxies: Pair, clients: Pair) -> Authenticator:

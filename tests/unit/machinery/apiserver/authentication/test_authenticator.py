@@ -1,4 +1,4 @@
-"""The authenticator: which credential counts, and that a bad one never ends as anonymous."""
+"""The authenticator: the order of credentials, and that an invalid one never becomes anonymous."""
 
 from __future__ import annotations
 

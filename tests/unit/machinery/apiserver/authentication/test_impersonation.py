@@ -1,4 +1,4 @@
-"""Impersonation: useful inside one workspace, worthless for rising or for going elsewhere."""
+"""Impersonation: limited to one workspace, without privilege escalation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def send(token: str, **headers: str | list[str]) -> HttpRequest:
 
 
 def test_the_privileged_groups_are_kcps_and_complete() -> None:
-    """A group that the code gives a meaning of its own has to be in the list this table is made of."""
+    """Every group with a meaning of its own must be in the list that generates this table."""
     named = {
         value
         for name, value in vars(groups).items()

@@ -1,4 +1,4 @@
-"""Service account tokens: what is issued is accepted where it should be, and nothing forged ever is."""
+"""Service account tokens: issued tokens are accepted where they are valid, and forged ones never are."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_key_of_the_curve_signs_and_its_tokens_outlive_it_in_a_file_of_several
 
 
 def signed_as(claims: str, key: ec.EllipticCurvePrivateKey, algorithm: str, key_id: str, between: bytes = b"") -> str:
-    """A token whose signature holds, whatever its header says; `between` goes between the two numbers of it."""
+    """A token with a valid signature and any header; `between` is put between the two numbers of the signature."""
     head = f"{jwt.encode_base64(msgspec.json.encode({'alg': algorithm, 'kid': key_id}))}.{claims}"
     r, s = decode_dss_signature(key.sign(head.encode(), ec.ECDSA(hashes.SHA256())))
     return f"{head}.{jwt.encode_base64(r.to_bytes(32, 'big') + between + s.to_bytes(32, 'big'))}"

@@ -1,5 +1,4 @@
-"""Odd tokens: whatever a header or payload holds, verification returns a payload or raises TokenError, even if the
-signature is right."""
+"""Odd tokens: for any header and payload, verification returns a payload or raises TokenError, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of issuers over time, what they may cost, and how many tokens are remembered."""
+"""Keys of issuers: refresh, limits of their cost, and the bound of the token cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.servers.oidc_issuer import Issuer
 
 
 class Site:
-    """An issuer whose documents are fetched without a network, by a clock of the test's."""
+    """An issuer whose documents are fetched without a network, with a clock of the test."""
 
     def __init__(self, issuer: Issuer) -> None:
         self.issuer, self.now, self.fetched, self.takes_s = issuer, 1000.0, 0, 0.0

@@ -1,4 +1,4 @@
-"""Every name the code keeps for itself against every door an identity comes in by.
+"""Every reserved name against every kind of credential.
 
 The rows are the code's own lists. A name that is added there, or power that bootstrap gives to a group, fails here
 until somebody writes down what each door does with it.
@@ -147,7 +147,7 @@ class Doors:
 
 
 def asked(source: Any, token: str, store: FakeStore, more: tuple[str, ...]) -> User:
-    """A token's user, once the keys of its issuer are there."""
+    """The user of a token, after the keys of its issuer were fetched."""
     for _ in range(3):
         try:
             found = source.user_of(token, token_digest(token), (OWN,), store, *more)

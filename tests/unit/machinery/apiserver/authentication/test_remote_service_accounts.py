@@ -1,4 +1,4 @@
-"""Service accounts of other shards: let in by what their own shard just said, and by nothing else."""
+"""Service accounts of other shards: accepted only while their own shard confirms them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACCOUNT = Account(THERE, "ns", "builder", "uid-1")
 
 
 class Shards:
-    """Another shard as it answers: what it says, how often it was asked, and whether it can be reached."""
+    """Another shard: its answer, the number of its calls, and whether it is reachable."""
 
     def __init__(self) -> None:
         self.stands, self.reachable, self.asked = True, True, 0
@@ -96,7 +96,7 @@ async def until_asked(shards: Shards) -> None:
 
 
 async def settled(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
-    """As the pipeline asks: once more when what was missing is there."""
+    """As in the pipeline: authenticate again when the answer has arrived."""
     try:
         return asked(tokens, token, store)
     except AuthenticationPending as error:

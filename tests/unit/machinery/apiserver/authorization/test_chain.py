@@ -1,4 +1,4 @@
-"""The chain of authorizers: who gets through which step, and that decisions follow the store at once."""
+"""The chain of authorizers: its steps, and that decisions follow the store at once."""
 
 from __future__ import annotations
 
@@ -404,7 +404,7 @@ class TestForeignIdentities:
 
 
 class TestFreshness:
-    """Caches are keyed by what the request's own snapshot says."""
+    """Caches are keyed by the versions in the request's own snapshot."""
 
     def test_a_revoked_binding_is_gone_in_the_next_request(self, store: FakeStore, authorizer: Authorizer) -> None:
         assert authorizer.authorize(store, ask(ALICE)).allowed

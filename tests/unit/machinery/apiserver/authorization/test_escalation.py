@@ -1,4 +1,4 @@
-"""Escalation: whoever writes RBAC can hand out what they hold, and nothing else."""
+"""Escalation: an author of RBAC can grant only the rights that the author holds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def author(store: FakeStore, user: User = BOB) -> Author:
 
 
 def hold(store: FakeStore, *rules: Object, namespace: str = "") -> None:
-    """Give bob rules, cluster wide or in a namespace."""
+    """Grant rules to bob, cluster-wide or in a namespace."""
     store.put(WEB, role("held", *rules))
     store.put(WEB, binding("held", "held", "User:bob", namespace=namespace))
 

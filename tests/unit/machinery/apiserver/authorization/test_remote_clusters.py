@@ -1,4 +1,4 @@
-"""What the authorizer makes of clusters on other shards: by what those published, and never by what is missing."""
+"""Decisions about clusters on other shards: by their replicas, and never by absent ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def authorizer() -> Authorizer:
 
 
 def published(store: FakeStore, *objects: Object) -> None:
-    """A cluster of another shard, with a LogicalCluster and what else."""
+    """A cluster of another shard, with a LogicalCluster and other objects."""
     store.replicas.route(THERE, "east")
     for obj in (logical_cluster(), *objects):
         store.replicas.put(THERE, obj)

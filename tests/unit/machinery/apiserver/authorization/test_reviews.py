@@ -1,4 +1,4 @@
-"""Access and token reviews: the authorizer's answers in Kubernetes' shape."""
+"""Access and token reviews: the authorizer's decisions in Kubernetes' format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From requests to questions, refusals in words, and who somebody counts as."""
+"""Attributes of requests, texts of refusals, and effective users."""
 
 from __future__ import annotations
 
