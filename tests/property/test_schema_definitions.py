@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions import crd as definitions
+from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
 
 LEAVES = st.one_of(
     st.none(),
@@ -98,7 +99,7 @@ DEFINITION = st.fixed_dictionaries(
 def test_any_definition_is_judged_without_an_exception(obj: Object, old: Object) -> None:
     before = copy.deepcopy(obj)
     for each in (obj, old):
-        assert all(error.field and error.detail for error in definitions.validate_resource_schema(each))
+        assert all(error.field and error.detail for error in validate_resource_schema(each))
         assert all(error.field and error.detail for error in definitions.validate_crd(each))
         assert all(error.field and error.detail for error in definitions.validate_crd_update(each, old))
         assert all(error.field and error.detail for error in definitions.validate_crd_status(each))

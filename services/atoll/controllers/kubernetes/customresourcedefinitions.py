@@ -25,7 +25,7 @@ from atoll.machinery.meta.names import LOCAL, SYSTEM_BOUND_CRDS, ObjectKey, Reso
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
-from atoll.machinery.schema.definitions.crd import approval, is_protected
+from atoll.machinery.schema.definitions.approval import approval, is_protected
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record, each_revision

@@ -8,7 +8,7 @@ from __future__ import annotations
 from atoll.machinery.apiserver.admission.chain import Review, Validator
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kinds.rules.definition import Checks
-from atoll.machinery.schema.definitions.crd import validate_resource_schema
+from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
 
 _OWN = ("apis.kcp.io", "apiresourceschemas")
 

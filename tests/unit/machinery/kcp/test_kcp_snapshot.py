@@ -9,7 +9,7 @@ import pytest
 
 from atoll.cli.kubectl.resource_schema import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.definitions.crd import validate_resource_schema
+from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
 from harness.clients.api import crd
 from harness.data.manifests import definition_files, documents
 

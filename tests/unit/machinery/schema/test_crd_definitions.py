@@ -11,10 +11,10 @@ import pytest
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.pki import make_ca
+from atoll.machinery.schema.definitions.approval import approval
 from atoll.machinery.schema.definitions.crd import (
     SERVICE_WARNING,
     add_stored_version,
-    approval,
     crd_warnings,
     default_crd,
     validate_crd,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.definitions.crd import crd_warnings, validate_resource_schema
+from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
+from atoll.machinery.schema.definitions.crd import crd_warnings
 from harness.data.manifests import real_crds
 
 

@@ -18,7 +18,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.resources import schema_path
-from atoll.machinery.schema.definitions.crd import validate_resource_schema
+from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
 
 #: CRDs of `system:system-crds`, served in every cluster and not overridable.
 SYSTEM_CRDS = (

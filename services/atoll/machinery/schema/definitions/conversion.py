@@ -1,6 +1,7 @@
-"""`spec.conversion` of definitions: which strategy, and which webhook may be asked.
+"""Validation of `spec.conversion` of definitions: the strategy and its webhook.
 
-`crd` asks for both forms of definitions. Nothing is called here; who may be called is decided when it happens.
+`crd` and `apiresourceschema` call it. The webhook is not called here; whether its address is allowed is decided on each
+call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _URL_FORM = "; desired format: https://host[/path]"
 
 
 def conversion_errors(conversion: Any, path: str, *, allow_service: bool) -> list[FieldError]:
-    """Every reason to refuse a conversion; `allow_service` is false where a webhook must be a URL. None is fine."""
+    """Validate a conversion, which may be None. `allow_service` is false where a webhook must be a URL."""
     if not isinstance(conversion, dict):
         return []
     strategy = conversion.get("strategy")
@@ -74,7 +75,7 @@ def _url_errors(url: str, path: str) -> Iterator[FieldError]:
 
 
 def bundle_errors(bundle: Any, path: str) -> Iterator[FieldError]:
-    """What keeps a caBundle from verifying anybody. On update one that was no better before is let be."""
+    """Validate a caBundle. On update the caller ignores errors that the old object had."""
     if not isinstance(bundle, str) or not bundle:
         return
     try:

@@ -1,6 +1,6 @@
-"""Whether the defaults of a definition's schema are values that the schema itself takes, whole and unpruned.
+"""Validation of the defaults in a definition's schema against that schema, whole and unpruned.
 
-`definition` asks once the schema is known to be structural, so that a default never makes an object invalid.
+`version_schema` calls it for structural schemas, so that a default never makes an object invalid.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Steps = tuple[str | int, ...]
 DefaultValidator = Callable[[Object, str], list[FieldError]]
 
 
-def default_errors(schema: Object, path: str, judge: DefaultValidator | None = None) -> list[FieldError]:
-    """Every default that has unknown fields or does not validate. `path` is the schema's field.
+def default_errors(schema: Object, path: str, validator: DefaultValidator | None = None) -> list[FieldError]:
+    """Validate every default: no unknown fields, valid by its schema. `path` is the field of the schema.
 
-    `judge` is asked about the defaults that do, with their part of the schema and their field.
+    `validator` validates the defaults without errors, with their part of the schema and their field.
     """
     root = {**schema, "x-kubernetes-embedded-resource": True}
-    return list(_errors(root, path, (), judge, in_metadata=False))
+    return list(_errors(root, path, (), validator, in_metadata=False))
 
 
 def _errors(
-    schema: Object, path: str, steps: Steps, judge: DefaultValidator | None, *, in_metadata: bool
+    schema: Object, path: str, steps: Steps, validator: DefaultValidator | None, *, in_metadata: bool
 ) -> Iterator[FieldError]:
     embedded = is_set(schema, "x-kubernetes-embedded-resource")
     if embedded:
@@ -43,13 +43,13 @@ def _errors(
     value = schema.get("default")
     if value is not None:
         check = _metadata_errors if in_metadata else _value_errors
-        found = list(check(schema, value, f"{path}.default", steps))
-        yield from found or (judge(schema, f"{path}.default") if judge is not None else ())
+        errors = list(check(schema, value, f"{path}.default", steps))
+        yield from errors or (validator(schema, f"{path}.default") if validator is not None else ())
     if isinstance(schema.get("items"), dict):
-        yield from _errors(schema["items"], f"{path}.items", (*steps, _ITEM), judge, in_metadata=in_metadata)
+        yield from _errors(schema["items"], f"{path}.items", (*steps, _ITEM), validator, in_metadata=in_metadata)
     for key, child in (schema.get("properties") or {}).items():
         inside = in_metadata or (embedded and key in META_FIELDS)
-        yield from _errors(child, f"{path}.properties[{key}]", (*steps, key), judge, in_metadata=inside)
+        yield from _errors(child, f"{path}.properties[{key}]", (*steps, key), validator, in_metadata=inside)
 
 
 def _value_errors(schema: Object, value: Any, path: str, _: Steps) -> Iterator[FieldError]:
@@ -68,7 +68,7 @@ def _validation_errors(node: Node, value: Any, path: str) -> list[FieldError]:
 
 
 def _metadata_errors(schema: Object, value: Any, path: str, steps: Steps) -> Iterator[FieldError]:
-    """A default inside metadata is judged as part of an object, because its field alone says little."""
+    """Validate a default inside metadata as part of an object, since its own schema declares little."""
     obj: Any = value
     for step in reversed(steps):
         obj = [obj] if step == _ITEM else {step: obj}

@@ -1,8 +1,8 @@
-"""Whether a schema in a definition has the form of a schema at all: every keyword with a value of its type.
+"""The types of keywords in a definition's schema.
 
-The checks of definitions (`definition`, `structure`, `keywords`, `defaulting`) may then read it without asking. A
-CustomResourceDefinition's own schema tells most of this too; an APIResourceSchema's holds its schemas as open JSON,
-so this is all that stands between a tenant's bytes and the compiler.
+`version_schema` calls it first; all other validation of the schema then relies on the types. The schema of the kind
+CustomResourceDefinition finds most of these errors too; an APIResourceSchema holds its schemas as open JSON, so this is
+the only validation between a tenant's bytes and the compiler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import quote, type_invalid
 from atoll.machinery.schema.structural.fast_validation import TYPE_NAMES
 
-#: Levels of schemas in schemas. Real ones have about 20.
+#: Maximum nesting of schemas. Real ones have about 20.
 MAX_LEVELS = 100
 
 _STRINGS = (
@@ -65,13 +65,13 @@ _ITEM_TYPES = {
     **dict.fromkeys(JUNCTORS, "object"),
 }
 _SINGLE = ("not", "additionalProperties", "items", "additionalItems")
-#: Keywords below which there are schemas.
+#: Keywords that contain schemas.
 HOLDING = frozenset((*NAMED, *JUNCTORS, *_SINGLE))
 _RULE_STRINGS = ("rule", "message", "messageExpression", "reason", "fieldPath")
 
 
 def keyword_type_errors(schema: Any, path: str) -> list[FieldError]:
-    """Every keyword whose value has a wrong type, at every depth; nulls count as absent. `path` is the field."""
+    """Return an error for each keyword of a wrong type, at any depth; nulls count as absent. `path` is the field."""
     errors: list[FieldError] = []
     todo: list[tuple[Any, str, int]] = [(schema, path, 0)]
     while todo:
@@ -87,8 +87,8 @@ def keyword_type_errors(schema: Any, path: str) -> list[FieldError]:
 
 
 def children(schema: Object, path: str) -> Iterable[tuple[Any, str]]:
-    """The schemas directly inside a schema, of whatever type, and their fields."""
-    # Four schemas in five hold no other, and a large definition has ten thousand.
+    """Return the schemas directly inside a schema, of any type, and their fields."""
+    # Four of five schemas contain no other, and a large definition has ten thousand.
     return () if HOLDING.isdisjoint(schema) else _children(schema, path)
 
 
@@ -106,16 +106,16 @@ def _children(schema: Object, path: str) -> Iterator[tuple[Any, str]]:
 
 def _own_errors(schema: Object, path: str) -> Iterator[FieldError]:
     for keyword, value in schema.items():
-        wanted = _TYPES.get(keyword)
+        expected = _TYPES.get(keyword)
         at = f"{path}.{keyword}"
-        if value is None or (wanted is None and keyword not in ("items", "additionalProperties", "additionalItems")):
+        if value is None or (expected is None and keyword not in ("items", "additionalProperties", "additionalItems")):
             continue
-        if wanted is None:
-            # These take a schema, and the first a list, the others a boolean as well.
+        if expected is None:
+            # `items` may also be a list, the others also a boolean.
             other = list if keyword == "items" else bool
             error = None if isinstance(value, (dict, other)) else _type_error(value, "object", at)
         else:
-            error = _type_error(value, wanted, at)
+            error = _type_error(value, expected, at)
         if error:
             yield error
         elif keyword in _ITEM_TYPES:
@@ -124,9 +124,9 @@ def _own_errors(schema: Object, path: str) -> Iterator[FieldError]:
                 yield from _rule_errors(value, at)
 
 
-def _item_errors(values: list[Any], wanted: str, path: str) -> Iterator[FieldError]:
+def _item_errors(values: list[Any], expected: str, path: str) -> Iterator[FieldError]:
     for index, value in enumerate(values):
-        if error := _type_error(value, wanted, f"{path}[{index}]"):
+        if error := _type_error(value, expected, f"{path}[{index}]"):
             yield error
 
 
@@ -141,8 +141,8 @@ def _rule_errors(rules: list[Any], path: str) -> Iterator[FieldError]:
             yield error
 
 
-def _type_error(value: Any, wanted: str, path: str) -> FieldError | None:
-    found = TYPE_NAMES[type(value)]
-    if found == wanted or (wanted == "number" and found == "integer"):
+def _type_error(value: Any, expected: str, path: str) -> FieldError | None:
+    actual = TYPE_NAMES[type(value)]
+    if actual == expected or (expected == "number" and actual == "integer"):
         return None
-    return type_invalid(path, found, f"{path} in body must be of type {wanted}: {quote(found)}")
+    return type_invalid(path, actual, f"{path} in body must be of type {expected}: {quote(actual)}")

@@ -1,6 +1,6 @@
-"""What single keywords of a definition's schema may say, at every depth: the part of the checks that needs no whole.
+"""Validation of single keywords of a definition's schema, at any depth.
 
-`definition` asks after `shape`. Kubernetes' words; in document order.
+`version_schema` calls it after `keyword_types`. Errors have the texts of Kubernetes, in document order.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from atoll.machinery.schema.structural.object_meta import META_FIELDS
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
-#: Keywords that no definition may use; with any of them nothing structural can be said of the schema.
+#: Keywords that no definition may use; a schema with any of them is not validated as structural.
 UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 _UNSUPPORTED = frozenset((*UNSUPPORTED, "$schema"))
 _MAP_KEY = "this property is in x-kubernetes-list-map-keys, so it"
 
 
 class _Position(msgspec.Struct, frozen=True):
-    """Where a schema stands: what that forbids."""
+    """The position of a schema in its definition, and the keywords that it forbids."""
 
     is_root: bool = False
     in_metadata: bool = False
-    #: Why there may be no default here; empty where there may.
+    #: Why a default is forbidden; empty where it is allowed.
     no_default: str = ""
 
 
 def keyword_errors(schema: Object, path: str) -> list[FieldError]:
-    """Every keyword that says what it may not. `path` is the schema's field."""
+    """Return an error for each invalid keyword. `path` is the field of the schema."""
     return list(_errors(schema, path, _Position(is_root=True)))
 
 
 def has_unsupported(schema: Object) -> bool:
-    """Whether any schema in a schema uses an unsupported keyword, or several schemas for the items of a list."""
+    """Whether a schema, at any depth, uses an unsupported keyword, or a list of schemas as `items`."""
     todo = [schema]
     while todo:
         item = todo.pop()

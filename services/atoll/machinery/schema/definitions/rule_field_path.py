@@ -1,7 +1,7 @@
-"""Field paths of rules: `.spec.replicas`, `['a.b'].c`, judged against the schema they start from.
+"""Field paths of rules (`fieldPath` of x-kubernetes-validations): `.spec.replicas`, `['a.b'].c`.
 
-`keywords` refuses paths that lead nowhere; `kinds.rules` puts them behind the field of a failed rule. Only fields and
-keys of maps can be named, no items of lists.
+`keywords` rejects paths without a target; `kinds.rules` appends them to the field of a failed rule. Paths name fields
+and keys of maps only, not items of lists.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from atoll.machinery.meta.objects import Object
 
-# A quoted text with its quotes, a delimiter, or what stands between delimiters.
+# A quoted text with its quotes, a delimiter, or the text between delimiters.
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.|\\)*?(?<!\\)'|[.\[\]]|'.*|[^.\[\]]+", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
 def resolve_field_path(path: str, schema: Object) -> str | None:
-    """The field that a path names, as errors write it (`spec.replicas`, `labels[a]`), or None if there is none."""
+    """Return the field of a path as errors write it (`spec.replicas`, `labels[a]`), or None if there is none."""
     tokens, written = iter(_TOKEN.findall(path)), ""
     at: Any = schema
     for token in tokens:
@@ -39,7 +39,7 @@ def resolve_field_path(path: str, schema: Object) -> str | None:
 
 
 def _bracketed(tokens: Iterator[str]) -> str | None:
-    """The name in `['name']`, behind the opening bracket."""
+    """Return the name in `['name']`, after the opening bracket."""
     token = next(tokens, "")
     if len(token) < 2 or token[0] != "'" or token[-1] != "'" or next(tokens, "") != "]":
         return None

@@ -1,13 +1,13 @@
-"""The rules that make a schema structural, so that one can prune and default by it.
+"""The rules that make a schema structural, so that objects can be pruned and defaulted by it.
 
-`definition` asks after `shape` found the keywords well-typed. The words are Kubernetes': types everywhere, nothing
-but value validations inside allOf, anyOf, oneOf and not, and nothing validated there that is not declared outside.
+`version_schema` calls it after `keyword_types`. The rules and texts are those of Kubernetes: every place has a type;
+only value validations are allowed inside allOf, anyOf, oneOf and not; every field validated there is declared outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
@@ -22,7 +22,7 @@ _EMPTY_TYPE = {
 }
 _EMBEDDED_TYPE = "must be object if x-kubernetes-embedded-resource is true"
 _ONLY_NAMES = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-#: What may not stand inside a junctor, and in which words.
+#: Keywords that are forbidden inside allOf, anyOf, oneOf and not, with the error text.
 _FORBIDDEN_INSIDE = (
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -41,13 +41,13 @@ _FORBIDDEN_INSIDE = (
 
 
 def structural_errors(schema: Object, path: str) -> list[FieldError]:
-    """Every breach of the rules, sorted by text as Kubernetes lists them. `path` is the schema's field."""
+    """Return every violation, sorted by text as in Kubernetes. `path` is the field of the schema."""
     errors = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
     return sorted(errors, key=str)
 
 
 def is_set(schema: Object, keyword: str) -> bool:
-    """Whether a keyword says anything: Go cannot tell false, "" and empty lists from absence."""
+    """Whether a keyword is set: Go does not distinguish false, "" and empty lists from absence."""
     value = schema.get(keyword)
     return value is not None and (bool(value) or keyword in ("default", "additionalProperties"))
 
@@ -119,21 +119,30 @@ def _meta_errors(schema: Object, level: str, path: str) -> Iterator[FieldError]:
             yield forbidden(at, _ONLY_NAMES)
 
 
-def _int_or_string_forms(schema: Object) -> tuple[bool, bool]:
-    """Which of the two ways to write int-or-string a schema uses: in its anyOf, or in its first allOf's."""
+class _IntOrStringForms(NamedTuple):
+    """Which of the two forms of int-or-string a schema uses: in its anyOf, or in the anyOf of its first allOf."""
+
+    in_any_of: bool
+    in_all_of: bool
+
+
+def _int_or_string_forms(schema: Object) -> _IntOrStringForms:
     all_of = schema.get("allOf") or [{}]
-    return schema.get("anyOf") == _INT_OR_STRING, all_of[0].get("anyOf") == _INT_OR_STRING
+    return _IntOrStringForms(schema.get("anyOf") == _INT_OR_STRING, all_of[0].get("anyOf") == _INT_OR_STRING)
 
 
-def _value_validations(schema: Object, path: str, excused: tuple[bool, bool]) -> Iterator[FieldError]:
+_NO_FORM = _IntOrStringForms(False, False)
+
+
+def _value_validations(schema: Object, path: str, forms: _IntOrStringForms) -> Iterator[FieldError]:
     for keyword in ("anyOf", "allOf", "oneOf"):
         for index, child in enumerate(schema.get(keyword) or ()):
-            if keyword == "anyOf" and excused[0]:
+            if keyword == "anyOf" and forms.in_any_of:
                 continue
-            inside = (keyword == "allOf" and index == 0 and excused[1], False)
+            inside = _IntOrStringForms(keyword == "allOf" and index == 0 and forms.in_all_of, False)
             yield from _nested(child, f"{path}.{keyword}[{index}]", inside)
     if isinstance(schema.get("not"), dict):
-        yield from _nested(schema["not"], f"{path}.not", (False, False))
+        yield from _nested(schema["not"], f"{path}.not", _NO_FORM)
     if pattern := schema.get("pattern"):
         try:
             matcher(pattern)
@@ -141,12 +150,12 @@ def _value_validations(schema: Object, path: str, excused: tuple[bool, bool]) ->
             yield invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}")
 
 
-def _nested(schema: Object, path: str, excused: tuple[bool, bool]) -> Iterator[FieldError]:
-    yield from _value_validations(schema, path, excused)
+def _nested(schema: Object, path: str, forms: _IntOrStringForms) -> Iterator[FieldError]:
+    yield from _value_validations(schema, path, forms)
     if isinstance(schema.get("items"), dict):
-        yield from _nested(schema["items"], f"{path}.items", (False, False))
+        yield from _nested(schema["items"], f"{path}.items", _NO_FORM)
     for key, child in _properties(schema):
-        yield from _nested(child, f"{path}.properties[{key}]", (False, False))
+        yield from _nested(child, f"{path}.properties[{key}]", _NO_FORM)
         if key == "metadata":
             yield forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
     for keyword, text in _FORBIDDEN_INSIDE:
@@ -155,9 +164,9 @@ def _nested(schema: Object, path: str, excused: tuple[bool, bool]) -> Iterator[F
 
 
 def _completeness(schema: Object, outside: Object | None, at: str, path: str) -> Iterator[FieldError]:
-    """What the junctors of a schema validate must be declared in `outside`, whose field is `at`.
+    """Return an error for each field that allOf, anyOf, oneOf or not validate and `outside`, at field `at`, lacks.
 
-    Kubernetes asks this of the root's junctors alone, and definitions in use would not pass if all were asked.
+    As in Kubernetes, this applies to the root only; definitions in use violate it elsewhere.
     """
     if isinstance(schema.get("not"), dict):
         yield from _declared(schema["not"], outside, at, f"{path}.not")

@@ -1,7 +1,7 @@
-"""The schema of one version of a definition, judged whole: form, keywords, structure, defaults.
+"""Validation of the schema of one version of a definition: types of keywords, keywords, structure, defaults.
 
-`crd` asks for every version of a CustomResourceDefinition or an APIResourceSchema. An empty answer means that
-`structural.compile_schema` gives a schema that does what the definition says.
+`versions` calls it for every version of a CustomResourceDefinition or an APIResourceSchema. Invariant: a schema without
+errors compiles with `structural_schema.compile_schema` to a schema that does what the definition declares.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atoll.machinery.schema.definitions.keywords import has_unsupported, keyword
 from atoll.machinery.schema.definitions.structural_rules import is_set, structural_errors
 from atoll.machinery.schema.fielderrors import forbidden, invalid
 
-# Kubernetes lists them by the names of Go's fields.
+# Names of Go's fields, as in the error text of Kubernetes.
 _ROOT_WITH_STATUS = (
     "Description",
     "Type",
@@ -42,8 +42,8 @@ _ROOT_WITH_STATUS = (
     "XPreserveUnknownFields",
     "XValidations",
 )
-#: Schemas in one version, junctors included: far above the definitions of real projects that tests read. Each costs
-#: the loop about 0.1 ms when it is judged.
+#: Maximum of schemas in one version, those in allOf, anyOf, oneOf and not included: far above the definitions of real
+#: projects that tests read. Validating one takes about 0.1 ms of the event loop.
 MAX_SCHEMAS = 20_000
 _ROOT_KEYWORDS = frozenset(
     {
@@ -55,26 +55,26 @@ _ROOT_KEYWORDS = frozenset(
 
 
 class RuleValidator(Protocol):
-    """What judges the rules of a schema that is well-formed: expressions are known above this package."""
+    """Validates the rules of a well-formed schema. An upper layer implements it, since it compiles expressions."""
 
     def pause(self) -> None:
-        """Called between steps, none of which is short where the schema is large."""
+        """Called between steps, which take long for large schemas."""
 
     def default_validator(self) -> DefaultValidator:
-        """What judges the defaults of one schema: by the rules of their own part of it."""
+        """Return the validator of the defaults of one schema by the rules of their part of it."""
 
     def rule_errors(self, schema: Object, path: str, broken: list[FieldError]) -> list[FieldError]:
-        """Rules that do not compile or cost too much, but for parts in or below which errors were found."""
+        """Return errors of rules that do not compile or cost too much, except in and below places with other errors."""
 
 
 def definition_errors(
     schema: Any, path: str, *, has_status: bool, rules: RuleValidator | None = None
 ) -> list[FieldError]:
-    """Every reason to refuse a version's schema, at the field `path`; `has_status` says if status is a subresource.
+    """Validate the schema of a version, at the field `path`. `has_status`: status is a subresource.
 
-    `rules` judges expressions; without it they are taken as they are.
+    `rules` validates expressions; without it they are not validated.
     """
-    pause = _go_on if rules is None else rules.pause
+    pause = _no_pause if rules is None else rules.pause
     if _has_more_parts(schema, MAX_SCHEMAS):
         return [FieldError("FieldValueTooMany", path, f"Too many: must have at most {MAX_SCHEMAS} schemas")]
     pause()
@@ -82,24 +82,24 @@ def definition_errors(
         return errors
     pause()
     errors = _root_errors(schema, path, has_status)
-    unsupported, unsound = has_unsupported(schema), list[FieldError]()
+    unsupported, structure_errors = has_unsupported(schema), list[FieldError]()
     if not unsupported:
-        unsound = structural_errors(schema, path)
+        structure_errors = structural_errors(schema, path)
         pause()
-        judge = rules.default_validator() if rules is not None else None
-        unsound = unsound or default_errors(schema, path, judge)
-        errors += unsound
+        validator = rules.default_validator() if rules is not None else None
+        structure_errors = structure_errors or default_errors(schema, path, validator)
+        errors += structure_errors
     pause()
     keywords = keyword_errors(schema, path)
     errors += keywords
-    if not unsupported and not unsound and rules is not None:
+    if not unsupported and not structure_errors and rules is not None:
         errors += rules.rule_errors(schema, path, keywords)
     if unsupported and not errors:
         errors.append(invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
     return errors
 
 
-def _go_on() -> None:
+def _no_pause() -> None:
     return None
 
 
@@ -130,7 +130,7 @@ def _root_errors(schema: Object, path: str, has_status: bool) -> list[FieldError
 
 
 def unrecognized_formats(schema: Object) -> list[str]:
-    """Formats that mean nothing for their type, each once, in document order; they are kept and not checked."""
+    """List formats that are not defined for their type, each once, in document order. They are not validated."""
     found: dict[str, None] = {}
     todo: list[Any] = [schema]
     while todo:

@@ -1,6 +1,6 @@
-"""One version of a definition beside its schema: deprecation, subresources, columns, selectable fields.
+"""Validation of the versions of a definition: names, schemas, deprecation, subresources, columns, selectable fields.
 
-`crd` asks for every version of both forms of definitions.
+`crd` and `apiresourceschema` call `version_list_errors`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,66 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
+from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.schema.definitions.accessors import versions
+from atoll.machinery.schema.definitions.version_schema import RuleValidator, definition_errors
 from atoll.machinery.schema.fielderrors import duplicate, invalid, required, too_many
+from atoll.machinery.schema.structural.fast_validation import same
 
 MAX_SELECTABLE_FIELDS = 8
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 
 
+def version_list_errors(
+    obj: Object, steps: tuple[str, ...], known: dict[str, Object], rules: RuleValidator | None
+) -> Iterator[FieldError]:
+    """Validate the versions and their schemas, which are at `schema` and the keys `steps` below it.
+
+    `known` holds versions that were validated before, by name; unchanged ones are skipped.
+    """
+    entries = versions(obj)
+    for index, version in enumerate(entries):
+        path, name = f"spec.versions[{index}]", version.get("name")
+        if not isinstance(name, str) or (problems := labels.dns_1035_label_errors(name)):
+            yield invalid(
+                f"{path}.name", name or "", ",".join(problems) if isinstance(name, str) else "must be a string"
+            )
+        schema, at = _schema_of(version, steps), ".".join([path, "schema", *steps])
+        if schema is None:
+            yield required(at)
+        before = known.get(name) if isinstance(name, str) else None
+        if before is None or not same(version, before):
+            unchanged = before is not None and same(schema, _schema_of(before, steps))
+            errors = _schema_errors(version, schema, at, None if unchanged else rules)
+            yield from errors
+            yield from version_errors(version, schema if not errors else None, path)
+    names = [each.get("name") for each in entries]
+    if len(set(map(str, names))) != len(names):
+        yield invalid("spec.versions", names, "must contain unique version names")
+    if sum(each.get("storage") is True for each in entries) != 1:
+        yield invalid("spec.versions", names, "must have exactly one version marked as storage version")
+
+
+def _schema_of(version: Object, steps: tuple[str, ...]) -> Any:
+    schema: Any = version.get("schema")
+    for step in steps:
+        schema = schema.get(step) if isinstance(schema, dict) else None
+    return schema
+
+
+def _schema_errors(version: Object, schema: Any, path: str, rules: RuleValidator | None) -> list[FieldError]:
+    if schema is None:
+        return []
+    subresources = version.get("subresources")
+    has_status = isinstance(subresources, dict) and subresources.get("status") is not None
+    return definition_errors(schema, path, has_status=has_status, rules=rules)
+
+
 def version_errors(version: Object, schema: Any, path: str) -> Iterator[FieldError]:
-    """Every reason to refuse a version, but for its name and schema. `schema` is its OpenAPI schema, if well-formed."""
+    """Validate a version except for name and schema. `schema` is its OpenAPI schema, if well-formed."""
     yield from _deprecation_errors(version, f"{path}.deprecationWarning")
     subresources = version.get("subresources")
     if isinstance(subresources, dict) and isinstance(subresources.get("scale"), dict):
@@ -53,12 +102,12 @@ def _deprecation_errors(version: Object, path: str) -> Iterator[FieldError]:
 
 
 def _is_printable(char: str) -> bool:
-    # Of all spaces, Go prints the plain one alone.
+    # Go prints no space but the plain one.
     return char == " " or unicodedata.category(char)[0] in "LMNPS"
 
 
 def simple_path_error(path: Any, field: str) -> FieldError | None:
-    """What keeps a text from being a JSON path with leading dot; no more is asked of columns."""
+    """Return an error for a text that is not a JSON path with leading dot. Columns have no further rules."""
     if not path or not isinstance(path, str):
         return invalid(field, "", "must not be empty")
     return None if path[0] == "." else invalid(field, path, "must be a simple json path starting with .")
@@ -80,7 +129,7 @@ def _scale_errors(scale: Object, path: str) -> Iterator[FieldError]:
         elif not value.startswith(prefixes):
             yield invalid(at, value, text)
         elif "[" in value:
-            # Kubernetes takes these, and then finds nothing at them.
+            # Kubernetes accepts these and then finds no value at them.
             yield invalid(at, value, "must be a simple json path without array notation")
 
 
@@ -126,7 +175,7 @@ def _selectable_errors(fields: list[Any], schema: Object, path: str) -> Iterator
 
 
 def _target(path: str, schema: Object) -> Object | str:
-    """The schema that a dotted path leads to, or why it leads nowhere."""
+    """Return the schema at a dotted path, or the reason why there is none."""
     if "[" in path:
         return "array notation is not allowed"
     head, *names = path.split(".")

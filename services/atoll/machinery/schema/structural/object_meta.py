@@ -1,8 +1,8 @@
 """ObjectMeta as a schema, and the validation of embedded objects.
 
-Roots and fields marked x-kubernetes-embedded-resource have metadata whatever their schema declares: `compiler` gives
-such nodes METADATA, so that unknown metadata fields are dropped and wrong types are errors. `validation` calls
-`embedded_errors` for the rules on names, labels and annotations; for roots the kind's own validation checks these.
+Roots and fields marked x-kubernetes-embedded-resource always have metadata: `compiler` gives such nodes METADATA, so
+that unknown metadata fields are dropped and wrong types are errors. `validation` calls `embedded_errors` for the rules
+on names, labels and annotations; for roots the kind's own validation checks these.
 """
 
 from __future__ import annotations
