@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.machinery.kinds.rules.correlation import unchanged
-from atoll.machinery.kinds.rules.declared import declare
+from atoll.machinery.kinds.rules.decl_types import declare
 from atoll.machinery.kinds.rules.escaping import escape
 from atoll.machinery.kinds.rules.values import MapList, SetList
 from harness.oracles.cel_rules import ruled, thing, verdict, whole

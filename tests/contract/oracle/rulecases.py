@@ -11,7 +11,7 @@ from typing import Any
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.kinds.rules.correlation import Lineage, Link
 from atoll.machinery.kinds.rules.definition import Checks
-from atoll.machinery.kinds.rules.judge import CALL_LIMIT, OBJECT_LIMIT, walk
+from atoll.machinery.kinds.rules.evaluation import CALL_LIMIT, OBJECT_LIMIT, walk
 from atoll.machinery.kinds.rules.tree import tree_of
 from atoll.machinery.schema.definitions.version_schema import definition_errors
 from atoll.machinery.schema.structural.structural_schema import compile_schema

@@ -6,7 +6,7 @@ from typing import Any
 
 from atoll.machinery.kinds.kind import Verdict
 from atoll.machinery.kinds.rules.definition import Checks
-from atoll.machinery.kinds.rules.judge import rules_of
+from atoll.machinery.kinds.rules.evaluation import rules_of
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.version_schema import definition_errors
 from atoll.machinery.schema.structural.structural_schema import compile_schema

@@ -19,7 +19,7 @@ from atoll.machinery.kinds.apiconversion import Converter
 from atoll.machinery.kinds.checks import mapping, objects, strings, text
 from atoll.machinery.kinds.conversion import Conversion, Finish, Webhook
 from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource
-from atoll.machinery.kinds.rules.judge import rules_of
+from atoll.machinery.kinds.rules.evaluation import rules_of
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.meta.objects import Object, encode_json

@@ -20,7 +20,7 @@ from atoll.machinery.schema.fielderrors import forbidden, invalid
 
 if TYPE_CHECKING:
     from atoll.machinery.cel.program import Program
-    from atoll.machinery.kinds.rules.declared import Declared
+    from atoll.machinery.kinds.rules.decl_types import Declared
 
 Pause = Callable[[], None]
 #: All that a direction between two versions may have, and one transformation.
@@ -158,7 +158,7 @@ class _Compiling:
     def _program(self, source: str, schema: Object, path: str) -> tuple[Program, Declared | None] | None:
         """A compiled transformation; the language is imported when there is one to compile."""
         from atoll.machinery.cel.errors import CompileError
-        from atoll.machinery.kinds.rules.declared import below
+        from atoll.machinery.kinds.rules.decl_types import below
 
         if len(source) > MAX_TEXT:
             self.errors.append(invalid(path, len(source), f"must have at most {MAX_TEXT} characters"))

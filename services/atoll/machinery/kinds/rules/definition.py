@@ -13,8 +13,8 @@ from typing import Any
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.sizes import saturated_product, saturated_sum
 from atoll.machinery.kinds.rules.correlation import Lineage
-from atoll.machinery.kinds.rules.declared import most_instances
-from atoll.machinery.kinds.rules.judge import CALL_LIMIT, OBJECT_LIMIT, walk
+from atoll.machinery.kinds.rules.decl_types import most_instances
+from atoll.machinery.kinds.rules.evaluation import CALL_LIMIT, OBJECT_LIMIT, walk
 from atoll.machinery.kinds.rules.rule import Expression, Rule
 from atoll.machinery.kinds.rules.tree import VALIDATIONS, RuleNode, part_tree, rule_tree, tree_of
 from atoll.machinery.meta.objects import Object, encode_json

@@ -16,7 +16,7 @@ from atoll.machinery.cel.errors import CompileError, ProgramError
 from atoll.machinery.cel.functions import Node
 from atoll.machinery.cel.libraries.base import COMPATIBILITY, rule_libraries
 from atoll.machinery.cel.sizes import SizeEstimate
-from atoll.machinery.kinds.rules.declared import Declared, Sizes
+from atoll.machinery.kinds.rules.decl_types import Declared, Sizes
 from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.rule_field_path import resolve_field_path

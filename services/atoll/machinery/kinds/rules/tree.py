@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from atoll.machinery.kinds.rules.declared import Declared, below, declare
+from atoll.machinery.kinds.rules.decl_types import Declared, below, declare
 from atoll.machinery.kinds.rules.escaping import escape
 from atoll.machinery.kinds.rules.rule import Rule
 from atoll.machinery.meta.objects import Object

@@ -9,7 +9,7 @@ import pytest
 from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.values import SECOND, Duration, Timestamp
 from atoll.machinery.kinds.rules import values
-from atoll.machinery.kinds.rules.declared import declare
+from atoll.machinery.kinds.rules.decl_types import declare
 
 STRING = {"type": "string"}
 

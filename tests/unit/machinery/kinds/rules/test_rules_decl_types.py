@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.cel import types
-from atoll.machinery.kinds.rules.declared import MAX_REQUEST_SIZE, Declared, Sizes, declare
+from atoll.machinery.kinds.rules.decl_types import MAX_REQUEST_SIZE, Declared, Sizes, declare
 
 STRING: dict[str, Any] = {"type": "string"}
 INTEGER: dict[str, Any] = {"type": "integer"}

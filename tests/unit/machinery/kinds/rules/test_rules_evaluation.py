@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kinds.rules.judge import rules_of
+from atoll.machinery.kinds.rules.evaluation import rules_of
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.schema.structural.structural_schema import compile_schema, schema_for
 from harness.oracles.cel_rules import INTEGER, STRING, refusals, ruled, struct, thing, verdict, whole
