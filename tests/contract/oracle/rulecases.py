@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from atoll.machinery.cel.budget import Budget
-from atoll.machinery.kinds.rules.correlation import Lineage, Link
+from atoll.machinery.kinds.rules.correlation import CorrelatedValue, Correlation
 from atoll.machinery.kinds.rules.definition import Checks
 from atoll.machinery.kinds.rules.evaluation import CALL_LIMIT, OBJECT_LIMIT, walk
 from atoll.machinery.kinds.rules.tree import tree_of
@@ -201,8 +201,8 @@ def ours(case: Object) -> Any:
     tree, budget = tree_of(compiled), Budget(OBJECT_LIMIT, CALL_LIMIT)
     if tree is None:
         return {"rules": [], "cost": 0}
-    lineage = Lineage(Link(tree.schema, obj, old) if old is not None else None)
-    verdict = walk(tree, obj, old, "", lineage, budget)
+    correlation = Correlation(CorrelatedValue(tree.schema, obj, old) if old is not None else None)
+    verdict = walk(tree, obj, old, "", correlation, budget)
     found = {"rules": sorted(_plain(str(error)) for error in verdict.errors), "cost": budget.spent}
     return _without_failures(found)
 

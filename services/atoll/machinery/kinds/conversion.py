@@ -74,12 +74,12 @@ def webhook_of(spec: Object) -> Webhook | None:
     return Webhook(text(client, "url"), ca_pem, tuple(reviews))
 
 
-def none(finish: Mapping[str, Finish]) -> Convert:
+def convert_none(finish: Mapping[str, Finish]) -> Convert:
     """Conversion of strategy None."""
     return lambda obj, api_version: finish[api_version](decode(encode_json(obj)))
 
 
-def missing(obj: Object, api_version: str) -> NoReturn:
+def raise_unconverted(obj: Object, api_version: str) -> NoReturn:
     """Conversion that takes its time where nothing was fetched yet. Raises Unconverted."""
     raise Unconverted(encode_json(obj), api_version)
 

@@ -146,7 +146,7 @@ class _Definition:
         status = "status" in mapping(version, "subresources")
         converts = name != storage
         own, finish = self._api_version(name), self._finish
-        convert = conversion.missing if self.converter is not None else conversion.none(finish)
+        convert = conversion.raise_unconverted if self.converter is not None else conversion.convert_none(finish)
         from_stored = finish[own] if converts or self._revised else None
         if self.converter is not None:
             from_stored = conversion.from_stored(own, finish[own], convert)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from atoll.machinery.kinds.apiconversion.paths import MISSING, Path, get, put, split
-from atoll.machinery.kinds.apiconversion.rules import BadRules, Direction, Rule, Rules
+from atoll.machinery.kinds.apiconversion.rules import InvalidRules, Rule, Rules, VersionConversion
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 
 Pause = Callable[[], None]
@@ -43,11 +43,11 @@ class Converter:
         """
         at = _version(source)
         try:
-            for step in self._way(at, _version(target)):
+            for step in self._version_path(at, _version(target)):
                 if self._rules.has(at, step):
-                    self._rules.direction(at, step, pause)
+                    self._rules.conversion(at, step, pause)
                 at = step
-        except BadRules as error:
+        except InvalidRules as error:
             raise ConversionError(f"error compiling conversion rules: {error}") from error
 
     def convert(self, obj: Object, api_version: str, pause: Pause) -> Object:
@@ -58,12 +58,12 @@ class Converter:
         self.prepare(obj["apiVersion"], api_version, pause)
         source, target = _version(obj["apiVersion"]), _version(api_version)
         group = api_version.removesuffix(target)
-        for step in self._way(source, target):
+        for step in self._version_path(source, target):
             obj = self._step(obj, source, step, pause)
             obj["apiVersion"], source = group + step, step
         return obj
 
-    def _way(self, source: str, target: str) -> tuple[str, ...]:
+    def _version_path(self, source: str, target: str) -> tuple[str, ...]:
         if source == target:
             return ()
         if self._storage in (source, target) or self._rules.has(source, target):
@@ -73,7 +73,7 @@ class Converter:
     def _step(self, obj: Object, source: str, target: str, pause: Pause) -> Object:
         made = fresh(obj)
         if self._rules.has(source, target):
-            _Moving(obj, made, pause).move(self._rules.direction(source, target, pause))
+            _FieldMover(obj, made, pause).move(self._rules.conversion(source, target, pause))
         kept = {
             path: value
             for path in self._rules.preserved(source, target)
@@ -116,15 +116,15 @@ def _fields(note: Any) -> Object:
     return value if isinstance(value, dict) else {}
 
 
-class _Moving:
+class _FieldMover:
     """Fields of one object on their way to another, which may spend so much together."""
 
     def __init__(self, source: Object, made: Object, pause: Pause) -> None:
         self._source, self._made, self._pause = source, made, pause
         self._budget: Any = None
 
-    def move(self, direction: Direction) -> None:
-        for rule in direction.rules:
+    def move(self, conversion: VersionConversion) -> None:
+        for rule in conversion.rules:
             value = get(self._source, rule.source)
             if value is MISSING or value is None:
                 continue
@@ -147,7 +147,7 @@ class _Moving:
             self._budget = Budget(OBJECT_LIMIT, CALL_LIMIT, self._pause)
         try:
             if declared is not None:
-                value = declared.whole(value) if program.compares_structures else declared.value(value)
+                value = declared.deep_value(value) if program.compares_structures else declared.value(value)
             result = as_json(program.evaluate({"self": value}, self._budget))
         except (EvaluationError, BudgetExceeded) as error:
             raise ConversionError(f"error converting: {_shown(rule.source)}: {error}") from error

@@ -20,7 +20,7 @@ from atoll.machinery.schema.fielderrors import forbidden, invalid
 
 if TYPE_CHECKING:
     from atoll.machinery.cel.program import Program
-    from atoll.machinery.kinds.rules.decl_types import Declared
+    from atoll.machinery.kinds.rules.decl_types import DeclType
 
 Pause = Callable[[], None]
 #: All that a direction between two versions may have, and one transformation.
@@ -38,17 +38,17 @@ class Rule(msgspec.Struct, frozen=True):
     #: Objects lead to the destination, so that what else stands on the way is the old version's and gives way.
     makes_room: bool = False
     program: Program | None = None
-    declared: Declared | None = None
+    declared: DeclType | None = None
 
 
-class Direction(msgspec.Struct, frozen=True):
+class VersionConversion(msgspec.Struct, frozen=True):
     """The rules from one version to another, and the fields that the other has no place for."""
 
     rules: tuple[Rule, ...]
     preserved: tuple[str, ...]
 
 
-class BadRules(Exception):
+class InvalidRules(Exception):
     """Rules that cannot be compiled; `errors` are what admission would have said."""
 
     def __init__(self, errors: list[FieldError]) -> None:
@@ -61,80 +61,82 @@ class Rules:
 
     def __init__(self, spec: Object, schemas: Mapping[str, Object]) -> None:
         self._schemas = schemas
-        self._given = {(text(each, "from"), text(each, "to")): (index, each) for index, each in _directions(spec)}
-        self._compiled: dict[tuple[str, str], Direction] = {}
+        self._entries = {(text(each, "from"), text(each, "to")): (index, each) for index, each in _entries_of(spec)}
+        self._compiled: dict[tuple[str, str], VersionConversion] = {}
 
     def has(self, source: str, target: str) -> bool:
         """Whether there are rules from one version to another."""
-        return (source, target) in self._given
+        return (source, target) in self._entries
 
     def preserved(self, source: str, target: str) -> tuple[str, ...]:
         """Fields of one version that another has no place for, as paths without a leading dot."""
-        given = self._given.get((source, target))
-        return _preserved(given[1]) if given is not None else ()
+        entry = self._entries.get((source, target))
+        return _preserved(entry[1]) if entry is not None else ()
 
-    def direction(self, source: str, target: str, pause: Pause) -> Direction:
+    def conversion(self, source: str, target: str, pause: Pause) -> VersionConversion:
         """The compiled rules of a direction that there is. Raises BadRules."""
         known = self._compiled.get((source, target))
         if known is None:
-            index, given = self._given[source, target]
-            compiling = _Compiling(self._schemas, pause)
-            known = compiling.direction(given, f"spec.conversions[{index}]")
-            if compiling.errors:
-                raise BadRules(compiling.errors)
+            index, entry = self._entries[source, target]
+            compiler = _RuleCompiler(self._schemas, pause)
+            known = compiler.conversion(entry, f"spec.conversions[{index}]")
+            if compiler.errors:
+                raise InvalidRules(compiler.errors)
             self._compiled[source, target] = known
         return known
 
     def errors(self, pause: Pause) -> list[FieldError]:
         """Everything that is wrong with any rule."""
-        compiling = _Compiling(self._schemas, pause)
-        for index, given in self._given.values():
-            compiling.direction(given, f"spec.conversions[{index}]")
-        return compiling.errors
+        compiler = _RuleCompiler(self._schemas, pause)
+        for index, entry in self._entries.values():
+            compiler.conversion(entry, f"spec.conversions[{index}]")
+        return compiler.errors
 
 
-def _directions(spec: Object) -> Iterator[tuple[int, Object]]:
+def _entries_of(spec: Object) -> Iterator[tuple[int, Object]]:
     return iter(objects(spec, "conversions"))
 
 
-def _preserved(given: Object) -> tuple[str, ...]:
-    return tuple(path.removeprefix(".") for path in strings(given, "preserve"))
+def _preserved(entry: Object) -> tuple[str, ...]:
+    return tuple(path.removeprefix(".") for path in strings(entry, "preserve"))
 
 
-class _Compiling:
+class _RuleCompiler:
     """Compiles directions, and gathers what is wrong with them."""
 
     def __init__(self, schemas: Mapping[str, Object], pause: Pause) -> None:
         self._schemas, self._pause = schemas, pause
         self.errors: list[FieldError] = []
 
-    def direction(self, given: Object, path: str) -> Direction:
-        source = self._schemas.get(text(given, "from"))
+    def conversion(self, entry: Object, path: str) -> VersionConversion:
+        source = self._schemas.get(text(entry, "from"))
         for field in ("from", "to"):
-            if text(given, field) not in self._schemas:
-                self.errors.append(invalid(f"{path}.{field}", text(given, field), _NOT_FOUND))
-        rules = objects(given, "rules")
+            if text(entry, field) not in self._schemas:
+                self.errors.append(invalid(f"{path}.{field}", text(entry, field), _NOT_FOUND))
+        rules = objects(entry, "rules")
         if len(rules) > MAX_RULES:
             self.errors.append(invalid(f"{path}.rules", len(rules), f"must have at most {MAX_RULES} items"))
         elif source is not None:
-            target = self._schemas.get(text(given, "to")) or {}
-            return Direction(tuple(self._rules(rules, (source, target), path)), self._kept(given, path))
-        return Direction((), ())
+            target = self._schemas.get(text(entry, "to")) or {}
+            return VersionConversion(
+                tuple(self._rules(rules, (source, target), path)), self._preserved_fields(entry, path)
+            )
+        return VersionConversion((), ())
 
-    def _kept(self, given: Object, path: str) -> tuple[str, ...]:
-        for index, field in enumerate(strings(given, "preserve")):
+    def _preserved_fields(self, entry: Object, path: str) -> tuple[str, ...]:
+        for index, field in enumerate(strings(entry, "preserve")):
             self._is_content(field, f"{path}.preserve[{index}]")
-        return _preserved(given)
+        return _preserved(entry)
 
     def _rules(self, rules: list[tuple[int, Object]], schemas: tuple[Object, Object], path: str) -> Iterator[Rule]:
-        for index, given in rules:
-            rule = self._rule(given, schemas, f"{path}.rules[{index}]")
+        for index, entry in rules:
+            rule = self._rule(entry, schemas, f"{path}.rules[{index}]")
             if rule is not None:
                 yield rule
 
-    def _rule(self, given: Object, schemas: tuple[Object, Object], path: str) -> Rule | None:
+    def _rule(self, entry: Object, schemas: tuple[Object, Object], path: str) -> Rule | None:
         source, target = schemas
-        field, destination = text(given, "field"), text(given, "destination")
+        field, destination = text(entry, "field"), text(entry, "destination")
         if not self._is_content(destination, f"{path}.destination"):
             return None
         try:
@@ -142,7 +144,7 @@ class _Compiling:
         except LookupError as error:
             self.errors.append(invalid(f"{path}.field", field, str(error)))
             return None
-        transformation, room = text(given, "transformation"), _has_room(target, split(destination))
+        transformation, room = text(entry, "transformation"), _has_room(target, split(destination))
         if not transformation:
             return Rule(split(field), split(destination), schema, room)
         found = self._program(transformation, schema, f"{path}.transformation")
@@ -155,7 +157,7 @@ class _Compiling:
             return False
         return True
 
-    def _program(self, source: str, schema: Object, path: str) -> tuple[Program, Declared | None] | None:
+    def _program(self, source: str, schema: Object, path: str) -> tuple[Program, DeclType | None] | None:
         """A compiled transformation; the language is imported when there is one to compile."""
         from atoll.machinery.cel.errors import CompileError
         from atoll.machinery.kinds.rules.decl_types import below
@@ -180,10 +182,10 @@ def _has_room(schema: Object, path: Path) -> bool:
     return True
 
 
-def _environment(declared: Declared | None) -> Any:
+def _environment(declared: DeclType | None) -> Any:
     """What transformations may call, and the type of `self`: anything where the schema says nothing."""
     from atoll.machinery.cel.types import DYN
     from atoll.machinery.kinds.rules.program import base_environment
     from atoll.machinery.kinds.rules.rule import SELF
 
-    return base_environment().extend({SELF: declared.named("selfType") if declared is not None else DYN})
+    return base_environment().extend({SELF: declared.cel_type("selfType") if declared is not None else DYN})

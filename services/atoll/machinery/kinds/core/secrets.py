@@ -30,19 +30,19 @@ _SSH_KEY = "ssh-privatekey"
 
 
 def _prepare_create(obj: Object) -> None:
-    _fold(obj)
+    _merge_string_data(obj)
     if not obj.get("type"):
         obj["type"] = OPAQUE
 
 
 def _prepare_update(obj: Object, old: Object) -> None:
-    _fold(obj)
+    _merge_string_data(obj)
     # A client that leaves the type out means to keep it.
     if not obj.get("type"):
         obj["type"] = old.get("type", OPAQUE)
 
 
-def _fold(obj: Object) -> None:
+def _merge_string_data(obj: Object) -> None:
     """Move texts from stringData into data, over values of the same key."""
     join_lines(mapping(obj, "data"))
     given = obj.get("stringData")

@@ -12,7 +12,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.structural.fast_validation import same
 
 
-class Link:
+class CorrelatedValue:
     """A part of the new object beside the part of the old one that it comes from."""
 
     __slots__ = ("_same", "old", "schema", "value")
@@ -27,45 +27,45 @@ class Link:
             self._same = unchanged(self.schema, self.value, self.old)
         return self._same
 
-    def key(self, key: str) -> Link | None:
+    def key(self, key: str) -> CorrelatedValue | None:
         """The link of a field or an entry; None where the old object or the schema has none."""
         if type(self.old) is not dict or key not in self.old:
             return None
         schema = child_schema(self.schema, key)
-        return Link(schema, self.value[key], self.old[key]) if schema is not None else None
+        return CorrelatedValue(schema, self.value[key], self.old[key]) if schema is not None else None
 
 
-class Lineage:
+class Correlation:
     """Where ratcheting stands: the link of this part, or else the nearest one above it that has one."""
 
-    __slots__ = ("_link", "_near")
+    __slots__ = ("_link", "_nearest")
 
-    def __init__(self, link: Link | None, near: Link | None = None) -> None:
-        self._link, self._near = link, near
+    def __init__(self, link: CorrelatedValue | None, nearest: CorrelatedValue | None = None) -> None:
+        self._link, self._nearest = link, nearest
 
     def is_same(self) -> bool:
         """Whether this part did not change, as far as one can tell."""
-        link = self._link or self._near
+        link = self._link or self._nearest
         return link is not None and link.is_same()
 
-    def key(self, key: str) -> Lineage:
+    def key(self, key: str) -> Correlation:
         """The lineage of a field or an entry."""
         if self._link is None:
             return self
-        if self._near is None and key in ("apiVersion", "kind"):
+        if self._nearest is None and key in ("apiVersion", "kind"):
             # Old and new are of one version here whatever they were stored in.
             return _NONE
-        return Lineage(self._link.key(key), self._link)
+        return Correlation(self._link.key(key), self._link)
 
-    def item(self, value: Any, old: Any) -> Lineage:
+    def item(self, value: Any, old: Any) -> Correlation:
         """The lineage of an item whose old item is known, or None."""
         if self._link is None:
             return self
         items = self._link.schema.get("items")
-        return Lineage(Link(items, value, old) if old is not None else None, self._link)
+        return Correlation(CorrelatedValue(items, value, old) if old is not None else None, self._link)
 
 
-_NONE: Final = Lineage(None)
+_NONE: Final = Correlation(None)
 
 
 def child_schema(schema: Object, key: str) -> Object | None:

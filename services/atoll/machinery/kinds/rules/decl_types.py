@@ -27,7 +27,7 @@ _TIMES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}
 Convert = Callable[[Any], Any]
 
 
-class Declared:
+class DeclType:
     """One part of a schema as rules see it.
 
     `size` is the most elements, characters or entries it can have (0 where that means nothing), `least` the
@@ -40,21 +40,21 @@ class Declared:
         self.size = size
         self.convert = convert
         #: Fields of an object by their escaped names; None for all others.
-        self.fields: dict[str, Declared] | None = None
+        self.fields: dict[str, DeclType] | None = None
         #: Names in JSON of the fields whose escaped names differ.
         self.names: dict[str, str] = {}
         #: Items of a list, values of a map.
-        self.item: Declared | None = None
+        self.item: DeclType | None = None
 
-    def named(self, name: str) -> types.Type:
+    def cel_type(self, name: str) -> types.Type:
         """The CEL type, objects in it named after their place below `name`."""
         if self.fields is not None:
             return types.ObjectType(name, _Fields(self, name))
         if self.item is None:
             return self.type
         if self.type is _LIST:
-            return types.ListType(self.item.named(f"{name}.@idx"))
-        return types.MapType(types.STRING, self.item.named(f"{name}.@elem"))
+            return types.ListType(self.item.cel_type(f"{name}.@idx"))
+        return types.MapType(types.STRING, self.item.cel_type(f"{name}.@elem"))
 
     @cached_property
     def is_special(self) -> bool:
@@ -66,17 +66,17 @@ class Declared:
         """The CEL value of a JSON value that is not null; fields of objects in it are converted when selected."""
         return value if self.convert is None else self.convert(value)
 
-    def whole(self, value: Any) -> Any:
+    def deep_value(self, value: Any) -> Any:
         """The same with every field of every object converted too, to be compared; what has no CEL form stays."""
         if value is None or not self.is_special:
             return value
         if self.fields is not None and type(value) is dict:
             known = {self.names.get(name, name): child for name, child in self.fields.items()}
-            value = {key: known[key].whole(item) if key in known else item for key, item in value.items()}
+            value = {key: known[key].deep_value(item) if key in known else item for key, item in value.items()}
         elif self.item is not None and type(value) is list:
-            value = [self.item.whole(item) for item in value]
+            value = [self.item.deep_value(item) for item in value]
         elif self.item is not None and type(value) is dict:
-            value = {key: self.item.whole(item) for key, item in value.items()}
+            value = {key: self.item.deep_value(item) for key, item in value.items()}
         try:
             return self.value(value)
         except EvaluationError:
@@ -84,13 +84,13 @@ class Declared:
 
 
 _LIST, _MAP, _OBJECT = types.ListType(types.DYN), types.MapType(types.STRING, types.DYN), types.ObjectType("object", {})
-_KEY = Declared(types.STRING, 2)
+_KEY = DeclType(types.STRING, 2)
 
 
 class _Fields(Mapping[str, types.Field]):
     """Fields of an object type, made when the checker asks: most rules look at a few of many."""
 
-    def __init__(self, declared: Declared, name: str) -> None:
+    def __init__(self, declared: DeclType, name: str) -> None:
         self._declared, self._name = declared, name
         self._made: dict[str, types.Field] = {}
 
@@ -106,10 +106,10 @@ class _Fields(Mapping[str, types.Field]):
         found = declared.fields.get(key)
         if found is None and is_reserved(key):
             found = declared.fields[f"__{key}__"]
-            return types.Field(found.named(f"{self._name}.__{key}__"), found.convert)
+            return types.Field(found.cel_type(f"{self._name}.__{key}__"), found.convert)
         if found is None:
             raise KeyError(key)
-        return types.Field(found.named(f"{self._name}.{key}"), found.convert, declared.names.get(key))
+        return types.Field(found.cel_type(f"{self._name}.{key}"), found.convert, declared.names.get(key))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._declared.fields or ())
@@ -118,11 +118,11 @@ class _Fields(Mapping[str, types.Field]):
         return len(self._declared.fields or ())
 
 
-def declare(schema: Object, *, is_root: bool = False) -> Declared | None:
+def declare(schema: Object, *, is_root: bool = False) -> DeclType | None:
     """A schema as rules see it; None if they do not. `is_root` for whole objects, embedded ones included."""
     if schema.get("x-kubernetes-int-or-string") is True:
         size = _text_size(schema)
-        return Declared(types.DYN, 1, _MAX_TEXT if size is None else size)
+        return DeclType(types.DYN, 1, _MAX_TEXT if size is None else size)
     kind = schema.get("type")
     if kind == "object":
         return _object(schema, is_root=is_root)
@@ -131,13 +131,13 @@ def declare(schema: Object, *, is_root: bool = False) -> Declared | None:
     if kind == "string":
         return _string(schema)
     if kind == "boolean":
-        return Declared(types.BOOL, 4)
+        return DeclType(types.BOOL, 4)
     if kind == "number":
-        return Declared(types.DOUBLE, 1, convert=values.number)
-    return Declared(types.INT, 1) if kind == "integer" else None
+        return DeclType(types.DOUBLE, 1, convert=values.number)
+    return DeclType(types.INT, 1) if kind == "integer" else None
 
 
-def below(schema: Object) -> Declared | None:
+def below(schema: Object) -> DeclType | None:
     """Declare a schema inside another one."""
     return declare(schema, is_root=schema.get("x-kubernetes-embedded-resource") is True)
 
@@ -179,25 +179,25 @@ def _text_size(schema: Object) -> int | None:
     return None if bound is None else bound * 4
 
 
-def _string(schema: Object) -> Declared:
+def _string(schema: Object) -> DeclType:
     form = schema.get("format")
     if form == "byte":
         bound = _bound(schema, "maxLength")
-        return Declared(types.BYTES, 2, _MAX_TEXT if bound is None else bound, values.decoded)
+        return DeclType(types.BYTES, 2, _MAX_TEXT if bound is None else bound, values.decoded)
     if isinstance(form, str) and form in _TIMES:
         size, least = _TIMES[form]
         if form == "duration":
-            return Declared(types.DURATION, least, size, values.duration)
-        return Declared(types.TIMESTAMP, least, size, values.date if form == "date" else values.date_time)
+            return DeclType(types.DURATION, least, size, values.duration)
+        return DeclType(types.TIMESTAMP, least, size, values.date if form == "date" else values.date_time)
     size_of_text = _text_size(schema)
     if size_of_text is None:
         words = schema.get("enum") or ()
         longest = max((len(each.encode()) for each in words if isinstance(each, str)), default=0)
         size_of_text = longest if words else _MAX_TEXT
-    return Declared(types.STRING, 2, size_of_text)
+    return DeclType(types.STRING, 2, size_of_text)
 
 
-def _list(schema: Object) -> Declared | None:
+def _list(schema: Object) -> DeclType | None:
     items = schema.get("items")
     item = below(items) if isinstance(items, dict) else None
     if item is None:
@@ -205,12 +205,12 @@ def _list(schema: Object) -> Declared | None:
     size = _bound(schema, "maxItems")
     keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
     convert = values.of_items(item.convert, schema.get("x-kubernetes-list-type"), keys)
-    declared = Declared(_LIST, 2, _MAX_TEXT // (item.least + 1) if size is None else size, convert)
+    declared = DeclType(_LIST, 2, _MAX_TEXT // (item.least + 1) if size is None else size, convert)
     declared.item = item
     return declared
 
 
-def _object(schema: Object, *, is_root: bool) -> Declared | None:
+def _object(schema: Object, *, is_root: bool) -> DeclType | None:
     additional = schema.get("additionalProperties")
     if not is_root and isinstance(additional, dict):
         value = below(additional)
@@ -219,13 +219,13 @@ def _object(schema: Object, *, is_root: bool) -> Declared | None:
         size = _bound(schema, "maxProperties")
         # A key takes quotes, a colon, a comma and two characters.
         entries = _MAX_TEXT // (value.least + 6) if size is None else size
-        declared = Declared(_MAP, 2, entries, values.of_entries(value.convert))
+        declared = DeclType(_MAP, 2, entries, values.of_entries(value.convert))
         declared.item = value
         return declared
     return _struct(whole_object(schema) if is_root else schema)
 
 
-def _struct(schema: Object) -> Declared:
+def _struct(schema: Object) -> DeclType:
     properties, required = _mapping(schema.get("properties")), frozenset(schema.get("required") or ())
     fields, names, least, nullable = {}, {}, 2, False
     for name, child in properties.items():
@@ -240,7 +240,7 @@ def _struct(schema: Object) -> Declared:
                 names[identifier] = name
         if name in required and child.get("default") is None:
             least += len(name.encode()) + field.least + 4
-    declared = Declared(_OBJECT, least, 0, values.without_nulls if nullable else None)
+    declared = DeclType(_OBJECT, least, 0, values.without_nulls if nullable else None)
     declared.fields, declared.names = fields, names
     return declared
 
@@ -248,12 +248,12 @@ def _struct(schema: Object) -> Declared:
 class Sizes:
     """Sizes of data for the static cost of a rule whose `self` is declared so."""
 
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, declared: DeclType) -> None:
         self._declared = declared
 
     def most(self, path: tuple[str, ...]) -> int | None:
         """The most elements at a path that begins with the variable; None where nothing is declared."""
-        at: Declared | None = self._declared
+        at: DeclType | None = self._declared
         for step in path[1:]:
             if at is None:
                 return None
@@ -266,6 +266,6 @@ class Sizes:
         return None if at is None or not path else at.size
 
 
-def most_instances(declared: Declared) -> int:
+def most_instances(declared: DeclType) -> int:
     """How often data of this form fits into the largest request: bounds rules inside of unbounded lists and maps."""
     return MAX_REQUEST_SIZE // (declared.least + 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.sizes import saturated_product, saturated_sum
-from atoll.machinery.kinds.rules.correlation import Lineage
+from atoll.machinery.kinds.rules.correlation import Correlation
 from atoll.machinery.kinds.rules.decl_types import most_instances
 from atoll.machinery.kinds.rules.evaluation import CALL_LIMIT, OBJECT_LIMIT, walk
 from atoll.machinery.kinds.rules.rule import Expression, Rule
@@ -35,7 +35,7 @@ Pause = Callable[[], None]
 Stored = Callable[[], frozenset[str]]
 
 
-def _go_on() -> None:
+def _no_pause() -> None:
     return None
 
 
@@ -45,7 +45,7 @@ class Checks:
     `stored` gives the texts of expressions that the definition had before.
     """
 
-    def __init__(self, pause: Pause = _go_on, stored: Stored = frozenset) -> None:
+    def __init__(self, pause: Pause = _no_pause, stored: Stored = frozenset) -> None:
         self._pause, self._stored = pause, stored
 
     def pause(self) -> None:
@@ -63,8 +63,8 @@ class Checks:
             tree, default = part_tree(schema), schema["default"]
             if tree is None or budget.spent > OBJECT_LIMIT:
                 return []
-            found = walk(tree, default, default, path, Lineage(None), budget).errors
-            return found or walk(tree, default, None, path, Lineage(None), budget).errors
+            found = walk(tree, default, default, path, Correlation(None), budget).errors
+            return found or walk(tree, default, None, path, Correlation(None), budget).errors
 
         return judge
 
@@ -73,9 +73,9 @@ class Checks:
         tree = tree_of(schema_for(encode_json(schema)))
         if tree is None:
             return []
-        judging = _Judging({error.field for error in broken}, self._pause, self._stored)
-        found = list(judging.errors(tree, path, _Place(1, "")))
-        return [*found, *judging.total_errors(path)]
+        version_rules = _VersionRules({error.field for error in broken}, self._pause, self._stored)
+        found = list(version_rules.errors(tree, path, _Location(1, "")))
+        return [*found, *version_rules.total_errors(path)]
 
 
 def expressions_of(schemas: Iterable[Object]) -> frozenset[str]:
@@ -91,7 +91,7 @@ def expressions_of(schemas: Iterable[Object]) -> frozenset[str]:
     return frozenset(found)
 
 
-class _Place:
+class _Location:
     """Where a part stands: how many of it there can be (None: no bound), what above it has no history."""
 
     __slots__ = ("instances", "uncorrelated")
@@ -99,12 +99,12 @@ class _Place:
     def __init__(self, instances: int | None, uncorrelated: str) -> None:
         self.instances, self.uncorrelated = instances, uncorrelated
 
-    def below(self, schema: Object, uncorrelated: str = "") -> _Place:
+    def below(self, schema: Object, uncorrelated: str = "") -> _Location:
         """The place of what is in a part; where several have no history, the outermost is blamed."""
         factor = _most_elements(schema)
         known = self.instances is not None and factor is not None
         instances = saturated_product(self.instances or 0, factor or 0) if known else None
-        return _Place(instances, self.uncorrelated or uncorrelated)
+        return _Location(instances, self.uncorrelated or uncorrelated)
 
 
 def _most_elements(schema: Object) -> int | None:
@@ -121,7 +121,7 @@ def _most_elements(schema: Object) -> int | None:
     return max(int(bound), 0) if bound is not None else None
 
 
-class _Judging:
+class _VersionRules:
     """The rules of one version, and what they cost together."""
 
     def __init__(self, broken: set[str], pause: Pause, stored: Stored) -> None:
@@ -129,35 +129,35 @@ class _Judging:
         self._total = 0
         self._costs: list[tuple[int, str]] = []
 
-    def errors(self, node: RuleNode, path: str, place: _Place) -> Iterator[FieldError]:
+    def errors(self, node: RuleNode, path: str, location: _Location) -> Iterator[FieldError]:
         """Errors of the rules below a part, then of its own."""
-        inside = place.below(node.schema)
+        inside = location.below(node.schema)
         if node.additional is not None:
             yield from self.errors(node.additional, f"{path}.additionalProperties", inside)
         for key, child in node.properties.items():
             yield from self.errors(child, f"{path}.properties[{key}]", inside)
         if node.items is not None:
             history = "" if node.schema.get("x-kubernetes-list-type") == "map" else path
-            yield from self.errors(node.items, f"{path}.items", place.below(node.schema, history))
+            yield from self.errors(node.items, f"{path}.items", location.below(node.schema, history))
         if node.entries and not self._is_broken(path):
-            yield from self._own_errors(node, path, place)
+            yield from self._own_errors(node, path, location)
 
     def _is_broken(self, path: str) -> bool:
         starts = (f"{path}.", f"{path}[")
         return any(field == path or field.startswith(starts) for field in self._broken)
 
-    def _own_errors(self, node: RuleNode, path: str, place: _Place) -> Iterator[FieldError]:
+    def _own_errors(self, node: RuleNode, path: str, location: _Location) -> Iterator[FieldError]:
         declared = node.declared
         if declared is None:
             text = "failed to construct type information for x-kubernetes-validations rules: "
             text += "unable to convert structural schema to CEL declarations"
             yield FieldError("InternalError", f"{path}.{VALIDATIONS}", f"Internal error: internal error: {text}")
             return
-        instances = most_instances(declared) if place.instances is None else place.instances
+        instances = most_instances(declared) if location.instances is None else location.instances
         for index, rule in enumerate(node.compile(self._pause)):
-            yield from self._rule_errors(rule, f"{path}.{VALIDATIONS}[{index}]", instances, place)
+            yield from self._rule_errors(rule, f"{path}.{VALIDATIONS}[{index}]", instances, location)
 
-    def _rule_errors(self, rule: Rule, path: str, instances: int, place: _Place) -> Iterator[FieldError]:
+    def _rule_errors(self, rule: Rule, path: str, instances: int, location: _Location) -> Iterator[FieldError]:
         if (expression := rule.expression) is not None:
             cost = saturated_product(expression.cost, instances)
             yield from self._cost_errors(cost, "estimated rule cost", f"{path}.rule")
@@ -169,9 +169,9 @@ class _Judging:
                 yield _invalid_rule(at, rule.entry, f"messageExpression {error}")
             else:
                 yield from self._cost_errors(message.cost, "estimated messageExpression cost", at)
-        if rule.uses_old and place.uncorrelated:
+        if rule.uses_old and location.uncorrelated:
             text = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
-            yield invalid(f"{path}.rule", rule.entry["rule"], f"{text} {place.uncorrelated}")
+            yield invalid(f"{path}.rule", rule.entry["rule"], f"{text} {location.uncorrelated}")
         elif not rule.uses_old and (optional := rule.entry.get("optionalOldSelf")) is not None:
             yield invalid(f"{path}.optionalOldSelf", optional, "may not be set if oldSelf is not used in rule")
 

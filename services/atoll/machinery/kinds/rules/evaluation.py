@@ -16,7 +16,7 @@ from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError
 from atoll.machinery.cel.values import NONE, Optional_
 from atoll.machinery.kinds.kind import Judge, Verdict
-from atoll.machinery.kinds.rules.correlation import Lineage, Link, OldItems
+from atoll.machinery.kinds.rules.correlation import CorrelatedValue, Correlation, OldItems
 from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.kinds.rules.tree import RuleNode, tree_of
 from atoll.machinery.meta.objects import Object
@@ -63,23 +63,23 @@ def judge(tree: RuleNode, obj: Object, old: Object | None, errors: Sequence[Fiel
     if any(error.type in _BLOCKING for error in errors):
         return Verdict([invalid(NO_FIELD, None, _UNCHECKED)], [])
     budget = Budget(OBJECT_LIMIT, CALL_LIMIT, pause)
-    lineage = Lineage(Link(tree.schema, obj, old) if old is not None else None)
-    return walk(tree, obj, old, "", lineage, budget)
+    correlation = Correlation(CorrelatedValue(tree.schema, obj, old) if old is not None else None)
+    return walk(tree, obj, old, "", correlation, budget)
 
 
-def walk(tree: RuleNode, value: Any, old: Any, path: str, lineage: Lineage, budget: Budget) -> Verdict:
+def walk(tree: RuleNode, value: Any, old: Any, path: str, correlation: Correlation, budget: Budget) -> Verdict:
     """The verdict on a part of an object at a path. Nothing more is judged once the budget is spent."""
-    judging = _Judging(budget)
-    with contextlib.suppress(_Spent):
-        judging.walk(tree, value, old, path, lineage)
-    return Verdict(judging.errors, judging.warnings)
+    evaluation = _Evaluation(budget)
+    with contextlib.suppress(_BudgetSpent):
+        evaluation.walk(tree, value, old, path, correlation)
+    return Verdict(evaluation.errors, evaluation.warnings)
 
 
-class _Spent(Exception):
+class _BudgetSpent(Exception):
     """The budget is used up; the error that says so was told."""
 
 
-class _Judging:
+class _Evaluation:
     """One object under judgement."""
 
     def __init__(self, budget: Budget) -> None:
@@ -87,35 +87,35 @@ class _Judging:
         self.warnings: list[str] = []
         self._budget = budget
 
-    def walk(self, node: RuleNode, value: Any, old: Any, path: str, lineage: Lineage) -> None:
+    def walk(self, node: RuleNode, value: Any, old: Any, path: str, correlation: Correlation) -> None:
         """Judge a part and what is in it. A null is judged by the rules around it."""
         if value is None:
             return
         if node.entries:
-            _Part(self, node, path, lineage).judge(value, old)
+            _PartEvaluation(self, node, path, correlation).judge(value, old)
         if type(value) is list and node.items is not None:
-            self._walk_items(node, node.items, value, old, path, lineage)
+            self._walk_items(node, node.items, value, old, path, correlation)
         elif type(value) is dict and (node.properties or node.additional is not None):
-            self._walk_fields(node, value, old if type(old) is dict else {}, path, lineage)
+            self._walk_fields(node, value, old if type(old) is dict else {}, path, correlation)
 
     def _walk_items(
-        self, node: RuleNode, items: RuleNode, value: list[Any], old: Any, path: str, lineage: Lineage
+        self, node: RuleNode, items: RuleNode, value: list[Any], old: Any, path: str, correlation: Correlation
     ) -> None:
         before = OldItems(node.schema, old)
         for index, item in enumerate(value):
             known = before.find(item)
-            self.walk(items, item, known, f"{path}[{index}]", lineage.item(item, known))
+            self.walk(items, item, known, f"{path}[{index}]", correlation.item(item, known))
 
     def _walk_fields(
-        self, node: RuleNode, value: dict[str, Any], old: dict[str, Any], path: str, lineage: Lineage
+        self, node: RuleNode, value: dict[str, Any], old: dict[str, Any], path: str, correlation: Correlation
     ) -> None:
         if node.additional is not None:
             for key, item in value.items():
-                self.walk(node.additional, item, old.get(key), f"{path}[{key}]", lineage.key(key))
+                self.walk(node.additional, item, old.get(key), f"{path}[{key}]", correlation.key(key))
         for key, child in node.properties.items():
             if key in value:
                 at = f"{path}.{key}" if path else key
-                self.walk(child, value[key], old.get(key), at, lineage.key(key))
+                self.walk(child, value[key], old.get(key), at, correlation.key(key))
 
     def evaluate(self, program: Program, bindings: dict[str, Any]) -> Any:
         """The value of a program, paid from the object's budget. Raises what `Program.evaluate` raises."""
@@ -137,54 +137,56 @@ class _Judging:
         return self._budget.spent > OBJECT_LIMIT
 
 
-class _Part:
+class _PartEvaluation:
     """The rules of one part of an object."""
 
-    def __init__(self, judging: _Judging, node: RuleNode, path: str, lineage: Lineage) -> None:
-        self._judging, self._node = judging, node
-        self._path, self._lineage = path or NO_FIELD, lineage
+    def __init__(self, evaluation: _Evaluation, node: RuleNode, path: str, correlation: Correlation) -> None:
+        self._evaluation, self._node = evaluation, node
+        self._path, self._correlation = path or NO_FIELD, correlation
         self._base = path
 
     def judge(self, value: Any, old: Any) -> None:
         """Ask every rule that applies: transition rules need an old value, unless theirs is optional."""
-        if self._judging.is_spent:
+        if self._evaluation.is_spent:
             self._stop(_OUT_OF_BUDGET)
         bindings = _Bindings(self._node, value, old)
-        for rule in self._node.compile(self._judging.pause):
+        for rule in self._node.compile(self._evaluation.pause):
             expression = rule.expression
             if expression is None or (old is None and rule.uses_old and not rule.optional_old):
                 continue
             if expression.program is None:
-                self._tell(f"rule compile error: {expression.error}")
+                self._add_error(f"rule compile error: {expression.error}")
             else:
-                self._ask(rule, expression, bindings, value)
+                self._evaluate(rule, expression, bindings, value)
 
-    def _ask(self, rule: Rule, expression: Expression, bindings: _Bindings, value: Any) -> None:
+    def _evaluate(self, rule: Rule, expression: Expression, bindings: _Bindings, value: Any) -> None:
         program = expression.program
         assert program is not None
         try:
-            holds = self._judging.evaluate(program, bindings.of(rule, expression))
+            holds = self._evaluation.evaluate(program, bindings.of(rule, expression))
         except BudgetExceeded as error:
-            if self._judging.is_overdrawn:
+            if self._evaluation.is_overdrawn:
                 self._stop(_OUT_OF_BUDGET)
             text = f"'{error}': no further validation rules will be run due to call cost exceeds limit for rule"
             self._stop(f"{text}: {rule.shown}")
         except EvaluationError as error:
             text = str(error)
             overload = text.startswith("no such overload")
-            self._tell(f"'{text}': {_OVERLOAD}: {rule.shown}" if overload else f"{text} evaluating rule: {rule.shown}")
+            self._add_error(
+                f"'{text}': {_OVERLOAD}: {rule.shown}" if overload else f"{text} evaluating rule: {rule.shown}"
+            )
             return
         if holds is not True:
-            self._refuse(rule, bindings, value)
+            self._add_failure(rule, bindings, value)
 
-    def _tell(self, text: str) -> None:
-        self._judging.errors.append(invalid(self._path, self._node.type_name, text))
+    def _add_error(self, text: str) -> None:
+        self._evaluation.errors.append(invalid(self._path, self._node.type_name, text))
 
     def _stop(self, text: str) -> NoReturn:
-        self._tell(text)
-        raise _Spent
+        self._add_error(text)
+        raise _BudgetSpent
 
-    def _refuse(self, rule: Rule, bindings: _Bindings, value: Any) -> None:
+    def _add_failure(self, rule: Rule, bindings: _Bindings, value: Any) -> None:
         message = self._message(rule, bindings) or rule.refusal
         self._add(rule, _failure(self._field(rule), self._node.type_name, value, message, rule))
 
@@ -193,10 +195,10 @@ class _Part:
 
     def _add(self, rule: Rule, error: FieldError) -> None:
         """Tell an error, or only warn of it where nothing changed; a change is what transition rules judge."""
-        if not rule.uses_old and self._lineage.is_same():
-            self._judging.warnings.append(str(error))
+        if not rule.uses_old and self._correlation.is_same():
+            self._evaluation.warnings.append(str(error))
         else:
-            self._judging.errors.append(error)
+            self._evaluation.errors.append(error)
 
     def _message(self, rule: Rule, bindings: _Bindings) -> str:
         """What the message expression gives, or nothing where it gives nothing fit to show."""
@@ -204,7 +206,7 @@ class _Part:
         if message is None or message.program is None:
             return ""
         try:
-            text = self._judging.evaluate(message.program, bindings.of(rule, message))
+            text = self._evaluation.evaluate(message.program, bindings.of(rule, message))
         except BudgetExceeded:
             self._stop_message(rule)
         except EvaluationError:
@@ -213,14 +215,14 @@ class _Part:
         return "" if len(text.encode()) > MAX_MESSAGE_SIZE or _LINE_END.search(text) else text
 
     def _stop_message(self, rule: Rule) -> NoReturn:
-        if self._judging.is_overdrawn:
+        if self._evaluation.is_overdrawn:
             text = "messageExpression evaluation failed due to running out of cost budget, "
             text += "no further validation rules will be run"
         else:
             text = "no further validation rules will be run due to call cost exceeds limit for messageExpression: "
             text += quote(rule.entry["messageExpression"])
         self._add(rule, invalid(self._field(rule), self._node.type_name, text))
-        raise _Spent
+        raise _BudgetSpent
 
 
 class _Bindings:
@@ -243,7 +245,7 @@ class _Bindings:
     def _make(self, optional: bool, whole: bool) -> dict[str, Any]:
         declared = self._node.declared
         assert declared is not None
-        convert = declared.whole if whole else declared.value
+        convert = declared.deep_value if whole else declared.value
         made = {SELF: convert(self._value)}
         if self._old is not None:
             before = convert(self._old)

@@ -16,7 +16,7 @@ from atoll.machinery.cel.errors import CompileError, ProgramError
 from atoll.machinery.cel.functions import Node
 from atoll.machinery.cel.libraries.base import COMPATIBILITY, rule_libraries
 from atoll.machinery.cel.sizes import SizeEstimate
-from atoll.machinery.kinds.rules.decl_types import Declared, Sizes
+from atoll.machinery.kinds.rules.decl_types import DeclType, Sizes
 from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.rule_field_path import resolve_field_path
@@ -26,7 +26,7 @@ _SCOPE = "selfType"
 
 
 class _Estimator:
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, declared: DeclType) -> None:
         self._sizes = Sizes(declared)
 
     def size(self, node: Node) -> SizeEstimate | None:
@@ -45,7 +45,7 @@ def base_environment() -> Environment:
     return _base(True)
 
 
-def _failed(error: CompileError, wanted: types.Type) -> str:
+def _describe_error(error: CompileError, wanted: types.Type) -> str:
     """An error in Kubernetes' words, to which those of a message put the keyword in front."""
     if isinstance(error, ProgramError):
         return f"{'program ' if wanted == types.BOOL else ''}instantiation failed: {error}"
@@ -55,10 +55,10 @@ def _failed(error: CompileError, wanted: types.Type) -> str:
 class Compiler:
     """Compiles the rules of one part of a schema."""
 
-    def __init__(self, schema: Object, declared: Declared) -> None:
+    def __init__(self, schema: Object, declared: DeclType) -> None:
         self._schema = schema
         self._sizes = _Estimator(declared)
-        self._self = declared.named(_SCOPE)
+        self._self = declared.cel_type(_SCOPE)
         self._has_sets = declared.is_special
         self._environments: dict[tuple[bool, bool], Environment] = {}
 
@@ -78,9 +78,10 @@ class Compiler:
         rule = self._expression(text, optional, types.BOOL)
         if rule.program is None:
             return Rule(entry, rule)
-        text, place = entry.get("messageExpression") or "", entry.get("fieldPath") or ""
+        text, field_path = entry.get("messageExpression") or "", entry.get("fieldPath") or ""
         message = self._expression(text, optional, types.STRING) if text else None
-        field = resolve_field_path(place, self._schema) if place and (message is None or not message.error) else None
+        has_field = bool(field_path) and (message is None or not message.error)
+        field = resolve_field_path(field_path, self._schema) if has_field else None
         return Rule(entry, rule, message, OLD_SELF in rule.program.variables, field or "")
 
     def _expression(self, text: str, optional: bool, wanted: types.Type) -> Expression:
@@ -88,11 +89,11 @@ class Compiler:
         try:
             program = self._environment(optional, is_new=True).compile(text)
         except CompileError as error:
-            error_if_new = _failed(error, wanted)
+            error_if_new = _describe_error(error, wanted)
             try:
                 program = self._environment(optional, is_new=False).compile(text)
             except CompileError as stored:
-                return Expression(None, error=_failed(stored, wanted))
+                return Expression(None, error=_describe_error(stored, wanted))
         if program.type != wanted:
             what = "cel expression must evaluate to a bool" if wanted == types.BOOL else "must evaluate to a string"
             return Expression(None, error=what)

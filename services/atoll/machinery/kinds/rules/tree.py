@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from atoll.machinery.kinds.rules.decl_types import Declared, below, declare
+from atoll.machinery.kinds.rules.decl_types import DeclType, below, declare
 from atoll.machinery.kinds.rules.escaping import escape
 from atoll.machinery.kinds.rules.rule import Rule
 from atoll.machinery.meta.objects import Object
@@ -21,7 +21,7 @@ VALIDATIONS = "x-kubernetes-validations"
 _NO_RULES: Final = object()
 
 
-def _go_on() -> None:
+def _no_pause() -> None:
     return None
 
 
@@ -39,7 +39,7 @@ class RuleNode:
         self._parent = parent
         #: Name of the property, or None for an item or an additional property.
         self._step = step
-        self._declared: Declared | None = None
+        self._declared: DeclType | None = None
         self._compiled: tuple[Rule, ...] | None = None
 
     @property
@@ -58,14 +58,14 @@ class RuleNode:
         return bool(self.entries) or (self._parent is not None and self._parent.is_in_scope)
 
     @property
-    def declared(self) -> Declared | None:
+    def declared(self) -> DeclType | None:
         """What rules see of this part; None if nothing."""
         if self._declared is None:
             self._declared = self._from_parent() or (declare(self.schema, is_root=True) if self.is_object else None)
             self._declared = self._declared or below(self.schema)
         return self._declared
 
-    def _from_parent(self) -> Declared | None:
+    def _from_parent(self) -> DeclType | None:
         parent = self._parent
         if parent is None or not parent.is_in_scope or (above := parent.declared) is None:
             return None
@@ -79,13 +79,13 @@ class RuleNode:
         """The rules of this part, compiled; none where they can see nothing of it."""
         return self._compiled if self._compiled is not None else self.compile()
 
-    def compile(self, pause: Callable[[], None] = _go_on) -> tuple[Rule, ...]:
+    def compile(self, pause: Callable[[], None] = _no_pause) -> tuple[Rule, ...]:
         """The same, with calls of `pause` before and while a rule is compiled."""
         if self._compiled is None:
             self._compiled = tuple(self._made(self.declared, pause)) if self.declared is not None else ()
         return self._compiled
 
-    def _made(self, declared: Declared, pause: Callable[[], None]) -> Iterator[Rule]:
+    def _made(self, declared: DeclType, pause: Callable[[], None]) -> Iterator[Rule]:
         # The language is loaded with the first rule.
         from atoll.machinery.kinds.rules.program import Compiler
 

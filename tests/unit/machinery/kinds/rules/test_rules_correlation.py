@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kinds.rules.correlation import Lineage, Link, OldItems, unchanged
+from atoll.machinery.kinds.rules.correlation import CorrelatedValue, Correlation, OldItems, unchanged
 
 STRING = {"type": "string"}
 ITEM = {"type": "object", "properties": {"k": STRING, "v": STRING}}
@@ -48,18 +48,18 @@ def test_old_items_are_found_by_key_and_the_first_wins() -> None:
 def test_where_a_part_has_no_past_the_nearest_part_above_decides() -> None:
     value, old = {"l": [{"k": "a"}]}, {"l": [{"k": "a"}]}
     schema = {"type": "object", "properties": {"l": ATOMIC}}
-    below = Lineage(Link(schema, value, old)).key("l").item({"k": "a"}, None)
+    below = Correlation(CorrelatedValue(schema, value, old)).key("l").item({"k": "a"}, None)
     assert below.is_same()
     changed = {"l": [{"k": "b"}]}
-    assert not Lineage(Link(schema, changed, old)).key("l").item({"k": "b"}, None).is_same()
+    assert not Correlation(CorrelatedValue(schema, changed, old)).key("l").item({"k": "b"}, None).is_same()
 
 
 def test_the_version_and_kind_of_the_root_have_no_past() -> None:
     schema = {"type": "object", "properties": {"kind": STRING, "a": STRING}}
-    root = Lineage(Link(schema, {"kind": "A", "a": "x"}, {"kind": "A", "a": "x"}))
+    root = Correlation(CorrelatedValue(schema, {"kind": "A", "a": "x"}, {"kind": "A", "a": "x"}))
     assert not root.key("kind").is_same()
     assert root.key("a").is_same()
 
 
 def test_a_new_object_has_no_past() -> None:
-    assert not Lineage(None).key("a").is_same()
+    assert not Correlation(None).key("a").is_same()

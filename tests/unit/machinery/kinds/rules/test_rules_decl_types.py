@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.cel import types
-from atoll.machinery.kinds.rules.decl_types import MAX_REQUEST_SIZE, Declared, Sizes, declare
+from atoll.machinery.kinds.rules.decl_types import MAX_REQUEST_SIZE, DeclType, Sizes, declare
 
 STRING: dict[str, Any] = {"type": "string"}
 INTEGER: dict[str, Any] = {"type": "integer"}
@@ -15,13 +15,13 @@ PRESERVE = {"x-kubernetes-preserve-unknown-fields": True}
 LONGEST = MAX_REQUEST_SIZE - 2
 
 
-def declared(schema: dict[str, Any], *, is_root: bool = False) -> Declared:
+def declared(schema: dict[str, Any], *, is_root: bool = False) -> DeclType:
     found = declare(schema, is_root=is_root)
     assert found is not None
     return found
 
 
-def fields(schema: dict[str, Any], *, is_root: bool = False) -> dict[str, Declared]:
+def fields(schema: dict[str, Any], *, is_root: bool = False) -> dict[str, DeclType]:
     found = declared(schema, is_root=is_root).fields
     assert found is not None
     return found
@@ -48,12 +48,12 @@ def fields(schema: dict[str, Any], *, is_root: bool = False) -> dict[str, Declar
     ],
 )
 def test_each_type_of_schema_has_its_cel_type(schema: dict[str, Any], text: str) -> None:
-    assert str(declared(schema).named("t")) == text
+    assert str(declared(schema).cel_type("t")) == text
 
 
 def test_objects_are_named_after_their_place() -> None:
     inner = {"type": "object", "properties": {"c": {"type": "array", "items": {"type": "object"}}}}
-    found = declared({"type": "object", "properties": {"a-b": inner}}).named("t")
+    found = declared({"type": "object", "properties": {"a-b": inner}}).cel_type("t")
     assert isinstance(found, types.ObjectType)
     field = found.fields["a__dash__b"]
     assert (str(field.type), field.name) == ("t.a__dash__b", "a-b")
@@ -62,7 +62,7 @@ def test_objects_are_named_after_their_place() -> None:
 
 
 def test_a_reserved_word_is_a_field_with_and_without_its_escape() -> None:
-    found = declared({"type": "object", "properties": {"namespace": STRING}}).named("t")
+    found = declared({"type": "object", "properties": {"namespace": STRING}}).cel_type("t")
     assert isinstance(found, types.ObjectType)
     assert found.fields["namespace"].name is None
     assert found.fields["__namespace__"].name == "namespace"
