@@ -1,10 +1,10 @@
-"""The kinds that every workspace serves by itself, and what a kind is.
+"""The kinds that every workspace serves, and the definition of a kind.
 
-Here belong: the `Kind` value, one file a built-in kind (names, columns, defaults, checks, warnings), kinds
-made from CustomResourceDefinitions (`custom`) and the rules of their objects (`rules`), checks on metadata that
-all kinds share, published schemas of the built-in kinds and the decoder of their protobuf form. Everything is
-pure: values and functions on objects.
+What belongs here: the `Kind` value, one file per built-in kind (names, columns, defaults, checks, warnings), kinds made
+from CustomResourceDefinitions (`custom`) with the rules of their objects (`rules`), metadata checks for all kinds, the
+published schemas of built-in kinds and the decoder of their protobuf form. Everything is pure: values, and functions on
+objects.
 
-Not here: verbs and HTTP (`apiserver`), controllers, admission that reads other objects, and how schemas
-prune, default and validate (`schema`).
+What does not belong here: verbs and HTTP (`apiserver`), controllers, admission that reads other objects, and pruning,
+defaulting and validation by schemas (`schema`).
 """

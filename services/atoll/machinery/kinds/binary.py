@@ -1,4 +1,4 @@
-"""Byte values in objects: base64 text, read leniently and kept in one form.
+"""Byte values in objects: base64 text, read leniently and stored in one form.
 
 ConfigMaps, Secrets, certificate requests and webhook configurations call these.
 """
@@ -11,7 +11,7 @@ from atoll.machinery.meta.objects import Object
 
 
 def decoded(value: object) -> bytes | None:
-    """The bytes of a base64 value, or None for what is none."""
+    """Return the bytes of a base64 value, or None if it is not base64."""
     if not isinstance(value, str):
         return None
     try:
@@ -21,12 +21,15 @@ def decoded(value: object) -> bytes | None:
 
 
 def decoded_size(values: Object) -> int:
-    """Bytes of all values once decoded; what is no base64 counts as nothing, the schema tells of it."""
+    """Return the sum of the sizes of the decoded values.
+
+    Values that are not base64 count as empty; the schema reports them.
+    """
     return sum(len(decoded(value) or b"") for value in values.values())
 
 
 def join_lines(values: Object, *names: str) -> None:
-    """Take line breaks out of base64 values (all, or those named); Go's decoder overlooks them."""
+    """Remove line breaks from base64 values (all, or the named ones), as Go's decoder ignores them."""
     for name in names or list(values):
         value = values.get(name)
         if isinstance(value, str) and ("\n" in value or "\r" in value):

@@ -1,9 +1,9 @@
-"""How objects of one definition get from version to version, as a value that kinds carry.
+"""Conversion between the versions of a definition, as a value that kinds carry.
 
-`custom` makes it from a definition's spec; the API server's conversion package acts on it. Strategy None is done here
-and at once: another apiVersion, then pruned and defaulted by that version's schema. Strategy Webhook needs I/O, and the
-rules of an APIConversion need time, so their hooks only say what is missing (`Unconverted`), and whoever may wait
-fetches it. Invariant: an object that has to be converted is never served, compared or stored unconverted.
+`custom` makes it from the spec of a definition; the API server's conversion package executes it. Strategy None converts
+here and at once: another apiVersion, then pruning and defaulting by the schema of that version. A webhook needs I/O and
+the rules of an APIConversion need time, so their hooks raise `Unconverted`, and the caller that may wait converts the
+object and retries. Invariant: an object that needs conversion is never served, compared or stored unconverted.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from atoll.machinery.kinds.apiconversion import Converter
 from atoll.machinery.kinds.checks import mapping, strings, text
 from atoll.machinery.meta.objects import Object, decode, encode_json
 
-#: Makes an object one of a version: sets apiVersion, prunes and defaults, in place; gives the object.
+#: Completes the conversion to a version in place: sets apiVersion, prunes and defaults; returns the object.
 Finish: TypeAlias = Callable[[Object], Object]
-#: An object and an apiVersion to a new object in that version.
+#: Converts an object to a new object of an apiVersion.
 Convert: TypeAlias = Callable[[Object, str], Object]
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """Who converts. An empty `url` stands for a service reference, which leads nowhere in a cell without nodes.
+    """The conversion webhook. An empty `url` means a service reference, which has no endpoint without nodes.
 
-    `reviews` are the versions of ConversionReview it takes, in its order of preference.
+    `reviews` are the versions of ConversionReview that it accepts, in its order of preference.
     """
 
     url: str
@@ -37,21 +37,21 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """Conversion by a webhook or by rules, of all versions of one definition. `mark` tells contents of both apart."""
+    """Conversion of all versions of one definition by a webhook or by rules. `mark` identifies the content of both."""
 
     by: Webhook | Converter
     mark: str
     kind: str
-    #: apiVersion that objects are written in.
+    #: The apiVersion of stored objects.
     storage: str
-    #: Objects may have been stored under another schema of their version.
+    #: Whether objects may be stored by an earlier schema of their version.
     revised: bool
-    #: By apiVersion, of every version, served or not.
+    #: By apiVersion, for all versions, served or not.
     finish: Mapping[str, Finish]
 
 
 class Unconverted(Exception):
-    """An object has to be converted before this can go on. `value` is its JSON."""
+    """An object must be converted before the operation can continue. `value` is its JSON."""
 
     def __init__(self, value: bytes, api_version: str) -> None:
         super().__init__(api_version)
@@ -59,7 +59,7 @@ class Unconverted(Exception):
 
 
 def webhook_of(spec: Object) -> Webhook | None:
-    """The webhook of a definition with several versions; None where nothing ever has to be converted by one."""
+    """Return the webhook of a definition with several versions; None if no webhook ever converts."""
     conversion = mapping(spec, "conversion")
     versions = spec.get("versions")
     if conversion.get("strategy") != "Webhook" or not isinstance(versions, list) or len(versions) < 2:
@@ -68,22 +68,22 @@ def webhook_of(spec: Object) -> Webhook | None:
     try:
         ca_pem = base64.b64decode(text(client, "caBundle"), validate=True)
     except (binascii.Error, ValueError):
-        # Definitions are judged when written; what slipped through earlier verifies nobody.
+        # Definitions are validated when written; an older invalid bundle verifies no server.
         ca_pem = b"invalid"
     reviews = strings(mapping(conversion, "webhook"), "conversionReviewVersions")
     return Webhook(text(client, "url"), ca_pem, tuple(reviews))
 
 
 def convert_none(finish: Mapping[str, Finish]) -> Convert:
-    """Conversion of strategy None."""
+    """Return the conversion of strategy None."""
     return lambda obj, api_version: finish[api_version](decode(encode_json(obj)))
 
 
 def raise_unconverted(obj: Object, api_version: str) -> NoReturn:
-    """Conversion that takes its time where nothing was fetched yet. Raises Unconverted."""
+    """Conversion by a webhook or by rules, before the result is available. Raises Unconverted."""
     raise Unconverted(encode_json(obj), api_version)
 
 
 def from_stored(api_version: str, finish: Finish, convert: Convert) -> Callable[[Object], Object]:
-    """The stored form to a version where conversion takes its time: what is in it already needs none."""
+    """Return the conversion from the stored form by a webhook or by rules; an object already in the version needs none."""
     return lambda obj: finish(obj) if obj.get("apiVersion") == api_version else convert(obj, api_version)

@@ -1,8 +1,7 @@
-"""Kinds that tenants define: the served versions of a CustomResourceDefinition or an APIResourceSchema as values.
+"""Kinds of tenants: the served versions of a CustomResourceDefinition or an APIResourceSchema as values.
 
-The catalogue of a cluster asks for the kinds of each definition it finds, and handlers then see no difference to
-built-in kinds. Values are kept by content, so that thousands of clusters with the same definition share them, and
-never change.
+The catalogue of a cluster asks for the kinds of each definition; handlers treat them like built-in kinds. Values are
+cached by content, so that thousands of clusters with the same definition share them. Invariant: a value never changes.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.schema.openapi import component_name
 from atoll.machinery.schema.structural.structural_schema import StructuralSchema, schema_for
 
-#: Definitions whose kinds are kept.
+#: Limit of definitions in the cache.
 CACHE_SIZE = 1024
 
-#: Annotation on bound CRDs; nobody else may set it.
+#: Annotation on bound CRDs; clients may not set it.
 _VALIDATE_NAME = "internal.kcp.io/validate-name"
 
 _AGE = Column(
@@ -43,18 +42,18 @@ _VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?\Z")
 
 
 def kinds_of_crd(crd: Object, identity: str = LOCAL, rules: Object | None = None) -> list[Kind]:
-    """A kind for each served version of an established CRD, the most stable version first; else none.
+    """Return a kind for each served version of an established CRD, the most stable version first; none for another CRD.
 
-    `identity` is LOCAL, CORE for the definitions that the system brings, or the identity hash of the export that a
-    bound one comes from; `rules` is then the spec of its APIConversion. Names are those that were accepted.
+    `identity` is LOCAL, CORE for definitions of the system, or the identity hash of the export of a bound CRD; `rules`
+    is then the spec of its APIConversion. Names are the accepted ones.
     """
     conditions = objects(crd, "status", "conditions")
     if not any(each.get("type") == "Established" and each.get("status") == "True" for _, each in conditions):
         return []
     spec = mapping(crd, "spec")
     names = {**mapping(spec, "names"), **mapping(crd, "status", "acceptedNames")}
-    # Objects written under an earlier spec are pruned and defaulted on the way out; a new spec raises the generation,
-    # and so does the beginning of a deletion, which changes nothing of what is served.
+    # Objects of an earlier spec are pruned and defaulted when read. A new spec raises the generation; so does the
+    # start of a deletion, which changes no schema.
     metadata = mapping(crd, "metadata")
     if text(metadata, "annotations", _VALIDATE_NAME) == "path-segment":
         spec = {**spec, "nameValidation": "PathSegmentName"}
@@ -63,20 +62,20 @@ def kinds_of_crd(crd: Object, identity: str = LOCAL, rules: Object | None = None
 
 
 def kinds_of_resource_schema(schema: Object, identity: str, rules: Object | None = None) -> list[Kind]:
-    """A kind for each served version of an APIResourceSchema, the most stable version first.
+    """Return a kind for each served version of an APIResourceSchema, the most stable version first.
 
-    `identity` is the identity hash of the export that offers it, `rules` the spec of its APIConversion.
+    `identity` is the identity hash of its export, `rules` the spec of its APIConversion.
     """
     return _kinds(mapping(schema, "spec"), identity, ("schema",), rules=rules)
 
 
 def has_versions(definition: Object) -> bool:
-    """Whether a definition, of either form, has several versions, so that an APIConversion means something."""
+    """Report whether a definition of either form has several versions, so that an APIConversion applies."""
     return len(objects(definition, "spec", "versions")) > 1
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
-    """A key that sorts version names as Kubernetes does, preferred first: v2, v1, v1beta1, v1alpha1, then the rest."""
+    """Return Kubernetes' sort key of a version name, preferred first: v2, v1, v1beta1, v1alpha1, then all others."""
     match = _VERSION.match(version)
     if match is None:
         return (3, 0, 0, version)
@@ -109,7 +108,7 @@ def _kinds(
 
 
 class _Definition:
-    """A definition while its kinds are made; both forms differ only in where a version holds its schema."""
+    """A definition from which kinds are made; the two forms differ only in the path of the schema of a version."""
 
     def __init__(self, spec: Object, identity: str, schema_path: tuple[str, ...], revised: bool, mark: str) -> None:
         self.names = mapping(spec, "names")
@@ -123,23 +122,23 @@ class _Definition:
         self._stored = next((each for each in self.versions if each.get("storage") is True), {})
         self._schemas: dict[str, StructuralSchema] = {}
         self.mark = mark
-        #: Who converts, where that takes time.
+        #: The webhook or the rules that convert; None for strategy None.
         self.converter: Webhook | Converter | None = conversion.webhook_of(spec)
 
     def convert_by(self, rules: Object | None) -> None:
-        """Let the rules of an APIConversion, if there are some, convert between versions, whatever else was to."""
+        """Convert between versions by the rules of an APIConversion, if there are any, instead of a webhook."""
         if rules is None or len(self.versions) < 2:
             return
         sources = {text(each, "name"): mapping(each, *self._schema_path) or _ANYTHING for each in self.versions}
         self.converter = Converter(rules, sources, text(self._stored, "name"))
 
     def served(self) -> list[Object]:
-        """Versions that are served; an APIResourceSchema's are unless they say no."""
+        """Return the served versions; those of an APIResourceSchema are served by default."""
         served = [each for each in self.versions if each.get("served", True) is True]
         return sorted(served, key=lambda each: version_priority(text(each, "name")))
 
     def kind(self, version: Object) -> Kind:
-        """The kind of one version."""
+        """Return the kind of one version."""
         name, kind = text(version, "name"), text(self.names, "kind")
         storage = text(self._stored, "name") or name
         schema = self._schema(version)
@@ -230,7 +229,7 @@ class _Definition:
 
 
 def _finish(api_version: str, schema: StructuralSchema) -> Finish:
-    """The end of every conversion, and all of strategy None: apiVersion set, pruned and defaulted by its schema."""
+    """Return the last step of every conversion, and the only one of strategy None: set apiVersion, prune, default."""
 
     def finish(obj: Object) -> Object:
         obj["apiVersion"] = api_version

@@ -1,8 +1,8 @@
-"""What a served kind is: one value a version, the same type for built-in kinds, CRDs and bound APIs.
+"""The definition of a kind: one value per version, of the same type for built-in kinds, CRDs and bound APIs.
 
-Verb handlers know nothing else about a kind. Built-in ones are written in this package; `custom` makes them
-from a CustomResourceDefinition's or APIResourceSchema's versions. Values are immutable and shared by every
-cluster with the same content.
+Verb handlers read nothing else about a kind. Built-in kinds are declared in this package; `custom` makes the others
+from the versions of a CustomResourceDefinition or an APIResourceSchema. Invariant: values are immutable, and clusters
+with the same content share them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column of a Table. Types: string, integer, number, boolean, date. priority > 0 only for -o wide.
+    """One column of a Table. Types: string, integer, number, boolean, date. Columns with priority > 0 appear with -o
+    wide only.
 
-    `json_path` (no braces, leading dot) gives the cell where the kind has no `cells` function.
+    `json_path` (no braces, leading dot) selects the cell of a kind without a `cells` function.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """`status`, `scale`, `finalize`, `approval`, `token`: what discovery says of it."""
+    """The discovery entry of `status`, `scale`, `finalize`, `approval` or `token`."""
 
     name: str
     kind: str
@@ -47,7 +48,7 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """Where the scale subresource reads and writes; dotted paths with leading dot, label selector optional."""
+    """The paths that the scale subresource reads and writes, dotted with a leading dot; the label selector is optional."""
 
     spec_replicas: str
     status_replicas: str
@@ -55,14 +56,14 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 class Virtual(msgspec.Struct, frozen=True):
-    """Of a kind that a virtual workspace serves, not the store: cluster and name of the export that says which."""
+    """Cluster and name of the export of a kind that a virtual workspace serves instead of the store."""
 
     cluster: str
     export: str
 
 
 class Schema(Protocol):
-    """What a kind needs of its schema; `machinery.schema` gives it."""
+    """The schema of a kind; `machinery.schema` implements it."""
 
     @property
     def source(self) -> Object:
@@ -70,47 +71,47 @@ class Schema(Protocol):
 
     @property
     def definitions(self) -> Mapping[str, Object]:
-        """What its $refs resolve to."""
+        """The targets of its $refs."""
 
     @property
     def size_bytes(self) -> int:
-        """Size of the source in JSON, as far as it is held for this schema alone; 0 for built-in ones."""
+        """Size of the source in JSON, as far as this schema alone holds it; 0 for built-in kinds."""
 
     def unknown_fields(self, obj: Object) -> list[str]:
-        """Paths that the schema does not declare, in document order (`spec.foo`, `spec.list[0].x`)."""
+        """Return paths that the schema does not declare, in document order (`spec.foo`, `spec.list[0].x`)."""
 
     def prune(self, obj: Object) -> None: ...
 
     def default(self, obj: Object) -> None: ...
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
-        """Every violation; with `old`, subtrees that did not change are not judged again (ratcheting)."""
+        """Return all violations; with `old`, unchanged subtrees are skipped (ratcheting)."""
 
 
 class Verdict(NamedTuple):
-    """What a judge found: errors to refuse an object for, and warnings for its writer."""
+    """The result of a judge: errors that reject an object, and warnings for the client."""
 
     errors: list[FieldError]
     warnings: list[str]
 
 
 class Judge(Protocol):
-    """A check that may take long: rules that run, or that are compiled."""
+    """A check that may take long: evaluation of rules, or their compilation."""
 
     def __call__(
         self, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
     ) -> Verdict:
-        """Judge an object after its other checks, which found `errors`; `old` is None for a new one.
+        """Check an object after its other checks, which returned `errors`; `old` is None for a new object.
 
-        Changes nothing. `pause` is called every few milliseconds at most, and ends the judging by raising.
+        Changes nothing. `pause` is called every few milliseconds at most, and ends the check by raising.
         """
 
 
-def _nothing(obj: Object) -> None:
+def _no_change(obj: Object) -> None:
     return None
 
 
-def _nothing_on_update(obj: Object, old: Object) -> None:
+def _no_change_on_update(obj: Object, old: Object) -> None:
     return None
 
 
@@ -122,7 +123,7 @@ def _no_errors_on_update(obj: Object, old: Object) -> list[FieldError]:
     return []
 
 
-def _not_held(obj: Object) -> bool:
+def _is_not_held(obj: Object) -> bool:
     return False
 
 
@@ -132,16 +133,16 @@ def _no_warnings(obj: Object) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _type(group: str, plural: str, identity: str) -> ResourceType:
-    """The same value for the same words: every request compares it."""
+    """Return the same value for the same arguments: every request compares it."""
     return ResourceType(group, plural, identity)
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind in one version.
 
-    Hooks change `obj` in place and raise nothing; checks return field errors. Order on a write: decode,
-    `prepare_create`/`prepare_update` (wipe what the client may not set, fold, default), schema default and
-    prune, schema validate, `validate`/`validate_update`, `judge`.
+    Hooks change `obj` in place and raise nothing; checks return field errors. Order of a write: decode,
+    `prepare_create`/`prepare_update` (reset fields that clients may not set, normalise, default), default and prune by
+    the schema, validate by the schema, `validate`/`validate_update`, `judge`.
     """
 
     group: str
@@ -157,68 +158,68 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     subresources: tuple[Subresource, ...] = ()
     scale: Scale | None = None
     identity: str = CORE
-    #: Set where nothing is stored under it: requests go on to the endpoint that its export names.
+    #: Set if no objects are stored: requests are forwarded to the endpoint of its export.
     virtual: Virtual | None = None
-    #: group and plural under which it is stored, if another kind's (events.k8s.io events live with core events).
+    #: Group and plural of the kind under which its objects are stored (events.k8s.io events are stored as core events).
     stored_as: tuple[str, str] | None = None
     storage_version: str = ""
     schema: Schema | None = None
     #: Component name in OpenAPI documents, e.g. `io.k8s.api.core.v1.ConfigMap`.
     schema_name: str = ""
     description: str = ""
-    #: Built-in kinds take strategic merge patches and Kubernetes protobuf bodies.
+    #: Built-in kinds accept strategic merge patches and Kubernetes protobuf bodies.
     builtin: bool = False
     #: metadata.generation: 1 at creation, +1 when anything outside metadata (and status) changes.
     generation: bool = False
     has_status: bool = False
-    #: By subresource ("" for the object itself), dotted paths that a write there leaves as they are, of kinds with a
-    #: rule of their own. Others: status, and on /status all but status.
+    #: Dotted paths that a write does not change, by subresource ("" for the object itself), for kinds that declare
+    #: them. Default: status, and on /status everything except status.
     resets: Mapping[str, tuple[str, ...]] = {}
     update_creates: bool = False
     #: PUT without resourceVersion overwrites the latest; otherwise it is 422.
     unconditional_update: bool = False
-    #: DELETE answers the object even when it is gone at once.
+    #: DELETE returns the object even if it is deleted at once.
     returns_deleted: bool = False
-    #: `subdomain` | `label` | `path-segment`; anything else is checked by `validate`.
+    #: `subdomain` | `label` | `path-segment`; for other values `validate` checks the name.
     name_rule: str = "subdomain"
     columns: tuple[Column, ...] = ()
     #: Cells for `columns`, or None to read each column's json_path. Takes the object and now in epoch seconds.
     cells: Callable[[Object, float], list[object]] | None = None
-    #: Field selector labels beside metadata.name and metadata.namespace.
+    #: Field selector labels in addition to metadata.name and metadata.namespace.
     field_labels: Mapping[str, Callable[[Object], str]] = {}
-    prepare_create: Callable[[Object], None] = _nothing
-    prepare_update: Callable[[Object, Object], None] = _nothing_on_update
+    prepare_create: Callable[[Object], None] = _no_change
+    prepare_update: Callable[[Object, Object], None] = _no_change_on_update
     validate: Callable[[Object], list[FieldError]] = _no_errors
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
-    #: What more holds for a write through /status (it may not approve a certificate request, for one).
+    #: Additional checks of a write through /status (for example, it may not approve a certificate request).
     validate_status: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
-    #: Asked last, and given time to run.
+    #: Called last; may take long.
     judge: Judge | None = None
     warnings: Callable[[Object], list[str]] = _no_warnings
-    #: Changes an object whose deletion begins and that something still holds (phase, conditions, finalizers).
-    begin_deletion: Callable[[Object], None] = _nothing
-    #: Whether something beside metadata.finalizers holds a deleted object (a Namespace's spec.finalizers).
-    held: Callable[[Object], bool] = _not_held
+    #: Changes an object at the start of its deletion, if finalizers delay it (phase, conditions, finalizers).
+    begin_deletion: Callable[[Object], None] = _no_change
+    #: Whether something other than metadata.finalizers delays the deletion (a Namespace's spec.finalizers).
+    held: Callable[[Object], bool] = _is_not_held
     #: A fixed warning for every request to this version (deprecation).
     deprecation: str = ""
-    #: Stored form to this version and back; None where the stored form is this version's own.
+    #: Conversion from the stored form to this version and back; None if they are the same.
     from_stored: Callable[[Object], Object] | None = None
     to_stored: Callable[[Object], Object] | None = None
-    #: Content mark of the definition it was made from; watches end when that changes. Empty for built-in kinds.
+    #: Content mark of its definition; watches end when it changes. Empty for built-in kinds.
     mark: str = ""
     #: Schemas of all versions of its definition by apiVersion; empty for built-in kinds.
     versions: Mapping[str, Schema] = {}
-    #: Path of the replicas in each of them, empty where a version has no scale.
+    #: Path of spec.replicas in each of them; empty for a version without scale.
     replicas: Mapping[str, str] = {}
-    #: To another of these versions (field ownership is compared in the version it was recorded in).
+    #: Conversion to another of these versions (field ownership is compared in its recorded version).
     convert: Convert | None = None
-    #: Set where a webhook converts: then `from_stored` and `convert` raise Unconverted for what was not fetched, and
-    #: nothing may be stored in another version than this names.
+    #: Set if a webhook or rules convert: `from_stored` and `convert` then raise Unconverted until the result is
+    #: available, and objects may be stored in the storage version only.
     conversion: Conversion | None = None
 
     @property
     def api_version(self) -> str:
-        """`v1` or `group/version`, as objects carry it."""
+        """`v1` or `group/version`, as in objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -231,7 +232,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def type(self) -> ResourceType:
-        """Under which type its objects are stored."""
+        """The type under which its objects are stored."""
         group, plural = self.stored_as or (self.group, self.plural)
         return _type(group, plural, self.identity)
 

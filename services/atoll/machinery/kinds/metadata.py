@@ -1,8 +1,8 @@
-"""Checks on metadata that every kind shares: names, labels, owners, finalizers, what may not change.
+"""Checks on metadata for every kind: names, labels, owners, finalizers, immutable fields.
 
-Create and update call these beside the schema's and the kind's own checks, and the conversions and webhooks
-that change metadata are judged by them too. Texts are Kubernetes'. Any JSON may be given: of wrong types the
-schema's check tells, so that they are passed over here.
+Create and update call these in addition to the checks of the schema and the kind; metadata from conversions and
+webhooks is checked by them too. Messages are Kubernetes'. Values of a wrong type are skipped, because the schema
+reports them.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 _MANAGER_SIZE, _SUBRESOURCE_SIZE = 128, 256
 _STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN, FOREGROUND})
-#: Groups whose kinds take finalizers without a domain, as custom resources do.
+#: Groups whose kinds accept finalizers without a domain, as custom resources do.
 _LENIENT_GROUPS = frozenset({"admissionregistration.k8s.io", "apiextensions.k8s.io"})
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def validate_metadata(obj: Object, kind: Kind) -> list[FieldError]:
-    """Every problem with the metadata of an object to be created; its name was already generated."""
+    """Return all errors in the metadata of a new object, after generateName."""
     metadata = mapping(obj, "metadata")
     errors = [*_name_errors(metadata, kind), *_namespace_errors(metadata, kind)]
     return errors + _common_errors(metadata, kind)
 
 
 def validate_metadata_update(obj: Object, old: Object, kind: Kind) -> list[FieldError]:
-    """Every problem with the metadata of an object that replaces `old`."""
+    """Return all errors in the metadata of an object that replaces `old`."""
     metadata, before = mapping(obj, "metadata"), mapping(old, "metadata")
     errors = _common_errors(metadata, kind)
     if before.get("deletionTimestamp"):
@@ -58,12 +58,12 @@ _NAME_RULES: dict[str, Callable[[str], list[str]]] = {
 
 
 def name_errors(name: str, rule: str) -> list[str]:
-    """What is wrong with an object's name. Any must fit into a URL; `rule` says what else it must be."""
+    """Return the problems of the name of an object by a rule; every name must be a valid URL path segment."""
     return _NAME_RULES.get(rule, labels.path_segment_errors)(name)
 
 
 def _prefix_errors(prefix: str, rule: str) -> list[str]:
-    """What is wrong with a generateName: a suffix follows, so that a dash may stand at its end."""
+    """Return the problems of a generateName; it may end in a dash because a suffix follows."""
     if rule in ("subdomain", "label"):
         return name_errors(prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix, rule)
     return [f"may not contain '{character}'" for character in ("/", "%") if character in prefix]
@@ -88,7 +88,7 @@ def _namespace_errors(metadata: Object, kind: Kind) -> list[FieldError]:
     return [forbidden("metadata.namespace", "not allowed on this type")] if namespace else []
 
 
-# --- what create and update both check -------------------------------------------------------------------
+# --- checks of create and update -------------------------------------------------------------------
 
 
 def _common_errors(metadata: Object, kind: Kind) -> list[FieldError]:
@@ -96,7 +96,7 @@ def _common_errors(metadata: Object, kind: Kind) -> list[FieldError]:
     generation = number(metadata, "generation") or 0
     if generation < 0:
         errors.append(invalid("metadata.generation", generation, "must be greater than or equal to 0"))
-    # Most objects have few of these, and every write comes through here.
+    # Every write runs this, and most objects have few of these fields.
     if metadata.get("labels"):
         errors += label_errors(mapping(metadata, "labels"), "metadata.labels")
     if metadata.get("annotations"):
@@ -109,7 +109,7 @@ def _common_errors(metadata: Object, kind: Kind) -> list[FieldError]:
 
 
 def label_errors(values: Object, field: str) -> list[FieldError]:
-    """What is wrong with a map of labels."""
+    """Return the errors of a map of labels."""
     errors = []
     for key, value in values.items():
         errors += invalid_values(field, key, labels.label_key_errors(key))
@@ -168,11 +168,11 @@ def _finalizer_errors(finalizers: list[str], kind: Kind) -> list[FieldError]:
 
 
 def _new_finalizer_errors(metadata: Object, before: Object) -> list[FieldError]:
-    """An object under deletion may lose finalizers and never gain one."""
+    """Return an error for finalizers added to an object under deletion."""
     added = sorted(set(strings(metadata, "finalizers")) - set(strings(before, "finalizers")))
     if not added:
         return []
-    # The list is printed as Go prints a []string.
+    # Formatted as Go formats a []string.
     shown = "[]string{" + ", ".join(encode_json(name).decode() for name in added) + "}"
     detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {shown}"
     return [forbidden("metadata.finalizers", detail)]
@@ -194,7 +194,7 @@ def _manager_errors(metadata: Object) -> list[FieldError]:
 
 
 def manager_errors(name: str, field: str) -> list[FieldError]:
-    """What is wrong with the name of a field manager: its bytes are bounded, its characters printable."""
+    """Return the errors of the name of a field manager: its size in bytes is bounded, its characters are printable."""
     errors = [too_long(field, _MANAGER_SIZE)] if len(name.encode()) > _MANAGER_SIZE else []
     if name.isprintable():
         return errors
@@ -205,22 +205,22 @@ def manager_errors(name: str, field: str) -> list[FieldError]:
     return errors
 
 
-# --- what is mended or warned of -------------------------------------------------------------------------
+# --- corrections and warnings -------------------------------------------------------------------------
 
 
 def dedupe_owner_references(obj: Object) -> list[str]:
-    """Remove owner references that repeat an earlier one; gives the warning for them, if any."""
+    """Remove owner references that repeat an earlier one; return the warning about them, if any."""
     metadata = mapping(obj, "metadata")
-    kept: dict[bytes, object] = {}
+    unique: dict[bytes, object] = {}
     repeated: list[str] = []
     for reference in items(metadata, "ownerReferences"):
-        known = len(kept)
-        kept.setdefault(encode_json(reference), reference)
-        if len(kept) == known:
+        count = len(unique)
+        unique.setdefault(encode_json(reference), reference)
+        if len(unique) == count:
             repeated.append(text(reference, "uid"))
     if not repeated:
         return []
-    metadata["ownerReferences"] = list(kept.values())
+    metadata["ownerReferences"] = list(unique.values())
     uids = ", ".join(sorted(set(repeated)))
     return [
         ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
@@ -229,13 +229,13 @@ def dedupe_owner_references(obj: Object) -> list[str]:
 
 
 def finalizer_warnings(obj: Object, kind: Kind, old: Object | None = None) -> list[str]:
-    """Warnings for new finalizers of custom resources that could belong to anybody."""
+    """Return warnings for new finalizers of custom resources without a domain."""
     if kind.builtin:
         return []
-    known: Iterable[str] = strings(old, "metadata", "finalizers") if old is not None else ()
+    existing: Iterable[str] = strings(old, "metadata", "finalizers") if old is not None else ()
     return [
         f"metadata.finalizers: {encode_json(name).decode()}: prefer a domain-qualified finalizer name "
         "including a path (/) to avoid accidental conflicts with other finalizer writers"
         for name in strings(obj, "metadata", "finalizers")
-        if "/" not in name and name not in _STANDARD_FINALIZERS and name not in known
+        if "/" not in name and name not in _STANDARD_FINALIZERS and name not in existing
     ]

@@ -1,7 +1,6 @@
-"""What the declarations of built-in kinds share: names, schema, common columns and cells.
+"""Declarations that built-in kinds share: names, schema, common columns and cells.
 
-Each kind's file calls `builtin` for the parts that follow from its group and kind, and puts its own hooks
-beside.
+The file of each kind calls `builtin` for the fields that follow from group and kind, and adds its own hooks.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Names(TypedDict):
 
 
 def builtin(group: str, kind: str, plural: str, open_values: Collection[str] = ()) -> Names:
-    """Names and schema of a built-in kind; all of them are served in v1 alone."""
+    """Return names and schema of a built-in kind; all of them are served in v1 only."""
     name = f"{_PACKAGES[group]}.{kind}"
     schema = NativeSchema(name, open_values)
     return Names(
@@ -79,21 +78,21 @@ def age_cell(obj: Object, now_s: float) -> object:
 
 
 def created_cell(obj: Object, now_s: float) -> object:
-    """The moment itself; unlike ages it is printed as it stands."""
+    """Return the creation time itself, not an age."""
     return text(obj, "metadata", "creationTimestamp")
 
 
 def text_cell(*path: str) -> Cell:
-    """A cell with the text at a path."""
+    """Return a cell with the text at a path."""
     return lambda obj, now_s: text(obj, *path)
 
 
 def row(*cells: Cell) -> Callable[[Object, float], list[object]]:
-    """The cells of a row, in the order of the kind's columns."""
+    """Return the cells of a row, in the order of the kind's columns."""
     return lambda obj, now_s: [cell(obj, now_s) for cell in cells]
 
 
 def not_enforced(what: str) -> Callable[[Object], list[str]]:
-    """Warn on every write that objects of the kind are kept but have no effect."""
+    """Return a hook that warns on every write that objects of the kind are stored but have no effect."""
     warning = f"{what} are stored but not enforced by this server"
     return lambda obj: [warning]

@@ -1,8 +1,8 @@
-"""Published schemas of the built-in kinds, and their compiled form on first use.
+"""Published schemas of the built-in kinds, compiled on first use.
 
-The OpenAPI document, kubectl explain and server-side apply read the components; every built-in Kind carries a
-`NativeSchema`. Components are read once from `schemas/native/openapi`; a schema is compiled when an object
-of its kind is first written, so start-up and idle memory do not pay for kinds nobody writes.
+The OpenAPI document, kubectl explain and server-side apply read the components; every built-in Kind has a
+`NativeSchema`. Components are read once from `schemas/native/openapi`; a schema is compiled at the first write of its
+kind, so that start-up and idle memory are independent of unused kinds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.process.resources import schema_path
 
-#: How components refer to each other.
+#: Prefix of references between components.
 REF_PREFIX = "#/components/schemas/"
-#: Below these keys the keys are names of fields, not keywords of a schema.
+#: Keywords whose keys are field names, not keywords.
 _NAMES = frozenset({"properties", "patternProperties", "definitions", "dependencies"})
 _CONTAINERS = (dict, list)
 
 
 @cache
 def definitions() -> Mapping[str, Object]:
-    """Every component by name, such as `io.k8s.api.core.v1.ConfigMap`. Shared: nobody may change it."""
+    """Return all components by name, such as `io.k8s.api.core.v1.ConfigMap`. Shared and immutable."""
     found: dict[str, Object] = {}
     decoder = msgspec.json.Decoder(dict[str, Object])
     for path in sorted(schema_path("native", "openapi").glob("*.json")):
@@ -37,16 +37,15 @@ def definitions() -> Mapping[str, Object]:
 
 
 def component(name: str) -> Object:
-    """One component. Raises KeyError for a name that is not there."""
+    """Return one component. Raises KeyError for an unknown name."""
     return definitions()[name]
 
 
 class NativeSchema:
-    """The schema of a built-in kind (see `kind.Schema`), compiled when it is first needed.
+    """The schema of a built-in kind (see `kind.Schema`), compiled on first use.
 
-    Nulls are dropped before anything else: Go clients write them for empty lists and zero times, and
-    Kubernetes reads a null in any field of its own kinds as an absent one. `open_values` names the fields
-    whose values are any JSON and keep their nulls.
+    Nulls are dropped first: Go clients write them for empty lists and zero times, and Kubernetes treats a null in any
+    field of its own kinds as absent. `open_values` names fields with arbitrary JSON values, which keep their nulls.
     """
 
     def __init__(self, name: str, open_values: Collection[str] = ()) -> None:
@@ -63,7 +62,7 @@ class NativeSchema:
         return compiled
 
     def unknown_fields(self, obj: Object) -> list[str]:
-        """Paths that the schema does not declare, in document order."""
+        """Return paths that the schema does not declare, in document order."""
         return self._compiled.unknown_fields(obj)
 
     def prune(self, obj: Object) -> None:
@@ -72,14 +71,14 @@ class NativeSchema:
         self._compiled.prune(obj)
 
     def default(self, obj: Object) -> None:
-        """Fill what the schema has defaults for."""
+        """Set the defaults of the schema."""
         self._compiled.default(obj)
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
-        """Every violation; `old` is not used, as Kubernetes does not ratchet its own kinds' types.
+        """Return all violations; `old` is ignored, because Kubernetes does not ratchet the types of its own kinds.
 
-        Keys and sets of lists say how to merge them. That they are unique is for the kind's own checks to say:
-        Kubernetes takes a ServiceAccount that names a secret twice.
+        List keys and sets only declare how to merge. Uniqueness is checked by the kind: Kubernetes accepts a
+        ServiceAccount that names a secret twice.
         """
         return [error for error in self._compiled.validate(obj) if error.type != "FieldValueDuplicate"]
 

@@ -1,9 +1,9 @@
-"""Bodies in Kubernetes protobuf to the JSON objects they stand for.
+"""Bodies in Kubernetes protobuf to JSON objects.
 
-Typed Go clients send every built-in kind, and DeleteOptions, in this form and do not fall back. A body is the magic
-`k8s\\0` and a runtime.Unknown, whose typeMeta names the message in its raw bytes. What comes out is what Go's JSON
-encoding of the same object shows, without nulls: the same handlers go on with it. Driven by the table
-`schemas/native/protobuf.json`; fields that it does not know are skipped. Nothing is kept between calls.
+Typed Go clients send every built-in kind, and DeleteOptions, in this form without a fallback. A body is the magic
+`k8s\0` and a runtime.Unknown, whose typeMeta names the message in its raw bytes. The result is Go's JSON encoding of
+the same object, without nulls, so that the same handlers process it. The table `schemas/native/protobuf.json` drives
+the decoder; unknown fields are skipped. No state is kept between calls.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["MAGIC", "DecodeProtobufError", "decode"]
 MAGIC = b"k8s\0"
 _CONTENT_TYPES = ("", "application/vnd.kubernetes.protobuf")
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
-#: Below this every whole double is one integer.
+#: Whole doubles below this are exact integers.
 _EXACT_INTEGERS = 2**53
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One field in the table. `omitempty`: Go leaves a zero value out of its JSON."""
+    """One field in the table. `omitempty`: Go omits a zero value from its JSON."""
 
     number: int
     name: str
@@ -52,9 +52,9 @@ def _table() -> _Table:
 
 
 def decode(data: bytes) -> Object:
-    """The object in a body, with `apiVersion` and `kind` where the body names them.
+    """Return the object in a body, with `apiVersion` and `kind`.
 
-    Raises DecodeProtobufError for anything malformed, unknown kinds included.
+    Raises DecodeProtobufError for malformed bodies and unknown kinds.
     """
     if data[: len(MAGIC)] != MAGIC:
         raise DecodeProtobufError("the body does not begin with the magic number of Kubernetes protobuf")
@@ -71,7 +71,7 @@ def decode(data: bytes) -> Object:
 
 
 def _spans_by_number(data: bytes, at: int, end: int) -> dict[int, tuple[int, int]]:
-    """Begin and end of the fields 1 to 4 of a message, empty where there is none."""
+    """Return begin and end of the fields 1 to 4 of a message; empty for an absent field."""
     return {number: ([(at, at), *wire.spans(data, at, end, number)])[-1] for number in (1, 2, 3, 4)}
 
 
@@ -83,13 +83,13 @@ def _message_of(api_version: str, kind: str) -> str:
     return message
 
 
-# --- plans: a message's fields by the tag that they have on the wire --------------------------------------
+# --- plans: the fields of a message by wire tag --------------------------------------
 
 _SINGLE, _LIST, _MAP, _MESSAGE, _INLINE = range(5)
 
 
 class _Field:
-    """How to read one field: a number by `convert`, what has a length by `read`, a message by its own plan."""
+    """How to read one field: a number by `convert`, a value with a length by `read`, a message by its own plan."""
 
     __slots__ = ("convert", "message", "name", "omitempty", "read", "shape")
 
@@ -110,7 +110,7 @@ class _Field:
 
 
 class _Plan:
-    """The fields of one message by tag; `numbers` also knows those that came with a wrong wire type."""
+    """The fields of one message by tag; `numbers` also holds the numbers of fields with a wrong wire type."""
 
     __slots__ = ("fields", "numbers")
 
@@ -131,9 +131,9 @@ def _plan(message: str) -> _Plan:
 
 
 def _reader(type_: str) -> Reader:
-    """What reads values of a type that stand alone, in lists and in maps."""
-    known = READERS.get(type_) or _UNIONS.get(type_)
-    return known or (lambda data, at, end, depth: _read_message(_plan(type_), data, at, end, {}, depth))
+    """Return the reader of the values of a type, single, in lists and in maps."""
+    reader = READERS.get(type_) or _UNIONS.get(type_)
+    return reader or (lambda data, at, end, depth: _read_message(_plan(type_), data, at, end, {}, depth))
 
 
 def _read_message(plan: _Plan, data: bytes, at: int, end: int, target: Object, depth: int) -> Object:
@@ -158,7 +158,7 @@ def _read_message(plan: _Plan, data: bytes, at: int, end: int, target: Object, d
 
 
 def _read_field(field: _Field, data: bytes, at: int, end: int, target: Object, depth: int) -> int:
-    """Put one value into `target`; gives the offset behind it."""
+    """Read one value into `target`; return the offset after it."""
     value: Any
     if field.convert is not None:
         number, stop = wire.varint(data, at, end)
@@ -191,7 +191,7 @@ def _put(field: _Field, value: Any, target: Object) -> None:
 
 
 def _map_reader(item_type: str) -> Reader:
-    """Reads one entry of a map; a missing key is empty, a missing value is the type's zero."""
+    """Return the reader of one entry of a map; a missing key is empty, a missing value is the type's zero."""
     read = _reader(item_type)
 
     def read_entry(data: bytes, at: int, end: int, depth: int) -> Object:
@@ -216,7 +216,7 @@ def _spans_of_entry(data: bytes, at: int, end: int) -> tuple[tuple[int, int], tu
     return key, value
 
 
-# --- numbers, and values that are one thing or another ----------------------------------------------------
+# --- numbers and unions ----------------------------------------------------
 
 
 def _read_double(data: bytes, at: int, end: int, depth: int) -> int | float:
@@ -233,7 +233,7 @@ _CRD = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 
 
 def _union(message: str, choose: Callable[[Object], Any]) -> Reader:
-    """A message that holds one of several things; Go's JSON shows the one that `choose` takes."""
+    """Return the reader of a message with one of several fields set; Go's JSON shows the one that `choose` returns."""
     return lambda data, at, end, depth: choose(_read_message(_plan(message), data, at, end, {}, depth))
 
 

@@ -1,6 +1,6 @@
-"""Messages of Kubernetes whose JSON is not an object of their fields: moments, quantities, embedded JSON.
+"""Kubernetes messages whose JSON is not an object of their fields: times, quantities, embedded JSON.
 
-`protobuf` calls these by the name of the message. Each reads the bytes from `at` to `end`; None stands for null.
+`protobuf` calls these by message name. Each reads the bytes from `at` to `end` and returns None for null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.kinds import protobuf_wire as wire
 from atoll.machinery.kinds.protobuf_wire import DecodeProtobufError
 from atoll.machinery.meta.times import format_micro_time, format_time
 
-#: Reads a value with a length; the last argument is how deep it nests.
+#: Reads a value with a length; the last argument is the nesting depth.
 Reader = Callable[[bytes, int, int, int], Any]
 
 
@@ -28,15 +28,15 @@ def read_bytes(data: bytes, at: int, end: int, depth: int) -> str:
 
 
 def _time(data: bytes, at: int, end: int, depth: int) -> str | None:
-    # Go's zero time is the empty message, and null in JSON. Times lose what is below a second, as in Go.
-    return _moment(wire.numbers(data, at, end), lambda seconds, _: format_time(seconds)) if at < end else None
+    # Go's zero time is the empty message, and null in JSON. Times are truncated to seconds, as in Go.
+    return _format_moment(wire.numbers(data, at, end), lambda seconds, _: format_time(seconds)) if at < end else None
 
 
 def _micro_time(data: bytes, at: int, end: int, depth: int) -> str | None:
-    return _moment(wire.numbers(data, at, end), format_micro_time) if at < end else None
+    return _format_moment(wire.numbers(data, at, end), format_micro_time) if at < end else None
 
 
-def _moment(parts: dict[int, int], form: Callable[[int, int], str]) -> str:
+def _format_moment(parts: dict[int, int], form: Callable[[int, int], str]) -> str:
     try:
         return form(wire.signed64(parts.get(1, 0)), wire.signed32(parts.get(2, 0)))
     except ValueError as error:

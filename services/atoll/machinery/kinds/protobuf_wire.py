@@ -1,8 +1,7 @@
-"""The wire format of protocol buffers, and nothing of Kubernetes: numbers, lengths, what to skip.
+"""The protocol buffers wire format, independent of Kubernetes: numbers, lengths, skipping.
 
-`protobuf` walks messages with this. Input is whatever a client sent: every read is checked against the end of its
-message, and nesting is bounded. Positions are offsets in the whole body, so that nothing is copied before it is a
-value.
+Called by `protobuf`. Input is untrusted: every read is checked against the end of its message, and nesting is bounded.
+Positions are offsets in the whole body, so bytes are copied only into values.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, START_GROUP, END_GROUP, FIXED32 = range(6)
 
-#: How deep messages may nest. Kubernetes' own objects stay far below; every level costs Python frames.
+#: Limit of the nesting of messages. Kubernetes' own objects are far below it; each level takes Python frames.
 MAX_DEPTH = 100
 _MAX_VARINT_SIZE = 10
 _UINT64 = (1 << 64) - 1
@@ -20,11 +19,11 @@ _FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 class DecodeProtobufError(ValueError):
-    """The bytes are no well-formed message of the kind they claim to be."""
+    """The bytes are not a well-formed message of the declared kind."""
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """An unsigned number and the offset behind it."""
+    """Return an unsigned number and the offset after it."""
     value = shift = 0
     for offset in range(at, min(at + _MAX_VARINT_SIZE, end)):
         byte = data[offset]
@@ -37,7 +36,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def span(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Begin and end of a value with a length."""
+    """Return begin and end of a value with a length."""
     size, at = varint(data, at, end)
     if size > end - at:
         raise DecodeProtobufError("unexpected end of message")
@@ -45,7 +44,7 @@ def span(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def skip(data: bytes, at: int, end: int, tag: int) -> int:
-    """The offset behind the value of a tag, whatever it is."""
+    """Return the offset after the value of a tag of any wire type."""
     wire = tag & 7
     if not tag >> 3:
         raise DecodeProtobufError("illegal field number 0")
@@ -63,7 +62,7 @@ def skip(data: bytes, at: int, end: int, tag: int) -> int:
 
 
 def _skip_group(data: bytes, at: int, end: int, number: int) -> int:
-    """The offset behind a group; groups in it are kept on a stack of our own."""
+    """Return the offset after a group; nested groups are on an explicit stack."""
     open_groups = [number]
     while open_groups:
         tag, at = varint(data, at, end)
@@ -80,7 +79,7 @@ def _skip_group(data: bytes, at: int, end: int, number: int) -> int:
 
 
 def spans(data: bytes, at: int, end: int, number: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of each value with a length under a field number; other fields are skipped."""
+    """Yield begin and end of each value with a length under a field number; other fields are skipped."""
     wanted = number << 3 | BYTES
     while at < end:
         tag, at = varint(data, at, end)
@@ -92,7 +91,7 @@ def spans(data: bytes, at: int, end: int, number: int) -> Iterator[tuple[int, in
 
 
 def numbers(data: bytes, at: int, end: int) -> dict[int, int]:
-    """The numbers in a message that has nothing but small ones, by field number."""
+    """Return the numbers of a message by field number; other fields are skipped."""
     found = {}
     while at < end:
         tag, at = varint(data, at, end)
@@ -104,24 +103,24 @@ def numbers(data: bytes, at: int, end: int) -> dict[int, int]:
 
 
 def signed32(value: int) -> int:
-    """The lower 32 bits of a number as two's complement."""
+    """Return the lower 32 bits of a number as two's complement."""
     value &= 0xFFFF_FFFF
     return value - (1 << 32) if value >> 31 else value
 
 
 def signed64(value: int) -> int:
-    """A number of 64 bits as two's complement."""
+    """Return a 64-bit number as two's complement."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def double(data: bytes, at: int) -> float:
-    """Eight bytes as a double."""
+    """Return eight bytes as a double."""
     number: float = struct.unpack_from("<d", data, at)[0]
     return number
 
 
 def text(data: bytes, at: int, end: int) -> str:
-    """Bytes as UTF-8 text."""
+    """Return bytes as UTF-8 text. Raises DecodeProtobufError."""
     try:
         return data[at:end].decode()
     except UnicodeDecodeError as error:

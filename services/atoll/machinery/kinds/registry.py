@@ -1,8 +1,8 @@
-"""The built-in kinds, in the order in which discovery lists them.
+"""The built-in kinds, in the order of discovery.
 
-The catalogue of every logical cluster begins with these; nothing a tenant declares can come before them or
-take their place. The order of groups is Kubernetes' order of `/apis`: for a resource name without a group,
-the first group that has it wins.
+The catalogue of every logical cluster begins with these; kinds of tenants come after them and cannot replace them. The
+order of groups is Kubernetes' order of `/apis`: a resource name without a group resolves to the first group that has
+it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _BY_KIND: _Kinds = MappingProxyType({(kind.group, kind.kind): kind for kind in N
 
 
 def native_kind(group: str, plural: str) -> Kind | None:
-    """The built-in kind behind a resource, or None. Each is served in one version, v1."""
+    """Return the built-in kind of a resource, or None. Each is served in v1 only."""
     return _BY_RESOURCE.get((group, plural))
 
 

@@ -1,6 +1,6 @@
-"""Kinds that are questions: created, answered in the reply, never stored.
+"""Kinds of reviews and token requests: created and answered in the response, never stored.
 
-The authorizer and the token authenticator answer them; here is what the questions must look like.
+The authorizer and the token authenticator compute the status; this module checks the spec.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 _CREATE = ("create",)
 
-#: Life of a token in seconds, as TokenRequest may ask for it.
+#: Lifetime of a token in seconds: the default and the bounds of a TokenRequest.
 DEFAULT_TOKEN_S, SHORTEST_TOKEN_S, LONGEST_TOKEN_S = 3600, 600, 1 << 32
 _BOUND_KINDS = ("Node", "Pod", "Secret")
 
 
-def _wipe_answer(obj: Object) -> None:
+def _reset_status(obj: Object) -> None:
     obj.pop("status", None)
 
 
@@ -83,9 +83,9 @@ def _validate_subject(obj: Object) -> list[FieldError]:
 
 def _validate_local(obj: Object) -> list[FieldError]:
     errors = _validate_subject(obj)
-    asked = text(obj, "spec", "resourceAttributes", "namespace")
-    if mapping(obj, "spec", "resourceAttributes") and asked != text(obj, "metadata", "namespace"):
-        errors.append(invalid("spec.resourceAttributes.namespace", asked, "must match metadata.namespace"))
+    namespace = text(obj, "spec", "resourceAttributes", "namespace")
+    if mapping(obj, "spec", "resourceAttributes") and namespace != text(obj, "metadata", "namespace"):
+        errors.append(invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace"))
     if mapping(obj, "spec").get("nonResourceAttributes") is not None:
         detail = "disallowed on this kind of request"
         errors.append(invalid("spec.nonResourceAttributes", obj["spec"]["nonResourceAttributes"], detail))
@@ -100,7 +100,7 @@ def _validate_token_review(obj: Object) -> list[FieldError]:
 
 
 def _prepare_token_request(obj: Object) -> None:
-    _wipe_answer(obj)
+    _reset_status(obj)
     if obj.get("spec") is None:
         obj["spec"] = {}
     if mapping(obj, "spec").get("audiences") is None:
@@ -126,9 +126,9 @@ def _review(group: str, kind: str, validate: Callable[[Object], list[FieldError]
         **builtin(group, kind, kind.lower() + "s"),
         namespaced=namespaced,
         verbs=_CREATE,
-        # A question needs no name, and what it is called does not matter.
+        # A review needs no name, and any name is valid.
         name_rule="none",
-        prepare_create=_wipe_answer,
+        prepare_create=_reset_status,
         validate=validate,
     )
 
@@ -140,7 +140,7 @@ SELFSUBJECTACCESSREVIEWS = _review(AUTHORIZATION, "SelfSubjectAccessReview", _va
 SELFSUBJECTRULESREVIEWS = _review(AUTHORIZATION, "SelfSubjectRulesReview", lambda obj: [])
 LOCALSUBJECTACCESSREVIEWS = _review(AUTHORIZATION, "LocalSubjectAccessReview", _validate_local, namespaced=True)
 
-#: Not a resource of its own: the body and the answer of `serviceaccounts/token`.
+#: Not a resource: request and response of `serviceaccounts/token`.
 TOKENREQUEST = Kind(
     **builtin(AUTHENTICATION, "TokenRequest", "tokenrequests"),
     verbs=_CREATE,

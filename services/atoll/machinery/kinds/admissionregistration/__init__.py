@@ -1,5 +1,5 @@
-"""The group admissionregistration.k8s.io: webhooks and policies that judge or change requests.
+"""The group admissionregistration.k8s.io: webhooks and policies that validate or mutate requests.
 
-Here is what the objects must look like; admission calls webhooks and evaluates policies. CEL expressions are
-checked where they are compiled, not here.
+What belongs here: checks of the objects. What does not belong here: admission, which calls webhooks and evaluates
+policies, and CEL expressions, which are checked where they are compiled.
 """

@@ -1,4 +1,4 @@
-"""How a webhook is reached: checks on clientConfig."""
+"""Checks of the clientConfig of a webhook."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORM = "; desired format: https://host[/path]"
 
 
 def client_errors(client: Object, field: str) -> list[FieldError]:
-    """What is wrong with a clientConfig: one of URL and service, well formed, certificates in PEM."""
+    """Return the errors of a clientConfig: exactly one of URL and service, well formed, with certificates in PEM."""
     has_url, has_service = client.get("url") is not None, client.get("service") is not None
     if has_url == has_service:
         errors = [required(field, "exactly one of url or service is required")]
@@ -67,7 +67,7 @@ def _path_errors(path: str, field: str) -> Iterator[FieldError]:
     if not path.startswith("/"):
         yield invalid(field, path, "must start with a '/'")
         return
-    # A slash at the end makes no segment of its own, except in `//`.
+    # A trailing slash adds no segment, except in `//`.
     segments = path[1:].removesuffix("/").split("/") if path != "//" else [""]
     for index, segment in enumerate(segments):
         if not segment:

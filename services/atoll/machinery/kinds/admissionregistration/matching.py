@@ -1,4 +1,4 @@
-"""Which requests a webhook or a policy takes: checks on rules, match conditions and selectors.
+"""Checks of request matching: rules, match conditions and selectors.
 
 Webhook configurations and both kinds of policies share these.
 """
@@ -19,7 +19,7 @@ _MAX_CONDITIONS = 64
 
 
 def match_resources_errors(match: Object, field: str) -> list[FieldError]:
-    """What is wrong with the MatchResources of a policy or binding."""
+    """Return the errors of the MatchResources of a policy or binding."""
     errors = []
     for name in ("namespaceSelector", "objectSelector"):
         errors += selector_errors(match.get(name), f"{field}.{name}")
@@ -40,7 +40,7 @@ def _resource_name_errors(rule: Object, field: str) -> Iterator[FieldError]:
 
 
 def rule_errors(rule: Object, field: str) -> list[FieldError]:
-    """What is wrong with operations, groups, versions and resources that shall match together."""
+    """Return the errors of the operations, groups, versions and resources of a rule."""
     errors = [*_list_errors(rule, "operations", field, "operations")]
     errors += _list_errors(rule, "apiGroups", field, "API groups")
     errors += _list_errors(rule, "apiVersions", field, "API versions")
@@ -59,7 +59,7 @@ def _list_errors(rule: Object, name: str, field: str, words: str) -> Iterator[Fi
 
 
 def _resource_errors(resources: list[str], field: str) -> Iterator[FieldError]:
-    """Wildcards may not stand beside what they already cover."""
+    """Resources may not repeat what a wildcard covers."""
     if not resources:
         yield required(field)
     parents, subresources = set[str](), set[str]()
@@ -87,7 +87,7 @@ def _resource_errors(resources: list[str], field: str) -> Iterator[FieldError]:
 
 
 def condition_errors(owner: Object, field: str) -> list[FieldError]:
-    """What is wrong with the matchConditions of a webhook or policy, but for their CEL."""
+    """Return the errors of the matchConditions of a webhook or policy, except those of their CEL."""
     errors, names = [], set[str]()
     conditions = items(owner, "matchConditions")
     if len(conditions) > _MAX_CONDITIONS:
@@ -106,7 +106,7 @@ def condition_errors(owner: Object, field: str) -> list[FieldError]:
 
 
 def blank_errors(owner: Object, names: Iterable[str], field: str, detail: str = "") -> list[FieldError]:
-    """Errors for texts that are there but hold nothing; the schema tells of those that are not there."""
+    """Return errors for blank texts; the schema reports absent ones."""
     return [
         required(f"{field}.{name}", detail.format(name))
         for name in names
@@ -115,5 +115,5 @@ def blank_errors(owner: Object, names: Iterable[str], field: str, detail: str = 
 
 
 def has_rules(match: Object) -> bool:
-    """Whether a MatchResources says anything about resources."""
+    """Report whether a MatchResources has resource rules."""
     return bool(items(mapping(match), "resourceRules"))

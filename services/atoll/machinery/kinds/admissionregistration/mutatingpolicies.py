@@ -20,7 +20,7 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import invalid, not_supported, required
 
 _OPERATIONS = ("CREATE", "UPDATE")
-#: The form of each patch type.
+#: The field of each patch type.
 _FORMS = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 
 
@@ -37,7 +37,7 @@ def _validate(obj: Object) -> list[FieldError]:
 
 
 def _operation_errors(spec: Object) -> Iterator[FieldError]:
-    """What is deleted cannot be changed, and `*` would include it."""
+    """A deletion cannot be mutated, and `*` would include it."""
     for _, rule in objects(spec, "matchConstraints", "resourceRules"):
         for operation in strings(rule, "operations"):
             if operation not in _OPERATIONS:
@@ -46,10 +46,10 @@ def _operation_errors(spec: Object) -> Iterator[FieldError]:
 
 def _mutation_errors(mutation: Object, field: str) -> Iterator[FieldError]:
     patch_type = text(mutation, "patchType")
-    for known, form in _FORMS.items():
-        if known == patch_type and mutation.get(form) is None:
+    for type_, form in _FORMS.items():
+        if type_ == patch_type and mutation.get(form) is None:
             yield required(f"{field}.{form}", f"must be specified when patchType is {patch_type}")
-        elif patch_type in _FORMS and known != patch_type and mutation.get(form) is not None:
+        elif patch_type in _FORMS and type_ != patch_type and mutation.get(form) is not None:
             detail = f"must not be specified when patchType is {patch_type}"
             yield invalid(f"{field}.{form}", f"{{{form}}}", detail)
     for form in _FORMS.values():

@@ -1,4 +1,4 @@
-"""What validating and mutating policies have in common: parameters, constraints, variables, bindings."""
+"""Checks shared by validating and mutating policies: parameters, constraints, variables, bindings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NOT_FOUND_ACTIONS = ("Deny", "Allow")
 
 
 def policy_errors(spec: Object) -> list[FieldError]:
-    """What is wrong with the part of a policy's spec that both kinds of policies have."""
+    """Return the errors in the part of a spec that both kinds of policies share."""
     errors: list[FieldError] = []
     if isinstance(spec.get("paramKind"), dict):
         errors += _param_kind_errors(spec["paramKind"], "spec.paramKind")
@@ -95,7 +95,7 @@ def _variable_errors(variable: Object, field: str) -> list[FieldError]:
 
 
 def binding_errors(obj: Object) -> list[FieldError]:
-    """What is wrong with the part of a binding that both kinds of bindings have."""
+    """Return the errors in the part of a binding that both kinds of bindings share."""
     spec = mapping(obj, "spec")
     policy, errors = text(spec, "policyName"), list[FieldError]()
     if policy:
@@ -136,7 +136,7 @@ def param_kind_cell(obj: Object, now_s: float) -> object:
 def _param_ref_cell(obj: Object, now_s: float) -> object:
     param = mapping(obj, "spec", "paramRef")
     if name := text(param, "name"):
-        # Whether the parameter has a namespace is not known here.
+        # Whether the parameter kind is namespaced is unknown here.
         return f"{text(param, 'namespace') or '*'}/{name}"
     return _selector_text(param["selector"]) if isinstance(param.get("selector"), dict) else "<unset>"
 

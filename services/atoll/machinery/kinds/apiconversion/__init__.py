@@ -1,10 +1,11 @@
-"""Conversion by the rules of an APIConversion: fields moved, transformed by CEL, or kept aside between two versions.
+"""Conversion by the rules of an APIConversion: fields moved, transformed by CEL, or preserved between two versions.
 
-Here belong the rules as the object has them, compiled against the schemas of the versions (`rules`), and the
-conversion of one object by them (`converter`, with `paths` for the fields and `results` for what CEL gives). All of it
-is pure: the caller hands in a `pause` and decides on which thread it runs and for how long.
+What belongs here: the rules of the object, compiled against the schemas of the versions (`rules`), and the conversion
+of one object by them (`converter`, with `paths` for fields and `results` for the results of CEL). Everything is pure:
+the caller provides a `pause` and chooses the thread and the time limit.
 
-Not here: conversion without rules or by a webhook (`kinds.conversion`), and who asks for one (`apiserver.conversion`).
+What does not belong here: conversion without rules or by a webhook (`kinds.conversion`), and its callers
+(`apiserver.conversion`).
 """
 
 from atoll.machinery.kinds.apiconversion.converter import ConversionError, Converter

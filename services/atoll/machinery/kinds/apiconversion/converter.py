@@ -1,9 +1,9 @@
-"""Objects from version to version by the rules of an APIConversion.
+"""Conversion of objects between versions by the rules of an APIConversion.
 
-`kinds.conversion` carries a Converter; the API server's conversion package runs it where time is bounded. Between two
-versions without rules of their own the way leads through the stored version. Fields that a version has no place for
-stand in an annotation of the object meanwhile. Invariant: metadata but for that annotation is nobody's to convert, and
-of the annotation only declared fields come back, whatever a client wrote there.
+`kinds.conversion` carries a Converter; the API server's conversion package runs it with a time limit. Two versions
+without rules between them convert through the stored version. Fields without a counterpart in a version are preserved
+in an annotation of the object. Invariant: conversion never changes metadata other than that annotation, and restores
+only declared fields from it, whatever a client wrote into it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from atoll.machinery.kinds.apiconversion.rules import InvalidRules, Rule, Rules,
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 
 Pause = Callable[[], None]
-#: Annotation with the fields of a version, whose name follows, that the object's own version has no place for.
+#: Annotation with the fields of a version, whose name is the suffix, without a counterpart in the object's version.
 PRESERVED = "preserve.conversion.apis.kcp.io/"
-#: What one transformation and all transformations of an object may cost, in units of CEL's cost model.
+#: Cost limits of one transformation and of all transformations of an object, in units of CEL's cost model.
 CALL_LIMIT, OBJECT_LIMIT = 1_000_000, 10_000_000
 
 
 class ConversionError(Exception):
-    """An object cannot be converted by the rules; `str()` says why."""
+    """The rules cannot convert an object; `str()` is the reason."""
 
 
 class Converter:
@@ -37,9 +37,9 @@ class Converter:
         self._storage = storage
 
     def prepare(self, source: str, target: str, pause: Pause) -> None:
-        """Compile what objects of one apiVersion need to become ones of another, so that `convert` only computes.
+        """Compile the rules of the conversion between two apiVersions, so that `convert` only computes.
 
-        Raises ConversionError for rules that no longer fit, or what `pause` raised.
+        Raises ConversionError for invalid rules, or the exception of `pause`.
         """
         at = _version(source)
         try:
@@ -51,9 +51,9 @@ class Converter:
             raise ConversionError(f"error compiling conversion rules: {error}") from error
 
     def convert(self, obj: Object, api_version: str, pause: Pause) -> Object:
-        """A new object in a version, not pruned yet. `pause` is called from inside long transformations.
+        """Return a new object in a version, not yet pruned. `pause` is called from inside long transformations.
 
-        Raises ConversionError, or what `pause` raised.
+        Raises ConversionError, or the exception of `pause`.
         """
         self.prepare(obj["apiVersion"], api_version, pause)
         source, target = _version(obj["apiVersion"]), _version(api_version)
@@ -71,36 +71,36 @@ class Converter:
         return (self._storage, target)
 
     def _step(self, obj: Object, source: str, target: str, pause: Pause) -> Object:
-        made = fresh(obj)
+        target_obj = fresh(obj)
         if self._rules.has(source, target):
-            _FieldMover(obj, made, pause).move(self._rules.conversion(source, target, pause))
-        kept = {
+            _FieldMover(obj, target_obj, pause).move(self._rules.conversion(source, target, pause))
+        preserved = {
             path: value
             for path in self._rules.preserved(source, target)
             if (value := get(obj, split(path))) is not MISSING
         }
-        self._restore(made, source, target)
-        if kept:
-            metadata = made["metadata"]
-            note = {PRESERVED + source: encode_json(kept).decode()}
+        self._restore(target_obj, source, target)
+        if preserved:
+            metadata = target_obj["metadata"]
+            note = {PRESERVED + source: encode_json(preserved).decode()}
             metadata["annotations"] = {**(metadata.get("annotations") or {}), **note}
-        return made
+        return target_obj
 
-    def _restore(self, made: Object, source: str, target: str) -> None:
-        """Put back what the target version left with the object, and take the annotation away."""
-        metadata = made["metadata"]
+    def _restore(self, obj: Object, source: str, target: str) -> None:
+        """Restore the preserved fields of the target version, and remove their annotation."""
+        metadata = obj["metadata"]
         annotations = metadata.get("annotations")
         note = annotations.get(PRESERVED + target) if isinstance(annotations, dict) else None
         if note is None:
             return
-        left = {key: value for key, value in annotations.items() if key != PRESERVED + target}
-        metadata["annotations"] = left
-        if not left:
+        remaining = {key: value for key, value in annotations.items() if key != PRESERVED + target}
+        metadata["annotations"] = remaining
+        if not remaining:
             del metadata["annotations"]
         fields = _fields(note)
         for path in self._rules.preserved(target, source):
             if path in fields:
-                put(made, split(path), fields[path])
+                put(obj, split(path), fields[path])
 
 
 def _version(api_version: str) -> str:
@@ -108,7 +108,7 @@ def _version(api_version: str) -> str:
 
 
 def _fields(note: Any) -> Object:
-    """The fields in an annotation; none if it is not what was written there."""
+    """Return the fields in an annotation; none if it is malformed."""
     try:
         value = msgspec.json.decode(note) if isinstance(note, str) else None
     except (msgspec.DecodeError, RecursionError):
@@ -117,10 +117,10 @@ def _fields(note: Any) -> Object:
 
 
 class _FieldMover:
-    """Fields of one object on their way to another, which may spend so much together."""
+    """Moves the fields of one object to another, within one budget."""
 
-    def __init__(self, source: Object, made: Object, pause: Pause) -> None:
-        self._source, self._made, self._pause = source, made, pause
+    def __init__(self, source: Object, target: Object, pause: Pause) -> None:
+        self._source, self._target, self._pause = source, target, pause
         self._budget: Any = None
 
     def move(self, conversion: VersionConversion) -> None:
@@ -129,12 +129,12 @@ class _FieldMover:
             if value is MISSING or value is None:
                 continue
             result = deepcopy(value) if rule.program is None else self._transformed(rule, value)
-            if result is not MISSING and not put(self._made, rule.destination, result, makes_room=rule.makes_room):
+            if result is not MISSING and not put(self._target, rule.destination, result, makes_room=rule.makes_room):
                 shown = ".".join(rule.destination)
                 raise ConversionError(f'error setting destination field "{shown}": something else stands on the way')
 
     def _transformed(self, rule: Rule, value: Any) -> Any:
-        """The result of a transformation; nothing for a value of a wrong type, which the schema refuses anyway."""
+        """Return the result of a transformation; MISSING for a value of a wrong type, which the schema rejects."""
         from atoll.machinery.cel.budget import Budget
         from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError
         from atoll.machinery.kinds.apiconversion.results import as_json, fits

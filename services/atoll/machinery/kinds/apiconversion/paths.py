@@ -1,6 +1,6 @@
-"""Fields of objects and of schemas by dotted paths (`.spec.name.first`), as APIConversions name them.
+"""Fields of objects and schemas by dotted paths (`.spec.name.first`), as in APIConversions.
 
-`rules` looks schemas up at compile time, `converter` reads and writes objects.
+`rules` resolves schemas at compile time, `converter` reads and writes objects.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Any, Final
 from atoll.machinery.meta.objects import Object
 
 Path = tuple[str, ...]
-#: What `get` gives for a field that is not there.
+#: The result of `get` for an absent field.
 MISSING: Final = object()
-#: An object that any field may be in.
+#: The schema of an object with arbitrary fields.
 _OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def split(text: str) -> Path:
-    """The steps of a path; a leading dot means nothing."""
+    """Return the steps of a path; a leading dot is ignored."""
     return tuple(text.removeprefix(".").split("."))
 
 
 def get(obj: Object, path: Path) -> Any:
-    """The value at a path, MISSING if there is none."""
+    """Return the value at a path, or MISSING."""
     value: Any = obj
     for step in path:
         if not isinstance(value, dict) or step not in value:
@@ -32,9 +32,9 @@ def get(obj: Object, path: Path) -> Any:
 
 
 def put(obj: Object, path: Path, value: Any, *, makes_room: bool = False) -> bool:
-    """Set the value at a path, in place, with the objects on the way.
+    """Set the value at a path in place, with the objects above it. Return whether the value is set.
 
-    What else stands on the way is replaced if `makes_room`; otherwise nothing is set, and False given.
+    Other values above it are replaced if `makes_room`; otherwise nothing is set.
     """
     for step in path[:-1]:
         inner = obj.setdefault(step, {})
@@ -48,7 +48,7 @@ def put(obj: Object, path: Path, value: Any, *, makes_room: bool = False) -> boo
 
 
 def schema_at(schema: Object, path: Path) -> Object:
-    """The schema of a field. Raises LookupError with kcp's words if the schema has no such field."""
+    """Return the schema of a field. Raises LookupError in kcp's words if the schema has no such field."""
     for index, step in enumerate(path):
         if schema.get("type") != "object":
             raise LookupError(f'expected field "{".".join(path[:index])}" to be an object')

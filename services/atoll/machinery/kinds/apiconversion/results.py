@@ -1,4 +1,4 @@
-"""JSON in and out of CEL, for transformations: `self` as a field's schema declares it, and the result as JSON."""
+"""Results of CEL transformations as JSON, and the type check of their input."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def fits(schema: Any, value: Any) -> bool:
-    """Whether a value has the type that its schema says, as far as a schema says one."""
+    """Report whether a value has the declared type of its schema, if one is declared."""
     wanted = schema.get("type")
-    known = _TYPES.get(wanted) if isinstance(wanted, str) else None
-    if known is None:
+    classes = _TYPES.get(wanted) if isinstance(wanted, str) else None
+    if classes is None:
         return True
-    return isinstance(value, known) and (wanted == "boolean") == isinstance(value, bool)
+    return isinstance(value, classes) and (wanted == "boolean") == isinstance(value, bool)
 
 
 def as_json(value: Any) -> Any:
-    """The JSON of a CEL value. Raises EvaluationError for what JSON has no form of."""
+    """Return the JSON of a CEL value. Raises EvaluationError for a value without a JSON form."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):

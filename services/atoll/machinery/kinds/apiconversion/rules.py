@@ -1,8 +1,8 @@
-"""The rules of an APIConversion, compiled against the versions they convert between.
+"""The rules of an APIConversion, compiled against the schemas of their versions.
 
-Admission asks for `errors` when an APIConversion is written; `converter` asks for the rules of one direction when it
-first converts in it. Compiled rules are kept here and live as long as the kinds they convert. Invariant: a rule that
-cannot be compiled is never left out: it is an error wherever it is asked for.
+Admission calls `errors` when an APIConversion is written; `converter` gets the rules between two versions on first use.
+Compiled rules are cached here and live as long as the kinds that they convert. Invariant: a rule that does not compile
+is never skipped: every use of it is an error.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from atoll.machinery.kinds.rules.decl_types import DeclType
 
 Pause = Callable[[], None]
-#: All that a direction between two versions may have, and one transformation.
+#: Limits of the rules between two versions, and of the characters of one transformation.
 MAX_RULES, MAX_TEXT = 1000, 16 * 1024
 _IDENTITY = ("apiVersion", "kind", "metadata")
 _NOT_FOUND = "unable to find structural schema for version"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What becomes of one field. Without a program its value is copied."""
+    """The conversion of one field. Without a program its value is copied."""
 
     source: Path
     destination: Path
     schema: Object
-    #: Objects lead to the destination, so that what else stands on the way is the old version's and gives way.
+    #: Whether the schema has objects all the way to the destination, so that other values on the path are replaced.
     makes_room: bool = False
     program: Program | None = None
     declared: DeclType | None = None
 
 
 class VersionConversion(msgspec.Struct, frozen=True):
-    """The rules from one version to another, and the fields that the other has no place for."""
+    """The rules from one version to another, and the fields without a counterpart."""
 
     rules: tuple[Rule, ...]
     preserved: tuple[str, ...]
 
 
 class InvalidRules(Exception):
-    """Rules that cannot be compiled; `errors` are what admission would have said."""
+    """Rules that do not compile; `errors` are the errors of admission."""
 
     def __init__(self, errors: list[FieldError]) -> None:
         super().__init__("; ".join(map(str, errors)))
@@ -57,7 +57,7 @@ class InvalidRules(Exception):
 
 
 class Rules:
-    """`spec` of an APIConversion, with the schemas of the versions by name."""
+    """The `spec` of an APIConversion, with the schemas of the versions by name."""
 
     def __init__(self, spec: Object, schemas: Mapping[str, Object]) -> None:
         self._schemas = schemas
@@ -65,28 +65,28 @@ class Rules:
         self._compiled: dict[tuple[str, str], VersionConversion] = {}
 
     def has(self, source: str, target: str) -> bool:
-        """Whether there are rules from one version to another."""
+        """Report whether there are rules from one version to another."""
         return (source, target) in self._entries
 
     def preserved(self, source: str, target: str) -> tuple[str, ...]:
-        """Fields of one version that another has no place for, as paths without a leading dot."""
+        """Return the fields of one version without a counterpart in another, as paths without a leading dot."""
         entry = self._entries.get((source, target))
         return _preserved(entry[1]) if entry is not None else ()
 
     def conversion(self, source: str, target: str, pause: Pause) -> VersionConversion:
-        """The compiled rules of a direction that there is. Raises BadRules."""
-        known = self._compiled.get((source, target))
-        if known is None:
+        """Return the compiled rules of an existing pair of versions. Raises InvalidRules."""
+        conversion = self._compiled.get((source, target))
+        if conversion is None:
             index, entry = self._entries[source, target]
             compiler = _RuleCompiler(self._schemas, pause)
-            known = compiler.conversion(entry, f"spec.conversions[{index}]")
+            conversion = compiler.conversion(entry, f"spec.conversions[{index}]")
             if compiler.errors:
                 raise InvalidRules(compiler.errors)
-            self._compiled[source, target] = known
-        return known
+            self._compiled[source, target] = conversion
+        return conversion
 
     def errors(self, pause: Pause) -> list[FieldError]:
-        """Everything that is wrong with any rule."""
+        """Return the errors of all rules."""
         compiler = _RuleCompiler(self._schemas, pause)
         for index, entry in self._entries.values():
             compiler.conversion(entry, f"spec.conversions[{index}]")
@@ -102,7 +102,7 @@ def _preserved(entry: Object) -> tuple[str, ...]:
 
 
 class _RuleCompiler:
-    """Compiles directions, and gathers what is wrong with them."""
+    """Compiles rules, and collects their errors."""
 
     def __init__(self, schemas: Mapping[str, Object], pause: Pause) -> None:
         self._schemas, self._pause = schemas, pause
@@ -151,14 +151,14 @@ class _RuleCompiler:
         return Rule(split(field), split(destination), schema, room, *found) if found is not None else None
 
     def _is_content(self, field: str, path: str) -> bool:
-        """Whether a field is no part of what tells an object from others: nobody converts those."""
+        """Report whether a field is outside of metadata, apiVersion and kind; record an error otherwise."""
         if split(field)[0] in _IDENTITY or not all(split(field)):
             self.errors.append(forbidden(path, "only fields outside of metadata can be converted"))
             return False
         return True
 
     def _program(self, source: str, schema: Object, path: str) -> tuple[Program, DeclType | None] | None:
-        """A compiled transformation; the language is imported when there is one to compile."""
+        """Return a compiled transformation; imports the language on first use."""
         from atoll.machinery.cel.errors import CompileError
         from atoll.machinery.kinds.rules.decl_types import below
 
@@ -174,7 +174,7 @@ class _RuleCompiler:
 
 
 def _has_room(schema: Object, path: Path) -> bool:
-    """Whether a schema has objects all the way to a field."""
+    """Report whether a schema declares objects all the way to a field."""
     try:
         schema_at(schema, path)
     except LookupError:
@@ -183,7 +183,7 @@ def _has_room(schema: Object, path: Path) -> bool:
 
 
 def _environment(declared: DeclType | None) -> Any:
-    """What transformations may call, and the type of `self`: anything where the schema says nothing."""
+    """Return the environment of a transformation, with the declared type of `self`, or dyn."""
     from atoll.machinery.cel.types import DYN
     from atoll.machinery.kinds.rules.program import base_environment
     from atoll.machinery.kinds.rules.rule import SELF

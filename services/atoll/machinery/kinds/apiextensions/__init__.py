@@ -1,1 +1,1 @@
-"""The group apiextensions.k8s.io: CustomResourceDefinitions, by which a workspace gets kinds of its own."""
+"""The group apiextensions.k8s.io: CustomResourceDefinitions, which define further kinds in a workspace."""

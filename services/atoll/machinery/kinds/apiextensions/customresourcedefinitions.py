@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions as objects: their place among the kinds, and the hooks that know their rules.
+"""CustomResourceDefinitions as objects: their Kind, and the hooks that check their rules.
 
-What a definition may say, and its defaults, lives in `schema.crd`, because it is about schemas; `kinds.custom` makes
-the kinds that a definition declares. A definition never goes at once: its deletion only begins here, and the
-controller that removes its instances lets it go.
+Validation and defaults of a definition are in `schema.definitions.crd`, because they concern schemas; `kinds.custom`
+makes the kinds of a definition. A DELETE only starts the deletion; the controller that removes the instances completes
+it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from atoll.machinery.schema.definitions.crd import (
 )
 
 GROUP = "apiextensions.k8s.io"
-#: Holds a definition until its instances are gone.
+#: Delays the deletion of a definition until its instances are deleted.
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-#: Values of these keywords of a schema are any JSON, null included.
+#: Keywords of a schema with arbitrary JSON values, including null.
 _OPEN_VALUES = ("default", "enum", "example")
 _PENDING = Condition(
     "Terminating",
@@ -42,7 +42,7 @@ _PENDING = Condition(
 def _prepare_create(obj: Object) -> None:
     spec = mapping(obj, "spec")
     for _, version in objects(spec, "versions"):
-        # A version that does not say whether it is served or stored is not, as with Go clients.
+        # `served` and `storage` default to false, as for Go clients.
         for name in ("served", "storage"):
             if version.get(name) is None:
                 version[name] = False
@@ -68,12 +68,12 @@ def _begin_deletion(obj: Object) -> None:
 
 
 def _is_held(obj: Object) -> bool:
-    """Until its deletion began, nothing says that the instances are gone."""
+    """Report whether the deletion has not started yet; instances may exist until then."""
     return not mapping(obj, "metadata").get("deletionTimestamp")
 
 
 def _judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
-    """Large definitions with many rules take a while. Rules that were stored before stay."""
+    """Check a definition, which may take long with many rules. Stored rules remain valid."""
     if old is None:
         return Verdict(validate_crd(obj, rules=Checks(pause)), [])
 

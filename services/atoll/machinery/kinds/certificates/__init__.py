@@ -1,1 +1,1 @@
-"""The group certificates.k8s.io: requests for certificates. Signers are the operators' own."""
+"""The group certificates.k8s.io: certificate signing requests. Operators provide the signers."""

@@ -1,7 +1,7 @@
-"""CertificateSigningRequests: asked for once, approved through `/approval`, signed through `/status`.
+"""CertificateSigningRequests: immutable requests, approved through `/approval`, signed through `/status`.
 
-Admission stamps who asks and checks who may approve and sign; here is what the objects must look like, and
-that neither endpoint does the other's work.
+Admission sets the requestor and checks the permission to approve and sign; this module checks the objects, and keeps
+the two endpoints from doing each other's work.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _fixed(verb: str, type_: str) -> FieldError:
 
 
 def _validate_update(obj: Object, old: Object) -> list[FieldError]:
-    """What holds for every way to write a request: steps taken are final."""
+    """Checks of every write: conditions and certificates are final."""
     errors = _condition_errors(obj)
     for type_ in (APPROVED, DENIED, FAILED):
         if _condition(old, type_) is not None and _condition(obj, type_) is None:
@@ -161,7 +161,7 @@ def _certificate_errors(obj: Object, old: Object) -> list[FieldError]:
 
 
 def _validate_status(obj: Object, old: Object) -> list[FieldError]:
-    """A write through /status neither approves nor denies: that is another permission."""
+    """A write through /status neither approves nor denies, which needs another permission."""
     errors = []
     for type_ in (APPROVED, DENIED):
         now, before = _condition(obj, type_), _condition(old, type_)
@@ -200,7 +200,7 @@ CERTIFICATESIGNINGREQUESTS = Kind(
         "approval": ("spec", "status.certificate"),
     },
     unconditional_update=True,
-    # Kubernetes takes any name here that fits into a URL.
+    # Kubernetes accepts any valid URL path segment here.
     name_rule="path-segment",
     columns=(
         NAME,

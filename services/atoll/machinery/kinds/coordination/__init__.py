@@ -1,1 +1,1 @@
-"""The group coordination.k8s.io: leases, by which programs elect leaders and show that they live."""
+"""The group coordination.k8s.io: leases, for leader election and heartbeats."""

@@ -1,6 +1,6 @@
-"""Leases: who holds what until when. Written often, by PUT, which also creates them.
+"""Leases for leader election. Written often, by PUT, which also creates them.
 
-An empty holder is no error: leaders of older client-go versions give a lease back by writing one.
+An empty holder is valid: leaders of older client-go versions release a lease with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _validate(obj: Object) -> list[FieldError]:
 
 
 def _strategy_errors(strategy: str) -> list[FieldError]:
-    """Kubernetes' own strategies are known; others carry a domain."""
+    """Kubernetes' own strategies are valid; other names need a domain."""
     if not strategy or strategy == _STRATEGY:
         return []
     if "/" not in strategy:

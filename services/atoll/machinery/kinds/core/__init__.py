@@ -1,4 +1,4 @@
-"""The core group that a workspace serves: namespaces, configuration, identities, events, quotas.
+"""The core group of a workspace: namespaces, configuration, identities, events, quotas.
 
-Pods, services and everything that needs nodes are no part of a workspace; they come as APIExports or CRDs.
+Pods, services and everything else that needs nodes are not part of a workspace; APIExports or CRDs provide them.
 """

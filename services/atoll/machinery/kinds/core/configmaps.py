@@ -1,4 +1,4 @@
-"""ConfigMaps: named texts and bytes, one MiB at most."""
+"""ConfigMaps: named texts and bytes, at most one MiB."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _validate(obj: Object) -> list[FieldError]:
         errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
         errors.append(invalid(f"binaryData[{key}]", key, "duplicate of key present in data"))
     if text_size(data) + decoded_size(binary) > DATA_SIZE:
-        # The limit is on the whole object: a path of no field prints as Go's does.
+        # The limit is on the whole object; Go prints the empty path like this.
         errors.append(too_long("[]", DATA_SIZE))
     return errors
 

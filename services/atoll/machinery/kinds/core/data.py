@@ -1,4 +1,4 @@
-"""What ConfigMaps and Secrets have in common: keys, the size limit, immutability."""
+"""Checks shared by ConfigMaps and Secrets: keys, the size limit, immutability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DATA_SIZE = 1024 * 1024
 
 
 def key_errors(values: Object, field: str) -> list[FieldError]:
-    """What is wrong with the keys of a map of values."""
+    """Return the errors of the keys of a map of values."""
     errors = []
     for key in values:
         errors += invalid_values(f"{field}[{key}]", key, config_key_errors(key))
@@ -21,12 +21,12 @@ def key_errors(values: Object, field: str) -> list[FieldError]:
 
 
 def text_size(values: Object) -> int:
-    """Bytes of all texts in UTF-8."""
+    """Return the size of all texts in UTF-8 bytes."""
     return sum(len(value.encode()) for value in values.values() if isinstance(value, str))
 
 
 def immutability_errors(obj: Object, old: Object, fields: tuple[str, ...]) -> list[FieldError]:
-    """Once `immutable` is true, neither it nor the fields may change."""
+    """Return errors for changes of `immutable` and of the fields, once `immutable` is true."""
     if old.get("immutable") is not True:
         return []
     text = "field is immutable when `immutable` is set"

@@ -1,7 +1,7 @@
-"""Events of the core group, which is also the form in which events of both groups are stored.
+"""Events of the core group, which is also the stored form of the events of both groups.
 
-`kinds.events` serves the same objects as events.k8s.io. Old clients report with counts and timestamps, new
-ones set `eventTime`; only the latter are checked strictly, as Kubernetes does.
+`kinds.events` serves the same objects as events.k8s.io. Old clients set counts and timestamps, new ones set
+`eventTime`; only the latter are checked strictly, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def _prepare_update(obj: Object, old: Object) -> None:
 
 
 def validate_core(obj: Object) -> list[FieldError]:
-    """What holds for events of both groups, in the core form."""
+    """Check an event of either group, in the core form."""
     return event_errors(obj, "reportingComponent")
 
 
 def event_errors(obj: Object, controller_field: str) -> list[FieldError]:
-    """Checks in the core form; `controller_field` is what the request's version calls reportingComponent."""
+    """Check an event in the core form; `controller_field` is the name of reportingComponent in the request's version."""
     errors = _strict_errors(obj, controller_field) if obj.get("eventTime") else _lenient_errors(obj)
     namespace = text(obj, "metadata", "namespace")
     return errors + invalid_values("namespace", namespace, dns_subdomain_errors(namespace))
@@ -43,7 +43,7 @@ def event_errors(obj: Object, controller_field: str) -> list[FieldError]:
 
 def _lenient_errors(obj: Object) -> list[FieldError]:
     namespace, involved = text(obj, "metadata", "namespace"), text(obj, "involvedObject", "namespace")
-    # An event about a cluster-scoped object lives in `default`.
+    # An event about a cluster-scoped object is in `default`.
     expected = (involved,) if involved else ("", _DEFAULT_NAMESPACE)
     if namespace in expected:
         return []
@@ -76,7 +76,7 @@ def _size_errors(obj: Object, name: str, size: int) -> list[FieldError]:
 
 
 def cells(obj: Object, now_s: float) -> list[object]:
-    """The row of an event in the core form."""
+    """Return the row of an event in the core form."""
     first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now_s)
     last = age(obj["lastTimestamp"], now_s) if obj.get("lastTimestamp") else first
     count = number(obj, "count") or 1
@@ -123,12 +123,12 @@ _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resource
 
 
 def source_label(obj: Object) -> str:
-    """The field label `source`: the component, by its old name or its new one."""
+    """Return the field label `source`: the component, by its old or its new name."""
     return text(obj, "source", "component") or text(obj, "reportingComponent")
 
 
 def reference_labels(field: str) -> dict[str, Callable[[Object], str]]:
-    """Field labels that read the parts of an object reference."""
+    """Return field labels that read the fields of an object reference."""
     return {f"{field}.{name}": _reader(field, name) for name in _REFERENCE_FIELDS}
 
 

@@ -1,7 +1,7 @@
-"""Namespaces: phase, finalizers and the label that selectors rely on.
+"""Namespaces: phase, finalizers and the name label for selectors.
 
-Who deletes a namespace only marks it: the namespace controller empties it, and `spec.finalizers` holds it
-until `/finalize` drops the last of them.
+A DELETE only marks a namespace: the namespace controller empties it, and `spec.finalizers` delays its deletion until
+`/finalize` removes the last of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _prepare_create(obj: Object) -> None:
 
 
 def _prepare_update(obj: Object, old: Object) -> None:
-    """Only /finalize changes spec.finalizers; a removed label comes back."""
+    """Only /finalize changes spec.finalizers; a removed name label is restored."""
     _label(obj)
     if finalizers := items(old, "spec", "finalizers"):
         ensure(obj, "spec")["finalizers"] = finalizers
@@ -56,7 +56,7 @@ def _validate(obj: Object) -> list[FieldError]:
 
 
 def _validate_update(obj: Object, old: Object) -> list[FieldError]:
-    """The phase follows the deletion, whoever writes the status."""
+    """The phase must match the deletion, in every write of the status."""
     is_deleting, phase = bool(mapping(obj, "metadata").get("deletionTimestamp")), text(obj, "status", "phase")
     if is_deleting and phase not in ("", TERMINATING):
         detail = "may only be 'Terminating' if `deletionTimestamp` is not empty"

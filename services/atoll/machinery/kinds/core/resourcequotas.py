@@ -1,4 +1,4 @@
-"""ResourceQuotas: limits on how much a namespace may hold, as exact quantities in canonical form."""
+"""ResourceQuotas: limits of the content of a namespace, as exact quantities in canonical form."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HUGE_PAGES = ("hugepages-", "requests.hugepages-")
 _REQUESTS = "requests."
 
 _POD_SCOPE = _COMPUTE | {"pods"}
-#: Which standard resources each scope may limit.
+#: The standard resources that each scope may limit.
 _SCOPES = {
     "Terminating": _POD_SCOPE,
     "NotTerminating": _POD_SCOPE,
@@ -76,14 +76,14 @@ def _is_standard(name: str) -> bool:
 
 
 def _is_whole(name: str) -> bool:
-    """Whether the resource is counted in whole objects; every qualified name outside kubernetes.io is."""
+    """Report whether the resource is counted in whole objects, as is every qualified name outside kubernetes.io."""
     if "/" not in name:
         return name in _COUNTED
     return "kubernetes.io/" not in name and not name.startswith(_REQUESTS)
 
 
 def _amount_errors(amounts: Object, field: str) -> list[FieldError]:
-    """What is wrong with a map of resource names to quantities."""
+    """Return the errors of a map of resource names to quantities."""
     errors = []
     for name, value in amounts.items():
         path = f"{field}[{name}]"
@@ -116,7 +116,7 @@ def _scope_errors(spec: Object) -> list[FieldError]:
 
 
 def _covers(scope: str, spec: Object) -> bool:
-    """Whether all standard resources of the quota can be limited in the scope."""
+    """Report whether the scope can limit all standard resources of the quota."""
     return all(name in _SCOPES[scope] for name in mapping(spec, "hard") if _is_standard(name))
 
 
@@ -175,7 +175,7 @@ def _validate_update(obj: Object, old: Object) -> list[FieldError]:
 
 
 def _used_cell(takes: Callable[[str], bool]) -> Cell:
-    """A cell with `name: used/hard` of the resources taken."""
+    """Return a cell with `name: used/hard` of the selected resources."""
 
     def cell(obj: Object, now_s: float) -> object:
         hard, used = mapping(obj, "status", "hard"), mapping(obj, "status", "used")

@@ -1,6 +1,6 @@
-"""Secrets: named byte values, whose type says which keys there must be.
+"""Secrets: named byte values; the type determines the required keys.
 
-`stringData` is for writing only: it is folded into `data` before anything looks at the object.
+`stringData` is write-only: it is merged into `data` before any check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from atoll.machinery.schema.fielderrors import invalid, required, too_long
 
 OPAQUE = "Opaque"
 SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
-#: On a service account token: whose it is.
+#: On a service account token: the name of its service account.
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
@@ -37,24 +37,24 @@ def _prepare_create(obj: Object) -> None:
 
 def _prepare_update(obj: Object, old: Object) -> None:
     _merge_string_data(obj)
-    # A client that leaves the type out means to keep it.
+    # An update without a type keeps the old one.
     if not obj.get("type"):
         obj["type"] = old.get("type", OPAQUE)
 
 
 def _merge_string_data(obj: Object) -> None:
-    """Move texts from stringData into data, over values of the same key."""
+    """Move texts from stringData into data, replacing values of the same key."""
     join_lines(mapping(obj, "data"))
-    given = obj.get("stringData")
-    if given is None:
+    texts = obj.get("stringData")
+    if texts is None:
         obj.pop("stringData", None)
         return
-    if not isinstance(given, dict) or not all(isinstance(value, str | None) for value in given.values()):
+    if not isinstance(texts, dict) or not all(isinstance(value, str | None) for value in texts.values()):
         return
     del obj["stringData"]
-    if given:
+    if texts:
         data = ensure(obj, "data")
-        for key, value in given.items():
+        for key, value in texts.items():
             data[key] = base64.b64encode((value or "").encode()).decode()
 
 
@@ -67,7 +67,7 @@ def _validate(obj: Object) -> list[FieldError]:
 
 
 def _type_errors(obj: Object, type_: str, data: Object) -> list[FieldError]:
-    """What the secret's type demands of its keys."""
+    """Return the errors of the keys that the secret's type requires."""
     if type_ == SERVICE_ACCOUNT_TOKEN and not text(obj, "metadata", "annotations", SERVICE_ACCOUNT_NAME):
         return [required(f"metadata.annotations[{SERVICE_ACCOUNT_NAME}]")]
     if type_ in _JSON_KEYS:
@@ -87,7 +87,7 @@ def _json_errors(data: Object, key: str) -> list[FieldError]:
     try:
         msgspec.json.decode(decoded(data[key]) or b"", type=dict)
     except (msgspec.MsgspecError, RecursionError):
-        # The error's own text could quote the secret.
+        # The text of the exception may contain the secret.
         return [invalid(f"data[{key}]", "<secret contents redacted>", "the value is not a JSON object")]
     return []
 

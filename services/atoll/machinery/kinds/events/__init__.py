@@ -1,1 +1,1 @@
-"""The group events.k8s.io: the events of the core group under the names that newer clients use."""
+"""The group events.k8s.io: the events of the core group with the field names of newer clients."""

@@ -1,8 +1,7 @@
-"""Events as events.k8s.io tells them: another view of what `core.events` stores.
+"""Events in the form of events.k8s.io, a view of the objects that `core.events` stores.
 
-Both groups read and write the same objects; `to_stored` and `from_stored` rename fields and lose nothing.
-What is written through this group is checked more strictly, in the core form, whose field names the errors
-carry.
+Both groups read and write the same objects; `to_stored` and `from_stored` rename fields without loss. Writes through
+this group are checked more strictly, in the core form, and errors carry core field names.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _CORE_NAMES = {
     "deprecatedCount": "count",
 }
 _OWN_NAMES = {core: own for own, core in _CORE_NAMES.items()}
-#: What of an event may never change through this group; eventTime is judged to the microsecond.
+#: Immutable fields in this group; eventTime is compared to the microsecond.
 _IMMUTABLE = (
     "involvedObject",
     "reason",
@@ -46,12 +45,12 @@ _IMMUTABLE = (
 
 
 def to_stored(obj: Object) -> Object:
-    """The same event in the core form. Shares its parts with obj."""
+    """Return the same event in the core form. Shares its parts with obj."""
     return {**{_CORE_NAMES.get(name, name): value for name, value in obj.items()}, "apiVersion": "v1"}
 
 
 def from_stored(obj: Object) -> Object:
-    """The same event in this group's form. Shares its parts with obj."""
+    """Return the same event in this group's form. Shares its parts with obj."""
     return {**{_OWN_NAMES.get(name, name): value for name, value in obj.items()}, "apiVersion": f"{GROUP}/v1"}
 
 

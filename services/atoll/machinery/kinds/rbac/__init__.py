@@ -1,5 +1,5 @@
-"""The group rbac.authorization.k8s.io: roles and who has them.
+"""The group rbac.authorization.k8s.io: roles and their bindings.
 
-Here is what the objects must look like. Who may grant what (escalation and bind checks) and what the rules
-allow is decided by the authorizer and by admission.
+What belongs here: checks of the objects. What does not belong here: escalation and bind checks (admission), and the
+evaluation of rules (the authorizer).
 """

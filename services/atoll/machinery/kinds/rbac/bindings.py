@@ -1,4 +1,4 @@
-"""RoleBindings and ClusterRoleBindings: who has which role. The role of a binding never changes."""
+"""RoleBindings and ClusterRoleBindings: the subjects of a role. The role of a binding is immutable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROLE_KINDS, _CLUSTER_ROLE_KINDS = ("Role", "ClusterRole"), ("ClusterRole",)
 
 
 def _prepare(obj: Object) -> None:
-    """Groups of roles and subjects may be left out."""
+    """Set the default groups of roles and subjects."""
     role = mapping(obj, "roleRef")
     if role and not role.get("apiGroup"):
         role["apiGroup"] = GROUP
@@ -48,7 +48,7 @@ def _subject_errors(subject: Object, field: str, *, is_namespaced: bool) -> Iter
             yield from invalid_values(f"{field}.name", name, dns_subdomain_errors(name))
         if group:
             yield not_supported(f"{field}.apiGroup", group, ("",))
-        # Without one, a service account of the RoleBinding's own namespace is meant.
+        # The default is the RoleBinding's own namespace.
         if not text(subject, "namespace") and not is_namespaced:
             yield required(f"{field}.namespace")
     elif kind in (USER, USER_GROUP):
@@ -85,7 +85,7 @@ def _role_cell(obj: Object, now_s: float) -> object:
 
 
 def _subjects_cell(kind: str) -> Cell:
-    """A cell with the names of all subjects of a kind."""
+    """Return a cell with the names of all subjects of a kind."""
 
     def cell(obj: Object, now_s: float) -> object:
         found = [subject for _, subject in objects(obj, "subjects") if text(subject, "kind") == kind]

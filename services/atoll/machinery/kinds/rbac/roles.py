@@ -1,4 +1,4 @@
-"""Roles and ClusterRoles: rules, and cluster roles that collect the rules of others."""
+"""Roles and ClusterRoles: rules, and cluster roles that aggregate the rules of others."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""x-kubernetes-validations: rules in CEL that a definition's author sets for the objects of a kind.
+"""x-kubernetes-validations: CEL rules in the definition of a kind, for the objects of that kind.
 
-Here belong: how a schema becomes CEL types and values (`declared`, `values`), how rules are compiled and judged when a
-definition is written (`program`, `definition`), and how they judge objects (`tree`, `judge`). Rules are compiled once
-for each schema content and live and die with the compiled schema. Everything is pure and takes the budget and the
-pause that its caller hands in; nothing here knows threads or deadlines.
+What belongs here: the CEL types and values of a schema (`declared`, `values`), compilation and checks of rules when a
+definition is written (`program`, `definition`), and evaluation of rules on objects (`tree`, `evaluation`). Rules are
+compiled once per schema content and live as long as the compiled schema. Everything is pure and takes the budget and
+the pause of its caller; threads and deadlines are the caller's.
 
-Not here: the language itself (`cel`), what a schema says without rules (`schema`), admission policies, and the order
-of a write (`apiserver`).
+What does not belong here: the language itself (`cel`), schemas without rules (`schema`), admission policies, and the
+order of a write (`apiserver`).
 """

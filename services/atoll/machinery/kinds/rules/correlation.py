@@ -1,7 +1,7 @@
-"""Which part of the old object a part of the new one comes from, and whether it changed.
+"""Correlation of parts of a new object with parts of the old one, and detection of unchanged parts.
 
-`judge` asks for oldSelf, and for ratcheting: errors of rules in a part that did not change are only warned of. Struct
-fields and keys of maps correlate by name, items of lists of type map by their keys, and nothing else does.
+`evaluation` uses it for oldSelf and for ratcheting: failures of rules in an unchanged part are warnings. Struct fields
+and keys of maps correlate by name, items of lists of type map by their keys, and no other items.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from atoll.machinery.schema.structural.fast_validation import same
 
 
 class CorrelatedValue:
-    """A part of the new object beside the part of the old one that it comes from."""
+    """A part of the new object with the correlated part of the old one."""
 
     __slots__ = ("_same", "old", "schema", "value")
 
@@ -22,13 +22,13 @@ class CorrelatedValue:
         self._same: bool | None = None
 
     def is_same(self) -> bool:
-        """Whether the part did not change; asked at most once."""
+        """Report whether the part is unchanged; computed at most once."""
         if self._same is None:
             self._same = unchanged(self.schema, self.value, self.old)
         return self._same
 
     def key(self, key: str) -> CorrelatedValue | None:
-        """The link of a field or an entry; None where the old object or the schema has none."""
+        """Return the correlated value of a field or an entry; None if the old object or the schema has none."""
         if type(self.old) is not dict or key not in self.old:
             return None
         schema = child_schema(self.schema, key)
@@ -36,7 +36,7 @@ class CorrelatedValue:
 
 
 class Correlation:
-    """Where ratcheting stands: the link of this part, or else the nearest one above it that has one."""
+    """The state of ratcheting: the correlated value of this part, or of the nearest part above it."""
 
     __slots__ = ("_link", "_nearest")
 
@@ -44,21 +44,21 @@ class Correlation:
         self._link, self._nearest = link, nearest
 
     def is_same(self) -> bool:
-        """Whether this part did not change, as far as one can tell."""
+        """Report whether this part is unchanged, as far as it correlates."""
         link = self._link or self._nearest
         return link is not None and link.is_same()
 
     def key(self, key: str) -> Correlation:
-        """The lineage of a field or an entry."""
+        """Return the correlation of a field or an entry."""
         if self._link is None:
             return self
         if self._nearest is None and key in ("apiVersion", "kind"):
-            # Old and new are of one version here whatever they were stored in.
+            # Old and new object have the same version here, whatever version is stored.
             return _NONE
         return Correlation(self._link.key(key), self._link)
 
     def item(self, value: Any, old: Any) -> Correlation:
-        """The lineage of an item whose old item is known, or None."""
+        """Return the correlation of an item with its old item, or None."""
         if self._link is None:
             return self
         items = self._link.schema.get("items")
@@ -69,14 +69,14 @@ _NONE: Final = Correlation(None)
 
 
 def child_schema(schema: Object, key: str) -> Object | None:
-    """The schema of a field or an entry, or None if nothing is said of it."""
+    """Return the schema of a field or an entry, or None if it is not declared."""
     properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
     found = properties.get(key, additional)
     return found if isinstance(found, dict) else None
 
 
 class OldItems:
-    """The items of an old list, found by the keys of new ones; the first wins where keys repeat."""
+    """The items of an old list by the keys of new ones; the first of repeated keys counts."""
 
     __slots__ = ("_by_key", "_keys")
 
@@ -90,7 +90,7 @@ class OldItems:
                     self._by_key.setdefault(key, item)
 
     def find(self, item: Any) -> Any:
-        """The old item with the keys of a new one, or None."""
+        """Return the old item with the keys of a new one, or None."""
         return self._by_key.get(self._key(item)) if self._by_key else None
 
     def _key(self, item: Any) -> tuple[Any, ...] | None:
@@ -103,9 +103,9 @@ class OldItems:
 
 
 def unchanged(schema: Any, value: Any, old: Any) -> bool:
-    """Whether a value is the same as before, a list of type map in whatever order.
+    """Report whether a value is unchanged; items of a list of type map may change their order.
 
-    What the schema says nothing of counts as changed, as in Kubernetes.
+    Undeclared values count as changed, as in Kubernetes.
     """
     if type(value) is dict:
         return _unchanged_object(schema, value, old)
@@ -117,7 +117,7 @@ def unchanged(schema: Any, value: Any, old: Any) -> bool:
         return same(value, old)
     before, items = OldItems(schema, old), schema.get("items")
     found = ((item, before.find(item)) for item in value)
-    return all(known is not None and unchanged(items, item, known) for item, known in found)
+    return all(old_item is not None and unchanged(items, item, old_item) for item, old_item in found)
 
 
 def _unchanged_object(schema: Object, value: dict[str, Any], old: Any) -> bool:

@@ -1,8 +1,8 @@
-"""What rules see of a schema: CEL types, bounds on sizes, and how JSON becomes CEL values.
+"""The CEL view of a schema: types, bounds on sizes, and the conversion of JSON to CEL values.
 
-`tree` and `definition` declare each schema once, and `program` asks for types under the name of a rule's own scope.
-Invariant: what is not declared here is invisible to rules, as in Kubernetes: parts that preserve unknown fields
-without saying more, lists and maps of such parts, and all of metadata but the names.
+`tree` and `definition` declare each schema once; `program` gets the types with names for the scope of a rule.
+Invariant: undeclared parts are invisible to rules, as in Kubernetes: parts that preserve unknown fields without further
+declaration, lists and maps of such parts, and all metadata except the names.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from atoll.machinery.kinds.rules import values
 from atoll.machinery.kinds.rules.escaping import escape, is_reserved
 from atoll.machinery.meta.objects import Object
 
-#: The largest request that Kubernetes counts on when nothing else bounds a size; a constant of the cost model.
+#: The request size by which Kubernetes' cost model bounds sizes without a declared limit.
 MAX_REQUEST_SIZE = 3 * 1024 * 1024
 _MAX_TEXT = MAX_REQUEST_SIZE - 2
 _MAX_NAME = 253
-#: Sizes in JSON of the strings of known form: the longest (quotes and all), the shortest.
+#: Sizes in JSON, with quotes, of strings with a format: the longest, the shortest.
 _TIMES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}
 
 Convert = Callable[[Any], Any]
@@ -30,8 +30,8 @@ Convert = Callable[[Any], Any]
 class DeclType:
     """One part of a schema as rules see it.
 
-    `size` is the most elements, characters or entries it can have (0 where that means nothing), `least` the
-    smallest size in JSON. `convert` makes the CEL value of a JSON value, None where JSON is that value.
+    `size` is the limit of elements, characters or entries (0 if it has no meaning), `least` the smallest size in JSON.
+    `convert` maps a JSON value to the CEL value; None if they are the same.
     """
 
     def __init__(self, type: types.Type, least: int, size: int = 0, convert: Convert | None = None) -> None:
@@ -39,15 +39,15 @@ class DeclType:
         self.least = least
         self.size = size
         self.convert = convert
-        #: Fields of an object by their escaped names; None for all others.
+        #: Fields of an object by escaped name; None for other types.
         self.fields: dict[str, DeclType] | None = None
-        #: Names in JSON of the fields whose escaped names differ.
+        #: JSON names of the fields whose escaped names differ.
         self.names: dict[str, str] = {}
         #: Items of a list, values of a map.
         self.item: DeclType | None = None
 
     def cel_type(self, name: str) -> types.Type:
-        """The CEL type, objects in it named after their place below `name`."""
+        """Return the CEL type; objects in it are named by their path below `name`."""
         if self.fields is not None:
             return types.ObjectType(name, _Fields(self, name))
         if self.item is None:
@@ -58,21 +58,21 @@ class DeclType:
 
     @cached_property
     def is_special(self) -> bool:
-        """Whether anything in here differs in CEL, so that comparing it as JSON would not do."""
+        """Whether the CEL value of any part differs from its JSON, so that JSON comparison is wrong."""
         inner = [*(self.fields or {}).values(), *([self.item] if self.item is not None else [])]
         return self.convert is not None or any(child.is_special for child in inner)
 
     def value(self, value: Any) -> Any:
-        """The CEL value of a JSON value that is not null; fields of objects in it are converted when selected."""
+        """Return the CEL value of a JSON value other than null; fields of objects in it are converted when selected."""
         return value if self.convert is None else self.convert(value)
 
     def deep_value(self, value: Any) -> Any:
-        """The same with every field of every object converted too, to be compared; what has no CEL form stays."""
+        """Return the same with all fields of all objects converted, for comparison; values without a CEL form stay."""
         if value is None or not self.is_special:
             return value
         if self.fields is not None and type(value) is dict:
-            known = {self.names.get(name, name): child for name, child in self.fields.items()}
-            value = {key: known[key].deep_value(item) if key in known else item for key, item in value.items()}
+            children = {self.names.get(name, name): child for name, child in self.fields.items()}
+            value = {key: children[key].deep_value(item) if key in children else item for key, item in value.items()}
         elif self.item is not None and type(value) is list:
             value = [self.item.deep_value(item) for item in value]
         elif self.item is not None and type(value) is dict:
@@ -88,7 +88,7 @@ _KEY = DeclType(types.STRING, 2)
 
 
 class _Fields(Mapping[str, types.Field]):
-    """Fields of an object type, made when the checker asks: most rules look at a few of many."""
+    """Fields of an object type, made on access: most rules select a few of many."""
 
     def __init__(self, declared: DeclType, name: str) -> None:
         self._declared, self._name = declared, name
@@ -102,7 +102,7 @@ class _Fields(Mapping[str, types.Field]):
     def _field(self, key: str) -> types.Field:
         declared = self._declared
         assert declared.fields is not None
-        # A reserved word is found unescaped too, where the grammar takes it behind a dot.
+        # A reserved word is accepted unescaped as well, where the grammar allows it after a dot.
         found = declared.fields.get(key)
         if found is None and is_reserved(key):
             found = declared.fields[f"__{key}__"]
@@ -119,7 +119,7 @@ class _Fields(Mapping[str, types.Field]):
 
 
 def declare(schema: Object, *, is_root: bool = False) -> DeclType | None:
-    """A schema as rules see it; None if they do not. `is_root` for whole objects, embedded ones included."""
+    """Return a schema as rules see it; None if they do not. `is_root` for whole objects, including embedded ones."""
     if schema.get("x-kubernetes-int-or-string") is True:
         size = _text_size(schema)
         return DeclType(types.DYN, 1, _MAX_TEXT if size is None else size)
@@ -143,20 +143,20 @@ def below(schema: Object) -> DeclType | None:
 
 
 def whole_object(schema: Object) -> Object:
-    """A schema with what rules see of every object: kind, apiVersion and the names in metadata."""
+    """Return a schema with the fields that rules see of every object: kind, apiVersion and the names in metadata."""
     properties: Object = schema.get("properties") or {}
     metadata = _mapping(properties.get("metadata"))
     names = _mapping(metadata.get("properties"))
-    given = [properties.get("kind"), properties.get("apiVersion"), names.get("name"), names.get("generateName")]
-    if metadata.get("type") == "object" and all(_mapping(each).get("type") == "string" for each in given):
+    fields = [properties.get("kind"), properties.get("apiVersion"), names.get("name"), names.get("generateName")]
+    if metadata.get("type") == "object" and all(_mapping(each).get("type") == "string" for each in fields):
         return schema
-    known = {
+    visible = {
         "name": _capped(names.get("name"), _MAX_NAME),
-        # What the server appends to a prefix takes a character at least.
+        # The server appends at least one character to the prefix.
         "generateName": _capped(names.get("generateName"), _MAX_NAME - 1),
     }
     added = {"kind": {"type": "string"}, "apiVersion": {"type": "string"}}
-    return {**schema, "properties": {**properties, **added, "metadata": {"type": "object", "properties": known}}}
+    return {**schema, "properties": {**properties, **added, "metadata": {"type": "object", "properties": visible}}}
 
 
 def _capped(schema: Any, size: int) -> Object:
@@ -174,7 +174,7 @@ def _bound(schema: Object, keyword: str) -> int | None:
 
 
 def _text_size(schema: Object) -> int | None:
-    """The most bytes of a string with maxLength, which counts characters of up to four bytes."""
+    """Return the limit in bytes of a string with maxLength, which counts characters of up to four bytes."""
     bound = _bound(schema, "maxLength")
     return None if bound is None else bound * 4
 
@@ -246,13 +246,13 @@ def _struct(schema: Object) -> DeclType:
 
 
 class Sizes:
-    """Sizes of data for the static cost of a rule whose `self` is declared so."""
+    """Size limits of data for the static cost of a rule, by the declared type of `self`."""
 
     def __init__(self, declared: DeclType) -> None:
         self._declared = declared
 
     def most(self, path: tuple[str, ...]) -> int | None:
-        """The most elements at a path that begins with the variable; None where nothing is declared."""
+        """Return the limit of elements at a path that begins with the variable; None if it is not declared."""
         at: DeclType | None = self._declared
         for step in path[1:]:
             if at is None:
@@ -267,5 +267,7 @@ class Sizes:
 
 
 def most_instances(declared: DeclType) -> int:
-    """How often data of this form fits into the largest request: bounds rules inside of unbounded lists and maps."""
+    """Return how often data of this type fits into the largest request: the bound of rules inside unbounded lists and
+    maps.
+    """
     return MAX_REQUEST_SIZE // (declared.least + 1)

@@ -1,8 +1,8 @@
-"""Rules judged when a definition is written: whether they compile, what they may cost, whether defaults keep them.
+"""Checks of rules when a definition is written: compilation, static cost, and defaults that satisfy the rules.
 
-`schema.definition` asks, for CustomResourceDefinitions and APIResourceSchemas alike, once a schema is structural and
-its defaults fit it. The compiled rules stay beside the compiled schema, where serving finds them. Words and order
-are Kubernetes'; fields of a schema are taken in document order.
+`schema.definitions` calls this for CustomResourceDefinitions and APIResourceSchemas, once a schema is structural and
+its defaults match it. The compiled rules stay attached to the compiled schema, where serving finds them. Messages and
+order are Kubernetes'; fields of a schema are visited in document order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import MAX_VALUE_SIZE, forbidden, invalid
 from atoll.machinery.schema.structural.structural_schema import schema_for
 
-#: The most that a rule, and all rules of a version, may cost by the static estimate, in units of the cost model.
+#: Limits of the static estimate of a rule, and of all rules of a version, in units of the cost model.
 RULE_COST_LIMIT, TOTAL_COST_LIMIT = 10_000_000, 100_000_000
 _BLAMED = 4
 _HINT = (
@@ -40,22 +40,22 @@ def _no_pause() -> None:
 
 
 class Checks:
-    """What `schema.definition` asks of rules. `pause` is called between rules, and ends the judging by raising.
+    """The rule checks for `schema.definitions`. `pause` is called between rules, and ends the check by raising.
 
-    `stored` gives the texts of expressions that the definition had before.
+    `stored` returns the texts of the expressions in the stored definition.
     """
 
     def __init__(self, pause: Pause = _no_pause, stored: Stored = frozenset) -> None:
         self._pause, self._stored = pause, stored
 
     def pause(self) -> None:
-        """Let others go on, or end the judging by raising."""
+        """Yield to other work, or end the check by raising."""
         self._pause()
 
     def default_validator(self) -> Callable[[Object, str], list[FieldError]]:
-        """What judges the defaults of one schema: by the rules of their own part of it, all within one budget.
+        """Return the check of the defaults of one schema: each by the rules of its own part, all within one budget.
 
-        A default must pass as a value that did not change, and as a new one.
+        A default must pass both as an unchanged value and as a new one.
         """
         budget = Budget(OBJECT_LIMIT, CALL_LIMIT, self._pause)
 
@@ -69,7 +69,7 @@ class Checks:
         return judge
 
     def rule_errors(self, schema: Object, path: str, broken: list[FieldError]) -> list[FieldError]:
-        """Rules that do not compile or cost too much, but for parts in or below which errors were found."""
+        """Return the errors of rules that do not compile or cost too much, except in and above parts with other errors."""
         tree = tree_of(schema_for(encode_json(schema)))
         if tree is None:
             return []
@@ -79,7 +79,7 @@ class Checks:
 
 
 def expressions_of(schemas: Iterable[Object]) -> frozenset[str]:
-    """The texts of all expressions in schemas."""
+    """Return the texts of all expressions in schemas."""
     found: set[str] = set()
     todo = list(map(rule_tree, schemas))
     while todo:
@@ -92,7 +92,7 @@ def expressions_of(schemas: Iterable[Object]) -> frozenset[str]:
 
 
 class _Location:
-    """Where a part stands: how many of it there can be (None: no bound), what above it has no history."""
+    """The location of a part: its maximum number of instances (None: unbounded), and the uncorrelated part above it."""
 
     __slots__ = ("instances", "uncorrelated")
 
@@ -100,7 +100,7 @@ class _Location:
         self.instances, self.uncorrelated = instances, uncorrelated
 
     def below(self, schema: Object, uncorrelated: str = "") -> _Location:
-        """The place of what is in a part; where several have no history, the outermost is blamed."""
+        """Return the location of the children of a part; of several uncorrelated parts the outermost is reported."""
         factor = _most_elements(schema)
         known = self.instances is not None and factor is not None
         instances = saturated_product(self.instances or 0, factor or 0) if known else None
@@ -108,7 +108,7 @@ class _Location:
 
 
 def _most_elements(schema: Object) -> int | None:
-    """By how much a part multiplies what is in it; None if by any number."""
+    """Return the factor by which a part multiplies the instances of its children; None if unbounded."""
     kind, bound = schema.get("type"), None
     if kind == "object":
         if schema.get("additionalProperties") is None:
@@ -122,7 +122,7 @@ def _most_elements(schema: Object) -> int | None:
 
 
 class _VersionRules:
-    """The rules of one version, and what they cost together."""
+    """The rules of one version, and their total cost."""
 
     def __init__(self, broken: set[str], pause: Pause, stored: Stored) -> None:
         self._broken, self._pause, self._stored = broken, pause, stored
@@ -130,7 +130,7 @@ class _VersionRules:
         self._costs: list[tuple[int, str]] = []
 
     def errors(self, node: RuleNode, path: str, location: _Location) -> Iterator[FieldError]:
-        """Errors of the rules below a part, then of its own."""
+        """Yield errors of the rules below a part, then of its own rules."""
         inside = location.below(node.schema)
         if node.additional is not None:
             yield from self.errors(node.additional, f"{path}.additionalProperties", inside)
@@ -176,7 +176,7 @@ class _VersionRules:
             yield invalid(f"{path}.optionalOldSelf", optional, "may not be set if oldSelf is not used in rule")
 
     def _error(self, expression: Expression, text: str) -> str:
-        """What is wrong with an expression; one that was stored before may call what a new one may not."""
+        """Return the error of an expression; a stored expression may use functions that a new one may not."""
         if expression.error_if_new and text not in self._stored():
             return expression.error_if_new
         return expression.error
@@ -189,7 +189,7 @@ class _VersionRules:
             self._costs.append((cost, path))
 
     def total_errors(self, path: str) -> Iterator[FieldError]:
-        """What exceeds the limit of a whole version, the most expensive rules first."""
+        """Yield the errors of a total cost above the limit of a version, for the most expensive rules first."""
         if self._total <= TOTAL_COST_LIMIT:
             return
         for _, at in sorted(self._costs, key=lambda each: -each[0])[:_BLAMED]:
@@ -200,13 +200,13 @@ class _VersionRules:
 
 def _exceeds(what: str, cost: int, limit: int) -> str:
     factor = cost / limit
-    # Close to the limit more digits are shown, so that nobody reads a factor of 1.0.
+    # More digits close to the limit, so that no factor prints as 1.0.
     shown = "more than 100x" if factor > 100 else f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x"
     return f"{what} exceeds budget by factor of {shown} {_HINT}"
 
 
 def _invalid_rule(path: str, entry: Object, error: str) -> FieldError:
-    """An error that shows the whole rule, as Go prints its struct."""
+    """Return an error that prints the whole rule, as Go prints its struct."""
     fields: dict[str, Any] = {
         "Rule": entry.get("rule") or "",
         "Message": entry.get("message") or "",

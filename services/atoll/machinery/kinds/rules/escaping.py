@@ -1,6 +1,6 @@
-"""Names of fields in CEL: Kubernetes' escaping of what is no CEL identifier.
+"""Field names in CEL: Kubernetes' escaping of names that are not CEL identifiers.
 
-`declared` names fields by it. Invariant: two names of one schema never escape to the same identifier.
+Called by `decl_types`. Invariant: two names of one schema never escape to the same identifier.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name is a word of the language."""
+    """Report whether a name is a reserved word of CEL."""
     return name in _RESERVED
 
 
 def escape(name: str) -> str | None:
-    """The identifier by which rules know a field, or None for a name that no rule can reach."""
+    """Return the identifier of a field in rules, or None if the field is not accessible."""
     if not name or name[0] in digits or not _PLAIN.issuperset(name):
         return None
     if name in _RESERVED:

@@ -1,8 +1,8 @@
-"""Rules against an object: what they refuse, what they only warn of.
+"""Evaluation of rules on an object: errors, and warnings for unchanged parts.
 
-`kinds.custom` hands this to the write path, which asks after the schema accepted the object. One walk goes over object
-and rules together; each rule sees its part as `self` and, where the part comes from one of the old object, that as
-`oldSelf`. Invariant: the same object, old object and rules give the same verdict, whoever else shares the rules.
+`kinds.custom` passes it to the write path, which calls it after validation by the schema. One traversal covers object
+and rules; each rule sees its part as `self` and the correlated part of the old object, if there is one, as `oldSelf`.
+Invariant: the verdict depends only on object, old object and rules.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 if TYPE_CHECKING:
     from atoll.machinery.cel.program import Program
 
-#: What one evaluation and all evaluations of an object may cost, in units of the cost model, as in Kubernetes.
+#: Kubernetes' cost limits of one evaluation and of all evaluations of an object, in units of the cost model.
 CALL_LIMIT, OBJECT_LIMIT = 1_000_000, 10_000_000
 MAX_MESSAGE_SIZE = 5 * 1024
-#: Errors after which rules are not asked: they may rely on types, sizes and presence.
+#: Errors after which rules are not evaluated, because rules may rely on types, sizes and presence.
 _BLOCKING = frozenset(
     {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
 )
@@ -46,17 +46,17 @@ Pause = Callable[[], None]
 
 
 def rules_of(schema: StructuralSchema) -> Judge:
-    """The judge of objects of a schema: without rules in it, every verdict is empty."""
+    """Return the judge of objects of a schema; for a schema without rules every verdict is empty."""
 
-    def ask(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Pause) -> Verdict:
+    def check(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Pause) -> Verdict:
         tree = tree_of(schema)
         return Verdict([], []) if tree is None else judge(tree, obj, old, errors, pause)
 
-    return ask
+    return check
 
 
 def judge(tree: RuleNode, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Pause) -> Verdict:
-    """The verdict of all rules on an object; `errors` are those found before.
+    """Return the verdict of all rules on an object; `errors` are those of earlier checks.
 
     `pause` is called from inside long evaluations, and ends them by raising.
     """
@@ -68,7 +68,7 @@ def judge(tree: RuleNode, obj: Object, old: Object | None, errors: Sequence[Fiel
 
 
 def walk(tree: RuleNode, value: Any, old: Any, path: str, correlation: Correlation, budget: Budget) -> Verdict:
-    """The verdict on a part of an object at a path. Nothing more is judged once the budget is spent."""
+    """Return the verdict on a part of an object at a path. Evaluation ends when the budget is spent."""
     evaluation = _Evaluation(budget)
     with contextlib.suppress(_BudgetSpent):
         evaluation.walk(tree, value, old, path, correlation)
@@ -76,11 +76,11 @@ def walk(tree: RuleNode, value: Any, old: Any, path: str, correlation: Correlati
 
 
 class _BudgetSpent(Exception):
-    """The budget is used up; the error that says so was told."""
+    """The budget is spent; the error is recorded."""
 
 
 class _Evaluation:
-    """One object under judgement."""
+    """The evaluation of all rules on one object."""
 
     def __init__(self, budget: Budget) -> None:
         self.errors: list[FieldError] = []
@@ -88,7 +88,7 @@ class _Evaluation:
         self._budget = budget
 
     def walk(self, node: RuleNode, value: Any, old: Any, path: str, correlation: Correlation) -> None:
-        """Judge a part and what is in it. A null is judged by the rules around it."""
+        """Evaluate the rules of a part and of its children. Rules of a null part are skipped."""
         if value is None:
             return
         if node.entries:
@@ -103,8 +103,8 @@ class _Evaluation:
     ) -> None:
         before = OldItems(node.schema, old)
         for index, item in enumerate(value):
-            known = before.find(item)
-            self.walk(items, item, known, f"{path}[{index}]", correlation.item(item, known))
+            old_item = before.find(item)
+            self.walk(items, item, old_item, f"{path}[{index}]", correlation.item(item, old_item))
 
     def _walk_fields(
         self, node: RuleNode, value: dict[str, Any], old: dict[str, Any], path: str, correlation: Correlation
@@ -118,27 +118,27 @@ class _Evaluation:
                 self.walk(child, value[key], old.get(key), at, correlation.key(key))
 
     def evaluate(self, program: Program, bindings: dict[str, Any]) -> Any:
-        """The value of a program, paid from the object's budget. Raises what `Program.evaluate` raises."""
+        """Return the value of a program, charged to the object's budget. Raises as `Program.evaluate`."""
         return program.evaluate(bindings, self._budget)
 
     def pause(self) -> None:
-        """Let others go on, or end the judging by raising."""
+        """Yield to other work, or end the evaluation by raising."""
         if self._budget.pause is not None:
             self._budget.pause()
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left of the object's budget."""
+        """Whether the object's budget is spent."""
         return self._budget.spent >= OBJECT_LIMIT
 
     @property
     def is_overdrawn(self) -> bool:
-        """Whether the last evaluation cost more than was left."""
+        """Whether the last evaluation exceeded the rest of the budget."""
         return self._budget.spent > OBJECT_LIMIT
 
 
 class _PartEvaluation:
-    """The rules of one part of an object."""
+    """The evaluation of the rules of one part of an object."""
 
     def __init__(self, evaluation: _Evaluation, node: RuleNode, path: str, correlation: Correlation) -> None:
         self._evaluation, self._node = evaluation, node
@@ -146,7 +146,7 @@ class _PartEvaluation:
         self._base = path
 
     def judge(self, value: Any, old: Any) -> None:
-        """Ask every rule that applies: transition rules need an old value, unless theirs is optional."""
+        """Evaluate all rules that apply: transition rules need an old value, unless oldSelf is optional."""
         if self._evaluation.is_spent:
             self._stop(_OUT_OF_BUDGET)
         bindings = _Bindings(self._node, value, old)
@@ -194,14 +194,17 @@ class _PartEvaluation:
         return ".".join(filter(None, (self._base, rule.field))) or NO_FIELD
 
     def _add(self, rule: Rule, error: FieldError) -> None:
-        """Tell an error, or only warn of it where nothing changed; a change is what transition rules judge."""
+        """Record a failure: a warning if the part is unchanged, otherwise an error.
+
+        Failures of transition rules are errors.
+        """
         if not rule.uses_old and self._correlation.is_same():
             self._evaluation.warnings.append(str(error))
         else:
             self._evaluation.errors.append(error)
 
     def _message(self, rule: Rule, bindings: _Bindings) -> str:
-        """What the message expression gives, or nothing where it gives nothing fit to show."""
+        """Return the value of the message expression; empty if it fails or is not printable."""
         message = rule.message
         if message is None or message.program is None:
             return ""
@@ -226,37 +229,40 @@ class _PartEvaluation:
 
 
 class _Bindings:
-    """The variables of one part's rules, made CEL values when the first rule asks."""
+    """The variables of the rules of one part, converted to CEL values on first use."""
 
-    __slots__ = ("_made", "_node", "_old", "_value")
+    __slots__ = ("_by_form", "_node", "_old", "_value")
 
     def __init__(self, node: RuleNode, value: Any, old: Any) -> None:
         self._node, self._value, self._old = node, value, old
-        self._made: dict[tuple[bool, bool], dict[str, Any]] = {}
+        self._by_form: dict[tuple[bool, bool], dict[str, Any]] = {}
 
     def of(self, rule: Rule, expression: Expression) -> dict[str, Any]:
-        """Variables for an expression of a rule. Raises EvaluationError where a value has no CEL form."""
+        """Return the variables for an expression of a rule. Raises EvaluationError if a value has no CEL form."""
         form = rule.optional_old, expression.converts_whole
-        known = self._made.get(form)
-        if known is None:
-            known = self._made[form] = self._make(*form)
-        return known
+        variables = self._by_form.get(form)
+        if variables is None:
+            variables = self._by_form[form] = self._make(*form)
+        return variables
 
     def _make(self, optional: bool, whole: bool) -> dict[str, Any]:
         declared = self._node.declared
         assert declared is not None
         convert = declared.deep_value if whole else declared.value
-        made = {SELF: convert(self._value)}
+        variables = {SELF: convert(self._value)}
         if self._old is not None:
             before = convert(self._old)
-            made[OLD_SELF] = Optional_(before) if optional else before
+            variables[OLD_SELF] = Optional_(before) if optional else before
         elif optional:
-            made[OLD_SELF] = NONE
-        return made
+            variables[OLD_SELF] = NONE
+        return variables
 
 
 def _failure(field: str, type_name: str, value: Any, message: str, rule: Rule) -> FieldError:
-    """The error of a failed rule by its reason. Objects and lists are not shown; duplicates have no message."""
+    """Return the error of a failed rule by its reason.
+
+    Objects and lists are not printed; duplicates have no message.
+    """
     shown = type_name not in ("object", "array")
     reason = rule.entry.get("reason")
     if reason == "FieldValueForbidden":

@@ -1,7 +1,7 @@
-"""From the text of a rule to what `rule` holds: compiled under the types of its part of the schema, and priced.
+"""Compilation of the text of a rule: programs with the types of its part of the schema, and their static cost.
 
-`tree` asks for the rules of one part together, and imports this only then: a server without rules does without the
-language. Invariant: nothing is raised, what is wrong with a rule is in the result.
+`tree` compiles the rules of one part together, and imports this on the first rule, so that a server without rules does
+not load the language. Invariant: nothing is raised; the result holds the errors of a rule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.rule_field_path import resolve_field_path
 
-#: Name of the type of `self` in messages. Kubernetes draws one for each compilation, so that nobody relies on it.
+#: Name of the type of `self` in messages. Kubernetes generates a random one for each compilation.
 _SCOPE = "selfType"
 
 
@@ -36,17 +36,19 @@ class _Estimator:
 
 @cache
 def _base(is_new: bool) -> Environment:
-    """What rules may call: what all versions have that this one must live with, or all there is."""
+    """Return the environment of rules: functions of the compatibility version for new rules, all functions for stored
+    ones.
+    """
     return Environment({}, rule_libraries(COMPATIBILITY if is_new else None))
 
 
 def base_environment() -> Environment:
-    """What expressions that tenants write today may call, without variables."""
+    """Return the environment of new expressions of tenants, without variables."""
     return _base(True)
 
 
 def _describe_error(error: CompileError, wanted: types.Type) -> str:
-    """An error in Kubernetes' words, to which those of a message put the keyword in front."""
+    """Return an error in Kubernetes' words; for a messageExpression the caller adds the keyword in front."""
     if isinstance(error, ProgramError):
         return f"{'program ' if wanted == types.BOOL else ''}instantiation failed: {error}"
     return f"compilation failed: {error}"
@@ -63,7 +65,7 @@ class Compiler:
         self._environments: dict[tuple[bool, bool], Environment] = {}
 
     def compile(self, entry: Object, pause: Callable[[], None] | None = None) -> Rule:
-        """One rule. A text of 100 KB takes half a second, in which `pause` is called often."""
+        """Compile one rule. A text of 100 KB takes half a second, in which `pause` is called often."""
         before = replace_pause(pause)
         try:
             return self._rule(entry)
@@ -102,8 +104,8 @@ class Compiler:
 
     def _environment(self, optional: bool, *, is_new: bool) -> Environment:
         key = optional, is_new
-        known = self._environments.get(key)
-        if known is None:
+        environment = self._environments.get(key)
+        if environment is None:
             before = types.OptionalType(self._self) if optional else self._self
-            known = self._environments[key] = _base(is_new).extend({SELF: self._self, OLD_SELF: before})
-        return known
+            environment = self._environments[key] = _base(is_new).extend({SELF: self._self, OLD_SELF: before})
+        return environment

@@ -1,8 +1,8 @@
-"""The parts of a schema that hold rules, as a tree beside the compiled schema.
+"""The parts of a schema with rules, as a tree attached to the compiled schema.
 
-`tree_of` makes it once for each schema and keeps it with the schema, so that it is shared by all clusters and goes
-when the schema goes. Rules are compiled when they are first needed: a definition that is only served costs nothing.
-Invariant: a part without rules in or below it has no node.
+`tree_of` makes it once for each schema and stores it with the schema, so that all clusters share it and it is dropped
+with the schema. Rules are compiled on first use: a definition without writes costs nothing. Invariant: a part without
+rules in or below it has no node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 
 VALIDATIONS = "x-kubernetes-validations"
-#: Kept beside a schema without rules.
+#: Stored with a schema without rules.
 _NO_RULES: Final = object()
 
 
@@ -44,7 +44,7 @@ class RuleNode:
 
     @property
     def type_name(self) -> str:
-        """The type as errors show it; empty for int-or-string."""
+        """The type in errors; empty for int-or-string."""
         return self.schema.get("type") or ""
 
     @property
@@ -54,12 +54,12 @@ class RuleNode:
 
     @property
     def is_in_scope(self) -> bool:
-        """Whether rules here or above see this part."""
+        """Whether rules of this part or of a part above see it."""
         return bool(self.entries) or (self._parent is not None and self._parent.is_in_scope)
 
     @property
     def declared(self) -> DeclType | None:
-        """What rules see of this part; None if nothing."""
+        """The CEL view of this part; None if rules do not see it."""
         if self._declared is None:
             self._declared = self._from_parent() or (declare(self.schema, is_root=True) if self.is_object else None)
             self._declared = self._declared or below(self.schema)
@@ -76,17 +76,17 @@ class RuleNode:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules of this part, compiled; none where they can see nothing of it."""
+        """The compiled rules of this part; none if they do not see it."""
         return self._compiled if self._compiled is not None else self.compile()
 
     def compile(self, pause: Callable[[], None] = _no_pause) -> tuple[Rule, ...]:
-        """The same, with calls of `pause` before and while a rule is compiled."""
+        """Compile the rules, with calls of `pause` before and during the compilation of each."""
         if self._compiled is None:
-            self._compiled = tuple(self._made(self.declared, pause)) if self.declared is not None else ()
+            self._compiled = tuple(self._compile(self.declared, pause)) if self.declared is not None else ()
         return self._compiled
 
-    def _made(self, declared: DeclType, pause: Callable[[], None]) -> Iterator[Rule]:
-        # The language is loaded with the first rule.
+    def _compile(self, declared: DeclType, pause: Callable[[], None]) -> Iterator[Rule]:
+        # The first rule loads the language.
         from atoll.machinery.kinds.rules.program import Compiler
 
         compiler = Compiler(self.schema, declared)
@@ -96,7 +96,7 @@ class RuleNode:
 
 
 def tree_of(schema: StructuralSchema) -> RuleNode | None:
-    """The rules of a compiled schema, or None if it has none."""
+    """Return the rules of a compiled schema, or None if it has none."""
     if not schema.may_contain(VALIDATIONS):
         return None
     if schema.attachment is None:
@@ -105,12 +105,12 @@ def tree_of(schema: StructuralSchema) -> RuleNode | None:
 
 
 def rule_tree(schema: Object) -> RuleNode | None:
-    """The rules of a schema in a definition, not compiled; None if it has none."""
+    """Return the rules of a schema in a definition, not compiled; None if it has none."""
     return _node(schema, None, None)
 
 
 def part_tree(schema: Object) -> RuleNode | None:
-    """The rules of a part of a schema on its own, not compiled; None if it has none."""
+    """Return the rules of a part of a schema by itself, not compiled; None if it has none."""
     return _node(schema, RuleNode({}, None, None), None)
 
 

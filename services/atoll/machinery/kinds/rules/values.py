@@ -1,7 +1,7 @@
-"""JSON values as CEL values, where the two differ: numbers, bytes, times, sets, maps in lists, nulls.
+"""Conversion of JSON values to CEL values where they differ: numbers, bytes, times, sets, maps in lists, nulls.
 
-`declared` picks one of these for each part of a schema, and compiled rules call it when they reach the part. Invariant:
-a converted value converts to itself, so that one conversion may be made early.
+`decl_types` selects one of these for each part of a schema; compiled rules call it when they select the part.
+Invariant: the conversion of a converted value is the value itself, so conversion may happen early.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _EPOCH = day(1970, 1, 1).toordinal()
 
 
 def number(value: Any) -> Any:
-    """A double, also of a whole number, which JSON may write without a fraction."""
+    """Return a double, also for a whole number, which JSON may write without a fraction."""
     return float(value) if type(value) is int else value
 
 
 def decoded(value: Any) -> Any:
-    """The bytes of a string in base64."""
+    """Return the bytes of a base64 string."""
     if type(value) is not str:
         return value
     try:
@@ -41,7 +41,7 @@ def decoded(value: Any) -> Any:
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """A pattern, compiled when first asked for: few servers ever need one."""
+    """Compile a pattern on first use: few servers need one."""
     return re.compile(text, re.ASCII)
 
 
@@ -49,7 +49,7 @@ _DATE_TIME = r"(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(?:[.,](\d+))?(
 
 
 def date_time(value: Any) -> Any:
-    """A moment of an RFC 3339 text."""
+    """Return the moment of an RFC 3339 text."""
     if type(value) is not str:
         return value
     match = _pattern(_DATE_TIME).match(value)
@@ -72,7 +72,7 @@ def _offset_s(zone: str | None) -> int:
 
 
 def date(value: Any) -> Any:
-    """Midnight, in UTC, of a date."""
+    """Return midnight of a date in UTC."""
     if type(value) is not str:
         return value
     try:
@@ -82,7 +82,7 @@ def date(value: Any) -> Any:
 
 
 def duration(value: Any) -> Any:
-    """A span of time in Go's form (`1h30m`), or in words (`10 seconds`)."""
+    """Return a duration in Go's form (`1h30m`), or in words (`10 seconds`)."""
     if type(value) is not str:
         return value
     nanos = parse_duration_format(value)
@@ -92,14 +92,14 @@ def duration(value: Any) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """A struct with nullable fields: to rules a null field is one that is not there."""
+    """Return a struct without its null fields: rules see a null field as absent."""
     if type(value) is dict and None in value.values():
         return {key: item for key, item in value.items() if item is not None}
     return value
 
 
 def of_entries(convert: Convert | None) -> Convert | None:
-    """The conversion of a map by that of its values."""
+    """Return the conversion of a map, given that of its values."""
     if convert is None:
         return None
 
@@ -112,48 +112,48 @@ def of_entries(convert: Convert | None) -> Convert | None:
 
 
 def of_items(convert: Convert | None, list_type: Any, keys: tuple[str, ...]) -> Convert | None:
-    """The conversion of a list by its type and that of its items."""
-    made: Convert | None = None
+    """Return the conversion of a list, given its type and the conversion of its items."""
+    wrap: Convert | None = None
     if list_type == "set":
-        made = SetList
+        wrap = SetList
     elif list_type == "map" and keys:
-        made = lambda items: MapList(items, keys)  # noqa: E731 - one line for each form
+        wrap = lambda items: MapList(items, keys)  # noqa: E731 - one line for each form
     if convert is None:
-        return None if made is None else (lambda value: made(value) if type(value) is list else value)
+        return None if wrap is None else (lambda value: wrap(value) if type(value) is list else value)
 
     def items(value: Any) -> Any:
         if type(value) is not list:
             return value
-        found = [item if item is None else convert(item) for item in value]
-        return found if made is None else made(found)
+        converted = [item if item is None else convert(item) for item in value]
+        return converted if wrap is None else wrap(converted)
 
     return items
 
 
 class SetList(list[Any]):
-    """A list of type set: its order does not count, and `+` is a union."""
+    """A list of type set: it compares in any order, and `+` is a union."""
 
     __slots__ = ()
 
     def cel_equals(self, other: Any) -> bool:
-        """Whether another list has the same items, in whatever order."""
+        """Report whether another list has the same items in any order."""
         if len(other) != len(self):
             return False
         mine, others = set(map(_mark, self)), set(map(_mark, other))
         return mine == others
 
     def __add__(self, other: list[Any]) -> SetList:
-        known = set(map(_mark, self))
-        found = SetList(self)
+        marks = set(map(_mark, self))
+        union = SetList(self)
         for item in other:
-            if (mark := _mark(item)) not in known:
-                known.add(mark)
-                found.append(item)
-        return found
+            if (mark := _mark(item)) not in marks:
+                marks.add(mark)
+                union.append(item)
+        return union
 
 
 class MapList(list[Any]):
-    """A list of type map: items are told apart by their keys; `+` replaces the items of equal keys."""
+    """A list of type map: keys identify the items; `+` replaces the items with equal keys."""
 
     __slots__ = ("_keys",)
 
@@ -167,7 +167,7 @@ class MapList(list[Any]):
         return tuple(_mark(item.get(key)) for key in self._keys)
 
     def cel_equals(self, other: Any) -> bool:
-        """Whether another list has the same items for the same keys, in whatever order."""
+        """Report whether another list has the same items under the same keys in any order."""
         if len(other) != len(self):
             return False
         mine = {self._key(item): item for item in self}
@@ -187,7 +187,7 @@ class MapList(list[Any]):
 
 
 def _mark(value: Any) -> Any:
-    """Something hashable that is equal for equal items; true is not 1, but 1.0 is."""
+    """Return a hashable key that is equal for equal items; true differs from 1, but 1.0 does not."""
     if type(value) is bool:
         return (bool, value)
     if isinstance(value, list):
