@@ -85,5 +85,5 @@ def raise_unconverted(obj: Object, api_version: str) -> NoReturn:
 
 
 def from_stored(api_version: str, finish: Finish, convert: Convert) -> Callable[[Object], Object]:
-    """Return the conversion from the stored form by a webhook or by rules; an object already in the version needs none."""
+    """Return the conversion from the stored form by a webhook or by rules; an object in the version is unchanged."""
     return lambda obj: finish(obj) if obj.get("apiVersion") == api_version else convert(obj, api_version)

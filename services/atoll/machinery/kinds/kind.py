@@ -48,7 +48,7 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """The paths that the scale subresource reads and writes, dotted with a leading dot; the label selector is optional."""
+    """The paths that the scale subresource reads and writes, dotted with a leading dot; label_selector may be empty."""
 
     spec_replicas: str
     status_replicas: str

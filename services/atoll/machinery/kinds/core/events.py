@@ -35,7 +35,7 @@ def validate_core(obj: Object) -> list[FieldError]:
 
 
 def event_errors(obj: Object, controller_field: str) -> list[FieldError]:
-    """Check an event in the core form; `controller_field` is the name of reportingComponent in the request's version."""
+    """Check an event in the core form; `controller_field` names reportingComponent in the request's version."""
     errors = _strict_errors(obj, controller_field) if obj.get("eventTime") else _lenient_errors(obj)
     namespace = text(obj, "metadata", "namespace")
     return errors + invalid_values("namespace", namespace, dns_subdomain_errors(namespace))

@@ -69,7 +69,7 @@ class Checks:
         return judge
 
     def rule_errors(self, schema: Object, path: str, broken: list[FieldError]) -> list[FieldError]:
-        """Return the errors of rules that do not compile or cost too much, except in and above parts with other errors."""
+        """Return the errors of rules that do not compile or cost too much, except in parts with other errors."""
         tree = tree_of(schema_for(encode_json(schema)))
         if tree is None:
             return []
