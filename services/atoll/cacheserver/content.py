@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from atoll.cacheserver.shard_filter import ShardFilter
 from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.filtered_rows import Rows
-from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.apiserver.request import Judge, Request, RequestScope
 from atoll.machinery.apiserver.serving.health import Check
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import BadRequest, Details, ServiceUnavailable
@@ -54,16 +54,15 @@ class Content:
             raise BadRequest(f'invalid shard: "{shard}" does not match the regex')
         return True
 
-    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """All rows, or those of a shard. Raises NotFound for other documents, ServiceUnavailable before the rows were
         whole once: what is missing would pass for what was deleted."""
         if not is_listed(request.info) and request.info.path != _METRICS:
             raise errors.not_served()
         if request.info.is_resource and self._whole() is not None:
             raise ServiceUnavailable("the cache is not complete yet", Details(retry_after_s=1))
-        request.catalog, request.judge = self._catalog, _judge(request)
-        if own[1] != WILDCARD:
-            request.rows = ShardFilter(self._rows, own[1])
+        rows = ShardFilter(self._rows, own[1]) if own[1] != WILDCARD else None
+        return RequestScope(judge=_judge(request), catalog=self._catalog, restrictions=Restrictions(rows=rows))
 
 
 def _judge(request: Request) -> Judge:

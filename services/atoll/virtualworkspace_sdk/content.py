@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.authorization.attributes import Decision, attribu
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View as Reading
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.apiserver.request import Judge, Request, RequestScope
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import Details, ServiceUnavailable
@@ -66,14 +66,14 @@ class Content:
         """Whoever was named by somebody whom we believe."""
         return AUTHENTICATED in user.groups
 
-    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """The kind. Raises NotFound for other documents, ServiceUnavailable while there are no rows yet."""
         info = request.info
         if not is_listed(info):
             raise errors.not_served()
         if info.is_resource and not self._rows.complete:
             raise ServiceUnavailable("the view is not complete yet", Details(retry_after_s=1))
-        request.catalog, request.judge, request.lasting = self._catalog, self._judge(request), False
+        return RequestScope(judge=self._judge(request), catalog=self._catalog, keeps_watches=False)
 
     def _judge(self, request: Request) -> Judge:
         def judge(view: Reading, verb: str) -> Decision:

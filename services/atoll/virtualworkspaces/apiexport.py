@@ -21,10 +21,10 @@ from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
-from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import is_cluster_name
@@ -67,7 +67,7 @@ class ExportView:
             return sources.authorizer.authorize(view, nowhere).allowed
         return any(sources.may_reach_content(view, user, export, verb) for verb in _VERBS)
 
-    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """The documents of a view, or the objects of one kind. Raises NotFound for an export that is not there."""
         export, info = ExportKey(*own), request.info
         offer = self._sources.offers.of(snapshot, export)
@@ -75,13 +75,23 @@ class ExportView:
             raise errors.not_served()
         offered = offer.catalog.find(info.group, info.version, info.resource)
         passage = ExportRequest(self._sources, request, export, offered)
-        request.judge, request.lasting, request.relies_on = passage.judge, False, passage.relies_on(offer)
-        request.catalog, request.shown = offer.catalog, passage.labels(snapshot, offer)
-        if info.is_resource and request.cluster:
-            request.catalog, request.door = self._kind_there(snapshot, request.cluster, offered), passage.door
-            request.user = acting(request.user, request.cluster)
+        scope = RequestScope(
+            judge=passage.judge,
+            catalog=offer.catalog,
+            restrictions=Restrictions(labels=passage.labels(snapshot, offer)),
+            keeps_watches=False,
+            depends_on=passage.depends_on(offer),
+        )
+        if not info.is_resource or not request.cluster:
+            return scope
+        return replace(
+            scope,
+            catalog=self._kind_in(snapshot, request.cluster, offered),
+            restrictions=replace(scope.restrictions, write_rule=passage.write_rule),
+            user=acting(request.user, request.cluster),
+        )
 
-    def _kind_there(self, view: View, cluster: str, offered: Kind | None) -> Catalog:
+    def _kind_in(self, view: View, cluster: str, offered: Kind | None) -> Catalog:
         """A kind as the workspace has it, for that decides how its objects are checked and converted; none where the
         workspace has another one, or none."""
         if offered is None:

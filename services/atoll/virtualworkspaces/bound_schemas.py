@@ -16,11 +16,11 @@ import msgspec
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.filtered_rows import RowFilter, Rows
-from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, is_cluster_name
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
@@ -56,7 +56,7 @@ class BoundSchemas:
         )
         return self._authorizer.authorize(view, asked).allowed
 
-    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """The bound schemas. Raises NotFound for another cluster's, Forbidden for those of an inactive one."""
         (consumer,) = own
         if request.cluster not in {"", consumer} or not is_cluster_name(consumer) or not is_listed(request.info):
@@ -65,10 +65,13 @@ class BoundSchemas:
             raise errors.not_served()
         check_gate(request.info, request.user, consumer, snapshot.gate(consumer))
         caller = request.user
-        request.judge = lambda view, verb: Decision(verb in READ_VERBS and self.opens(view, caller, own))
-        request.lasting, request.relies_on = False, (consumer,)
-        request.catalog = self._catalog
-        request.rows = CrossShardRows(self._store, [Scope(API_BINDINGS, consumer)], bound_by)
+        return RequestScope(
+            judge=lambda view, verb: Decision(verb in READ_VERBS and self.opens(view, caller, own)),
+            catalog=self._catalog,
+            restrictions=Restrictions(rows=CrossShardRows(self._store, [Scope(API_BINDINGS, consumer)], bound_by)),
+            keeps_watches=False,
+            depends_on=(consumer,),
+        )
 
 
 class _Schema(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ class ExportRequest:
     def _name(self) -> Name:
         return self._request.info.group, self._request.info.resource
 
-    def relies_on(self, offer: ExportCatalog) -> tuple[str, ...]:
+    def depends_on(self, offer: ExportCatalog) -> tuple[str, ...]:
         """Clusters whose exports and RBAC an answer is derived from, beside the request's own."""
         claimed = offer.claimed.get(self._name)
         owners = claimed.owners if claimed is not None else ()
@@ -109,7 +109,7 @@ class ExportRequest:
             return _no(_CONTENT, "no permission on apiexports/content")
         if not info.is_resource:
             return _ALLOWED
-        if self.labels(view, offer) != self._request.shown:
+        if self.labels(view, offer) != self._request.scope.restrictions.labels:
             return _no(_BOUND, "the workspace grants something else now", denied=True)
         if not self._is_permitted(view, offer, verb):
             return _no(_POLICY, "the policy of the claimed kind's export does not permit it")
@@ -149,7 +149,7 @@ class ExportRequest:
 
     # --- writes ---
 
-    def door(self, view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
+    def write_rule(self, view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
         """What a write must keep: the consent behind it, until it is done, and the selector of a claim.
 
         Raises Forbidden where the workspace withdrew its consent, and for what the claim does not select.

@@ -20,7 +20,7 @@ from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, parse
-from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kinds.kind import Kind, Subresource
 from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.user import User
@@ -46,9 +46,8 @@ class Content(Protocol):
     def opens(self, view: View, user: User, own: Own) -> bool:
         """Whether somebody may come in. Asked for every URL below the view, well formed or not."""
 
-    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
-        """Set `judge` (it is refused otherwise), and where they differ from a cluster's own `catalog`, `check`, `user`,
-        `cluster` and `lasting`. `info` and `cluster` are those inside already. Raises ApiError."""
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
+        """Return what the request may reach; its `info` and `cluster` are those inside of the view. Raise ApiError."""
 
 
 class VirtualWorkspace:
@@ -66,7 +65,7 @@ class VirtualWorkspace:
             raise forbidden(attributes_of(request.info, request.user, ""))
         request.info = self._inner(request, own, segments[depth:])
         request.cluster = "" if request.info.is_wildcard else request.info.workspace
-        self._content.show(request, snapshot, own)
+        request.enter(self._content.show(request, snapshot, own))
 
     def _inner(self, request: Request, own: Own, rest: list[str]) -> RequestInfo:
         """What the request is inside. Raises NotFound."""

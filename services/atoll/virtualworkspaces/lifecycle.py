@@ -24,9 +24,9 @@ from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.authorization.rbac_objects import rules_of_objects
 from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.request import Judge, Request
+from atoll.machinery.apiserver.request import Judge, Request, RequestScope
 from atoll.machinery.kcp.workspaces.lifecycle import INITIALIZATION, Lifecycle
 from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.kinds.kind import Kind, Subresource
@@ -73,26 +73,28 @@ class LifecycleView:
         )
         return self._authorizer.authorize(view, asked, deep=True).allowed
 
-    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """The LogicalClusters that wait, or the content of one. Raises Forbidden, NotFound; ServiceUnavailable where
         the type is gone."""
         info = request.info
         if info.is_wildcard or (info.group, info.resource) == (wellknown.CORE_GROUP, self._kind.plural):
-            self._show(request, snapshot, own[0])
-        else:
-            self._work(request, snapshot, own[0])
+            return self._clusters(request, snapshot, own[0])
+        return self._content(request, snapshot, own[0])
 
     # --- the LogicalClusters that wait ---
 
-    def _show(self, request: Request, snapshot: Snapshot, name: str) -> None:
-        caller = request.user
-        request.judge = lambda view, verb: Decision(self.opens(view, caller, (name,)))
-        request.catalog = self._catalog
-        if not request.info.name:
-            request.info = selected(request.info, self._lifecycle.selector(name))
+    def _clusters(self, request: Request, snapshot: Snapshot, name: str) -> RequestScope:
+        caller, info = request.user, request.info
+        if not info.name:
+            info = selected(info, self._lifecycle.selector(name))
         elif self._waiting(snapshot, request.cluster, name) is None:
             raise errors.not_found(self._kind, wellknown.SINGLETON)
-        request.check = lambda new, old: self._check(new, old, name)
+        return RequestScope(
+            judge=lambda view, verb: Decision(self.opens(view, caller, (name,))),
+            catalog=self._catalog,
+            restrictions=Restrictions(check=lambda new, old: self._check(new, old, name)),
+            info=info,
+        )
 
     def _waiting(self, view: View, cluster: str, name: str) -> Object | None:
         """The LogicalCluster, if it waits for this initializer."""
@@ -108,7 +110,7 @@ class LifecycleView:
 
     # --- their content ---
 
-    def _work(self, request: Request, snapshot: Snapshot, name: str) -> None:
+    def _content(self, request: Request, snapshot: Snapshot, name: str) -> RequestScope:
         cluster, caller, asked = request.cluster, request.user, request.info
         found = self._waiting(snapshot, cluster, name)
         if found is None:
@@ -119,9 +121,12 @@ class LifecycleView:
             acting = _owner(found, cluster)
         if acting is None:
             raise forbidden(attributes_of(asked, caller, cluster), "nobody to act as in the workspace")
-        request.user, request.impersonator = acting, request.impersonator or caller
-        request.lasting = False
-        request.judge = self._judge_content(request, caller, name)
+        return RequestScope(
+            judge=self._judge_content(request, caller, name),
+            keeps_watches=False,
+            user=acting,
+            impersonator=request.impersonator or caller,
+        )
 
     def _judge_content(self, request: Request, caller: User, name: str) -> Judge:
         """All of it is asked for each request, and again when a write is planned anew."""

@@ -20,13 +20,13 @@ import msgspec
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Rows
-from atoll.machinery.apiserver.request import Judge, Onward, Request
+from atoll.machinery.apiserver.request import Judge, RemoteView, Request, RequestScope
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks
@@ -67,7 +67,7 @@ class _CachedResourceExport(msgspec.Struct, frozen=True):
 class Shards(Protocol):
     """The views of other shards."""
 
-    def of(self, shard: str, path: str) -> Onward:
+    def of(self, shard: str, path: str) -> RemoteView:
         """A shard's view at a path of its virtual workspaces."""
 
 
@@ -110,23 +110,30 @@ class Replication:
         )
         return self._authorizer.authorize(view, asked, deep=True)
 
-    def show(self, request: Request, snapshot: Snapshot, own: Own) -> None:
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """The objects. Raises NotFound where the slice leads nowhere, Forbidden while their workspace is inactive."""
         offer = self._offer(snapshot, own)
         if offer is None or not is_listed(request.info):
             raise errors.not_served()
         check_gate(request.info, request.user, offer.cluster, snapshot.gate(offer.cluster))
-        request.catalog = Catalog(self._kinds(snapshot, offer))
-        if (shard := _shard_of(snapshot, offer.cluster)) and self._shards is not None:
-            request.onward = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
+        catalog, shard = Catalog(self._kinds(snapshot, offer)), _shard_of(snapshot, offer.cluster)
+        remote = None
+        if shard and self._shards is not None:
+            remote = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
         choose = _Chooser(offer.cluster, offer.cached["metadata"]["name"])
-        request.rows = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
-        request.judge, request.lasting, request.relies_on = self._judge(request, own), False, (offer.cluster,)
+        rows = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
+        return RequestScope(
+            judge=self._judge(request, own, catalog),
+            catalog=catalog,
+            restrictions=Restrictions(rows=rows),
+            remote=remote,
+            keeps_watches=False,
+            depends_on=(offer.cluster,),
+        )
 
-    def _judge(self, request: Request, own: Own) -> Judge:
-        """All of it is asked of a watch again, whenever something changes in its cluster or in the provider's."""
-        caller, info, cluster, catalog = request.user, request.info, request.cluster, request.catalog
-        assert catalog is not None
+    def _judge(self, request: Request, own: Own, catalog: Catalog) -> Judge:
+        """Authorize all of it again for a watch, whenever something changes in its cluster or in the provider's."""
+        caller, info, cluster = request.user, request.info, request.cluster
 
         def judge(view: View, verb: str) -> Decision:
             offer = self._offer(view, own)

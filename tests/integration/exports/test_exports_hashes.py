@@ -47,7 +47,7 @@ UNGUARDED = """
 import atoll.machinery.apiserver.serving.pipeline as pipeline
 import atoll.shard.admission.endpointslices as endpoints
 import atoll.shard.admission.export_identities as identities
-pipeline.Pipeline.check_identity = lambda self, request: None
+pipeline.RequestPipeline.check_identity = lambda self, request: None
 identities.ExportIdentities.validate = lambda self, review: None
 endpoints.EndpointSlices.validate = lambda self, review: None
 """

@@ -151,13 +151,13 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "04-
         """
 import atoll.virtualworkspaces.apiexport as apiexport
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-plain = apiexport.ExportView._kind_there
+plain = apiexport.ExportView._kind_in
 def there(self, view, cluster, offered):
     if offered is None:
         return plain(self, view, cluster, offered)
     found = self._catalogs.of(view, cluster).find(offered.group, offered.version, offered.plural)
     return Catalog([found] if found is not None else [])
-apiexport.ExportView._kind_there = there
+apiexport.ExportView._kind_in = there
 """,
     ),
     "who opens a view": (
@@ -178,11 +178,11 @@ pipeline.check_gate = lambda *arguments: None
         an_export_that_is_gone_is_served,
         """
 import atoll.virtualworkspaces.export_catalog as offers
-plain = offers.Offers.of
+plain = offers.ExportCatalogs.of
 def of(self, view, key):
     kept = self._kept.get(key)
     return kept.offer if kept is not None else plain(self, view, key)
-offers.Offers.of = of
+offers.ExportCatalogs.of = of
 """,
     ),
 }

@@ -51,7 +51,7 @@ import atoll.virtualworkspaces.bound_schemas as boundschemas
 plain = boundschemas.BoundSchemas.show
 def show(self, request, snapshot, own):
     request.cluster = own[0]
-    plain(self, request, snapshot, own)
+    return plain(self, request, snapshot, own)
 boundschemas.BoundSchemas.show = show
 """,
     ),

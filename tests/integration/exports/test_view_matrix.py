@@ -46,15 +46,15 @@ GUARDS = {
         "unbound",
         """
 import atoll.virtualworkspaces.export_request as passage
-from atoll.virtualworkspaces.accepted_claims import Consent
-passage.Passage._consent = lambda self, view, offer, verb: Consent(frozenset(), {}, ())
+from atoll.virtualworkspaces.accepted_claims import AcceptedClaims
+passage.ExportRequest._consent = lambda self, view, offer, verb: AcceptedClaims(frozenset(), {}, ())
 """,
     ),
     "what a workspace binds and grants": (
         "rejected",
         """
 import atoll.virtualworkspaces.accepted_claims as consents
-consents.Consent.allows = lambda self, verb, name, claimed, subresource="": True
+consents.AcceptedClaims.allows = lambda self, verb, name, claimed, subresource="": True
 """,
     ),
     "the content of the export": (
@@ -107,15 +107,17 @@ watch.selection = lambda kind, options, shown=None: plain(kind, options)
         "accepted",
         """
 import atoll.virtualworkspaces.export_request as passage
-passage.Passage._keep_selected = lambda self, claim, obj, *, is_new: None
+passage.ExportRequest._keep_selected = lambda self, claim, obj, *, is_new: None
 """,
     ),
     "the bindings of others": (
         "bound",
         """
 import atoll.virtualworkspaces.export_request as passage
-plain = passage.Passage.labels
-passage.Passage.labels = lambda self, view, offer: None if self._name == passage.BINDINGS else plain(self, view, offer)
+plain = passage.ExportRequest.labels
+def labels(self, view, offer):
+    return None if self._name == passage.BINDINGS else plain(self, view, offer)
+passage.ExportRequest.labels = labels
 """,
     ),
     "subresources": (

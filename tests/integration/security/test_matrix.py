@@ -129,12 +129,13 @@ passage.Sources.may_reach_content = lambda self, view, user, export, verb: True
     "wildcards": """
 import atoll.machinery.apiserver.serving.pipeline as pipeline
 from atoll.machinery.apiserver.authorization.attributes import Decision
-plain = pipeline.Pipeline._enter
+from atoll.machinery.apiserver.request import RequestScope
+plain = pipeline.RequestPipeline._enter
 def enter(self, request, snapshot):
     plain(self, request, snapshot)
     if request.info.is_wildcard:
-        request.judge = lambda view, verb: Decision(True)
-pipeline.Pipeline._enter = enter
+        request.scope = RequestScope(judge=lambda view, verb: Decision(True))
+pipeline.RequestPipeline._enter = enter
 """,
 }
 

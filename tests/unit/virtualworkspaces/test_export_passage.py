@@ -13,6 +13,7 @@ from atoll.machinery.apiserver.authorization.effective_users import effective_us
 from atoll.machinery.apiserver.call.call import Call, Plan
 from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.apiserver.request import Observer, Request
+from atoll.machinery.apiserver.writing.commit import complete
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.status import Forbidden
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CONFIG_MAPS
@@ -58,7 +59,7 @@ class Site:
 
     def goes_on(self, request: Request) -> bool:
         with self.shard.app.core.store.snapshot() as snapshot:
-            return request.judge(snapshot, request.info.verb).allowed
+            return request.scope.judge(snapshot, request.info.verb).allowed
 
     def planned(self, method: str, path: str, obj: dict[str, Any]) -> tuple[Call, Plan]:
         """A write through the view, planned as things are now."""
@@ -66,8 +67,8 @@ class Site:
         http, core = request.http, self.shard.app.core
         with core.store.snapshot() as snapshot:
             self._view.enter(request, snapshot)
-            assert request.judge(snapshot, request.info.verb).allowed
-            info, catalog = request.info, request.catalog
+            assert request.scope.judge(snapshot, request.info.verb).allowed
+            info, catalog = request.info, request.scope.catalog
             assert catalog is not None
             kind = catalog.find(info.group, info.version, info.resource)
             assert kind is not None
@@ -77,11 +78,10 @@ class Site:
                 cluster=request.cluster,
                 kind=kind,
                 body=http.body,
-                door=request.door,
-                shown=request.shown,
+                restrictions=request.scope.restrictions,
                 now="2026-01-01T00:00:00Z",
             )
-            return call, core.planner(call)(call, snapshot)
+            return call, complete(core.planner(call)(call, snapshot), call, snapshot)
 
     async def answer(self, state: str, **selector: Any) -> None:
         """Accept or reject the claim, on what a selector selects."""
@@ -138,12 +138,13 @@ async def test_what_is_selected_no_more_is_out_of_reach_though_its_label_is_ther
     path = "/api/v1/namespaces/default/configmaps/a"
     carried = dict([claim_pair("root", "shapes", "", "configmaps")])
     before = site.entered(method, path)
-    assert before.shown is not None and before.shown.matches(carried)
+    assert before.scope.restrictions.labels is not None and before.scope.restrictions.labels.matches(carried)
     await site.answer("Accepted", matchLabels={"team": "a"})
     assert not site.goes_on(before)
     after = site.entered(method, path)
-    assert after.shown is not None
-    assert after.shown.matches({**carried, "team": "a"}) and not after.shown.matches(carried)
+    labels = after.scope.restrictions.labels
+    assert labels is not None
+    assert labels.matches({**carried, "team": "a"}) and not labels.matches(carried)
 
 
 @pytest.mark.parametrize("new", [None, {"team": "a"}])
@@ -155,7 +156,7 @@ async def test_nothing_is_brought_into_a_claim_or_deleted_by_what_it_does_not_se
     old = {**CONFIGMAP, "metadata": {"name": "a", "labels": dict([claim_pair("root", "shapes", "", "configmaps")])}}
     obj = {**CONFIGMAP, "metadata": {"name": "a", "labels": new}} if new else None
     with site.shard.app.core.store.snapshot() as snapshot, pytest.raises(Forbidden, match="do not match the selector"):
-        request.door(snapshot, obj, old)
+        request.scope.restrictions.write_rule(snapshot, obj, old)
 
 
 async def test_without_a_change_it_is_done(site: Site) -> None:

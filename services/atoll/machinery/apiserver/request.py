@@ -16,13 +16,11 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authorization.attributes import Decision
-from atoll.machinery.apiserver.call.call import Check, Door, Reply, View, front_door, no_check
+from atoll.machinery.apiserver.call.call import UNRESTRICTED, Reply, Restrictions, View
 from atoll.machinery.apiserver.call.negotiation import JSON
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.filtered_rows.row_filter import RowSource
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.storage.contract import Snapshot, StoreError
@@ -52,15 +50,39 @@ class Observer(Protocol):
 Judge = Callable[[View, str], Decision]
 
 
-class Onward(Protocol):
-    """Another shard, which has what a view shows."""
+class RemoteView(Protocol):
+    """The same view on the shard that has its rows."""
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
-        """Have an authorized request answered there. Raises ApiError."""
+        """Have an authorized request answered by that shard. Raise ApiError."""
 
 
 def _refuse(view: View, verb: str) -> Decision:
-    return Decision(False, False, "nobody has judged the request")
+    return Decision(False, False, "the request was not authorized")
+
+
+class RequestScope(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request may reach: the whole cluster by the authorizer's word, or what a virtual workspace makes of it."""
+
+    #: Authorizes the request, and again when a write is planned again or a watch is reviewed.
+    judge: Judge = _refuse
+    #: Kinds in place of the cluster's own.
+    catalog: Catalog | None = None
+    restrictions: Restrictions = UNRESTRICTED
+    #: The shard that answers, where it has the rows of the view.
+    remote: RemoteView | None = None
+    #: A watch goes on after a right is withdrawn, as in Kubernetes; False: it ends with what allowed it.
+    keeps_watches: bool = True
+    #: Clusters whose exports and RBAC such a watch depends on, beside its own cluster.
+    depends_on: tuple[str, ...] = ()
+    #: Who the request acts as inside of the view, and for whom, where that differs from the caller.
+    user: User | None = None
+    impersonator: User | None = None
+    #: The request inside of the view, where the view changes it.
+    info: RequestInfo | None = None
+
+
+_UNAUTHORIZED = RequestScope()
 
 
 class Request(msgspec.Struct):
@@ -77,21 +99,7 @@ class Request(msgspec.Struct):
     #: The front proxy that passed it on, by the name in its certificate.
     through: str = ""
     decision: Decision | None = None
-    judge: Judge = _refuse
-    #: What a virtual workspace serves in place of the cluster's own kinds, and what it asks of each write.
-    catalog: Catalog | None = None
-    check: Check = no_check
-    door: Door = front_door
-    #: Labels without which an object is not there for whoever asks; None: all are.
-    shown: LabelSelector | None = None
-    #: The rows that a virtual workspace shows in place of the store's.
-    rows: RowSource | None = None
-    #: Who answers for a view whose rows another shard has.
-    onward: Onward | None = None
-    #: A watch goes on, as in Kubernetes, though a later one would be refused; False: it ends with what allowed it.
-    lasting: bool = True
-    #: Clusters whose exports and RBAC such a watch needs beside its own cluster.
-    relies_on: tuple[str, ...] = ()
+    scope: RequestScope = _UNAUTHORIZED
     warnings: list[str] = []
     streams: bool = False
     #: What is asked for, where that is not what the client sent: inside of a view, or by a virtual resource.
@@ -101,6 +109,12 @@ class Request(msgspec.Struct):
     code: int = 0
     #: What the request failed with, for audit.
     error: ApiError | None = None
+
+    def enter(self, scope: RequestScope) -> None:
+        """Go on inside of a view."""
+        self.scope = scope
+        self.user, self.impersonator = scope.user or self.user, scope.impersonator or self.impersonator
+        self.info = scope.info or self.info
 
     @property
     def http(self) -> HttpRequest:

@@ -100,7 +100,7 @@ class LogicalClusters:
         ]
         administers = KCP_ADMIN in effective_users(review.call.user, review.call.cluster).own.groups
         found += _annotations(obj, old, {REQUIRED_GROUPS} if administers else set())
-        if review.call.check is no_check and not administers:
+        if review.call.restrictions.check is no_check and not administers:
             found += _through_views(obj, old)
         if found:
             raise invalid(review.call.kind.group_kind, "cluster", found)

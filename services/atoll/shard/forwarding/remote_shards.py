@@ -1,9 +1,9 @@
-"""Views of other shards: a request for rows that another shard has, answered by the same view there.
+"""Views on other shards: a request for rows of another shard, answered by the same view on that shard.
 
-A virtual workspace leaves one of these with a request that it has judged (`request.Onward`). It goes on as a shard's
-requests for virtual resources do: over TLS with the shard's client certificate, in X-Remote-* headers for whom, and the
-other shard judges again. Invariants: a circle of forwards ends after MAX_HOPS; a watch that is passed on ends, as one
-that is served here, when this shard would not let it in any more.
+A virtual workspace puts a `RemoteView` into the scope of a request. The request is forwarded as those for virtual
+resources are: over TLS with the shard's client certificate, the user in X-Remote-* headers; the other shard authorizes
+it again. Invariants: a circle of forwards ends after MAX_HOPS; a forwarded watch ends, like a local one, when this
+shard would no longer allow it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RemoteShards:
 
 
 class RemoteShard:
-    """`request.Onward`."""
+    """`request.RemoteView`."""
 
     def __init__(self, shards: RemoteShards, shard: str, path: str) -> None:
         self._shards, self._shard, self._path = shards, shard, path
@@ -67,11 +67,11 @@ class RemoteShard:
     async def _forward(self, forwarder: Forwarder, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
         work = asyncio.ensure_future(forwarder.forward(request.exchange, url, request.target, headers, upgrades=False))
         watch = _ForwardedRequest(work)
-        catalog, info = request.catalog, request.info
+        catalog, info = request.scope.catalog, request.info
         kind = catalog.find(info.group, info.version, info.resource) if catalog is not None else None
         if kind is not None and info.verb == "watch":
             self._shards.watches.add(
-                request.cluster, kind, watch, StillAllowed(_still(request), request.relies_on, True)
+                request.cluster, kind, watch, StillAllowed(_still(request), request.scope.depends_on, True)
             )
         try:
             await asyncio.wait({work})
@@ -108,7 +108,7 @@ class _ForwardedRequest:
 def _still(request: Request) -> Callable[[View], bool]:
     def still(view: View) -> bool:
         try:
-            return request.judge(view, "watch").allowed
+            return request.scope.judge(view, "watch").allowed
         except ApiError:
             return False
 

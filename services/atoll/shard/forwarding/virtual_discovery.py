@@ -56,7 +56,8 @@ class VirtualDiscovery:
             shown = await asyncio.gather(*(self._seen(request, kind) for kind in catalog.virtual))
             known = {(kind.group, kind.version, kind.plural): kind for kind in shown}
             kinds = [known.get(key, kind) for key, kind in catalog.kinds.items()]
-            request.catalog = Catalog(kinds, catalog.terminating, catalog.unavailable)
+            merged = Catalog(kinds, catalog.terminating, catalog.unavailable)
+            request.scope = replace(request.scope, catalog=merged)
             with self._store.snapshot() as snapshot:
                 serve(request, snapshot)
         except Exception as error:

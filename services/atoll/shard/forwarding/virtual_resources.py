@@ -22,7 +22,7 @@ from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.forwarded_identity import CREDENTIALS, IDENTITY, bare, passed_on, spoken_for
-from atoll.machinery.apiserver.request import Request, fail
+from atoll.machinery.apiserver.request import Request, RequestScope, fail
 from atoll.machinery.apiserver.serving.pipeline import Route, VirtualWorkspaceHandler
 from atoll.machinery.egress import EgressError
 from atoll.machinery.egress.forward import Forwarder
@@ -91,9 +91,11 @@ class VirtualResources:
         if own is None:
             return None
         target = f"{own}/clusters/{request.cluster}{path}".encode()
-        probe = replace(request, info=parse("GET", target), sent_on=target, catalog=None, user=bare(request.user))
+        probe = replace(
+            request, info=parse("GET", target), sent_on=target, scope=RequestScope(), user=bare(request.user)
+        )
         self._service(probe).enter(probe, snapshot)
-        return probe.catalog
+        return probe.scope.catalog
 
     async def fetch(self, request: Request, kind: Kind, url: str, path: str, timeout_s: float) -> bytes:
         """A document of another endpoint, for the caller. Raises EgressError, Unauthorized, InternalError."""
@@ -134,7 +136,7 @@ class VirtualResources:
         request.info, request.user = parse(request.http.method, target), bare(request.user)
         try:
             self._service(request).enter(request, snapshot)
-            request.decision = request.judge(snapshot, request.info.verb)
+            request.decision = request.scope.judge(snapshot, request.info.verb)
         finally:
             # Audit and refusals tell of what the client asked for.
             inner, request.info = request.info, replace(outer)

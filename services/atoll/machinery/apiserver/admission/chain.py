@@ -55,12 +55,12 @@ class Admission:
         self._plugins = tuple(plugins)
 
     def mutate(self, review: Review) -> None:
-        review.guards.extend(review.call.door(review.view, review.obj, review.old))
+        review.guards.extend(review.call.restrictions.write_rule(review.view, review.obj, review.old))
         for plugin in self._plugins:
             plugin.mutate(review)
 
     def validate(self, review: Review) -> None:
-        review.call.check(review.obj, review.old)
+        review.call.restrictions.check(review.obj, review.old)
         for plugin in self._plugins:
             plugin.validate(review)
 

@@ -54,21 +54,32 @@ class View(Protocol):
 
 #: Refuses a write by the object and the one before, either of which may be None. Raises ApiError.
 Check = Callable[[Object | None, Object | None], None]
+#: Runs before mutating admission, in the view that the write is planned in. Takes the object, which it may change, and
+#: the one before; either may be None. Returns what must hold when the write is submitted. Raises ApiError.
+WriteRule = Callable[[View, Object | None, Object | None], Sequence[Guard]]
 
 
 def no_check(obj: Object | None, old: Object | None) -> None:
-    """Whoever comes through the front door is asked no more than admission asks."""
+    """Allow every write."""
 
 
-#: Asked of every write by the door it came through, before admission, in the view it is planned in: by the object,
-#: which it may change, and the one before, either of which may be None. Gives what must still hold when it is done.
-#: Raises ApiError.
-Door = Callable[[View, Object | None, Object | None], Sequence[Guard]]
-
-
-def front_door(view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
-    """What comes through the front door is written as it is."""
+def no_rule(view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
+    """Change nothing, require nothing."""
     return ()
+
+
+class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a virtual workspace asks of a call beside admission, and the rows it shows. Without one: the defaults."""
+
+    check: Check = no_check
+    write_rule: WriteRule = no_rule
+    #: Only objects with these labels exist for the call; None: all.
+    labels: LabelSelector | None = None
+    #: Rows to read in place of the store's.
+    rows: RowSource | None = None
+
+
+UNRESTRICTED = Restrictions()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +103,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str] = []
     #: Asks the authorizer for one more verb on the same object (create, for an apply that creates).
     may: Callable[[str], bool] = lambda verb: True
-    #: What the door it came through asks of a write, beside admission.
-    check: Check = no_check
-    door: Door = front_door
-    #: Labels without which an object is not there for this request, be it read or written; None: all are.
-    shown: LabelSelector | None = None
-    #: The rows it reads where a view computes them; None: the store's.
-    rows: RowSource | None = None
+    restrictions: Restrictions = UNRESTRICTED
 
     @property
     def scope(self) -> Scope:
@@ -122,10 +127,11 @@ _labelled = msgspec.json.Decoder(_Labelled)
 
 def look_up(call: Call, view: View, name: str) -> Record | None:
     """The stored object of a name, as far as it is there for the request: the one look-up of reads and writes."""
-    record = view.get(call.key(name)) if call.rows is None else call.rows.get(view, call.key(name))
-    if record is None or call.shown is None:
+    rows, labels = call.restrictions.rows, call.restrictions.labels
+    record = view.get(call.key(name)) if rows is None else rows.get(view, call.key(name))
+    if record is None or labels is None:
         return record
-    return record if call.shown.matches(_labelled.decode(record.value).metadata.labels) else None
+    return record if labels.matches(_labelled.decode(record.value).metadata.labels) else None
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -138,33 +144,21 @@ class Reply(msgspec.Struct, frozen=True):
     verbatim: bool = False
 
 
-def _no_reply(revisions: Sequence[int]) -> Reply:
-    raise AssertionError("a plan that waits for conversion is completed before it is answered")
+class Answer(Protocol):
+    """How a write is answered once it is durable."""
+
+    def reply(self, revisions: Sequence[int]) -> Reply:
+        """Return the reply. `revisions` are those that the store assigned, in order; none for a dry run."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A write, planned and not yet done: what to submit, and how to answer once it is durable.
+    """A write ready to be submitted, and its answer.
 
-    `blind` plans carry no precondition of the client's: when another writer came first they are planned anew.
-    A plan without mutations (dry run) is answered at once. `reply` takes the revisions that submit gave. One with
-    `pending` holds nothing else: what it completes to is the plan.
+    `blind` plans carry no precondition of the client's: after a conflict they are planned again. A plan without
+    mutations (dry run) is answered at once.
     """
 
+    answer: Answer
     mutations: tuple[Mutation, ...] = ()
     guards: tuple[Guard, ...] = ()
-    reply: Callable[[Sequence[int]], Reply] = _no_reply
     blind: bool = True
-    pending: Pending | None = None
-
-
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """A write whose object a webhook has to convert before it is stored, and back before it is shown.
-
-    `complete` takes the object in its stored version, and in the request's. `is_stored`: it is in a stored version
-    already. `may_hide`: the write goes on though it cannot be shown; `complete` then gets None.
-    """
-
-    obj: Object
-    complete: Callable[[Object, Object | None], Plan]
-    is_stored: bool = False
-    may_hide: bool = False

@@ -12,12 +12,12 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from atoll.machinery.apiserver.call.call import Pending, Plan
 from atoll.machinery.apiserver.conversion import review
 from atoll.machinery.apiserver.conversion.review import CALL, ReviewError
 from atoll.machinery.apiserver.conversion.ruled import OBJECT_TIMEOUT_S, RuleConversion
@@ -195,22 +195,31 @@ class Conversions:
                 turn_s = time.monotonic()
         return converted
 
-    async def completed(self, kind: Kind, pending: Pending) -> Plan:
-        """The plan of a write whose object has to be converted before it is stored, or before it is shown."""
+    async def for_write(self, kind: Kind, obj: Object, *, may_hide: bool) -> ConvertedWrite:
+        """Convert an object that is about to be written, to store it and to answer with it.
+
+        `may_hide`: the answer may do without the object if that conversion fails. Raise ApiError (500).
+        """
         conversion = kind.conversion
         assert conversion is not None
-        value, stored = encode_json(pending.obj), pending.obj
-        if not pending.is_stored:
+        value, stored_form = encode_json(obj), obj
+        if obj["apiVersion"] != conversion.storage and not may_hide:
             (value,) = await self.convert(kind, [value], conversion.storage)
-            stored = decode(value)
-        shown: Object | None = None
+            stored_form = decode(value)
         try:
             (value,) = await self.convert(kind, [value], kind.api_version)
-            shown = decode(value)
         except ApiError:
-            if not pending.may_hide:
+            if not may_hide:
                 raise
-        return pending.complete(stored, shown)
+            return ConvertedWrite(stored_form, None)
+        return ConvertedWrite(stored_form, decode(value))
+
+
+class ConvertedWrite(NamedTuple):
+    """An object in its stored version, and in the client's; None where that conversion failed and may."""
+
+    stored_form: Object
+    shown: Object | None
 
 
 def _chunks(asked: dict[_Key, bytes]) -> Iterator[list[_Key]]:

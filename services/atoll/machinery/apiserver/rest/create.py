@@ -5,10 +5,9 @@ from __future__ import annotations
 import secrets
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.metadata import stamp_new, wipe_system_fields
-from atoll.machinery.apiserver.rest.write import WriteContext, finish_create
+from atoll.machinery.apiserver.rest.write import PreparedWrite, WriteContext, prepare_create
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, BadRequest, Details, FieldError, invalid
 
@@ -17,39 +16,39 @@ _SUFFIX_LENGTH, _PREFIX_LENGTH = 5, 58
 GENERATE_ATTEMPTS = 8
 
 
-def plan_create(writing: WriteContext) -> Plan:
+def plan_create(context: WriteContext) -> PreparedWrite:
     """Plan a create. Raises the client's errors; an existing object is told by AlreadyExists.
 
     A generated name that is taken is drawn anew, up to eight times.
     """
-    obj = decode_body(writing.call, writing.options.validation)
-    return plan_new(writing, obj)
+    obj = decode_body(context.call, context.options.validation)
+    return plan_new(context, obj)
 
 
-def plan_new(writing: WriteContext, obj: Object, *, tracked: bool = False) -> Plan:
+def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> PreparedWrite:
     """Plan the creation of a decoded object; PUT and apply on a missing object come here too."""
-    call = writing.call
+    call = context.call
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise ApiError("resourceVersion should not be set on objects to be created", code=500, reason="")
-    check_namespace(writing, obj)
+    check_namespace(context, obj)
     if not call.whole:
         wipe_system_fields(obj)
     stamp_new(call, obj)
-    _name(writing, obj)
+    _name(context, obj)
     if call.kind.has_status and not call.whole:
         obj.pop("status", None)
     call.kind.prepare_create(obj)
     name = metadata["name"]
-    record = writing.view.get(call.key(name))
+    record = context.view.get(call.key(name))
     if record is not None:
         raise errors.already_exists(call.kind, name, decode(record.value))
-    return finish_create(writing, obj, tracked=tracked)
+    return prepare_create(context, obj, tracked=tracked)
 
 
-def check_namespace(writing: WriteContext, obj: Object) -> None:
+def check_namespace(context: WriteContext, obj: Object) -> None:
     """The body's namespace is the URL's, or empty; cluster-scoped kinds have none."""
-    call = writing.call
+    call = context.call
     namespace = obj["metadata"].get("namespace") or ""
     if call.kind.namespaced and namespace and namespace != call.info.namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
@@ -64,7 +63,7 @@ def _suffix() -> str:
     return suffix
 
 
-def _name(writing: WriteContext, obj: Object) -> None:
+def _name(context: WriteContext, obj: Object) -> None:
     """Take the given name or draw one for generateName."""
     metadata = obj["metadata"]
     if metadata.get("name"):
@@ -73,14 +72,14 @@ def _name(writing: WriteContext, obj: Object) -> None:
     if not prefix:
         detail = "Required value: name or generateName is required"
         error = FieldError("FieldValueRequired", "metadata.name", detail)
-        raise invalid(writing.call.kind.group_kind, "", [error])
+        raise invalid(context.call.kind.group_kind, "", [error])
     if not isinstance(prefix, str):
         raise BadRequest("metadata.generateName must be a string")
     for _ in range(GENERATE_ATTEMPTS):
         metadata["name"] = prefix[:_PREFIX_LENGTH] + _suffix()
-        if writing.view.get(writing.call.key(metadata["name"])) is None:
+        if context.view.get(context.call.key(metadata["name"])) is None:
             return
-    kind = writing.call.kind
+    kind = context.call.kind
     raise AlreadyExists(
         f'{kind.group_resource} "{metadata["name"]}" already exists, the server was not able to generate a unique '
         "name for the object",

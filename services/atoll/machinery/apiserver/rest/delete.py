@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Call, Pending, Plan, Reply
-from atoll.machinery.apiserver.call.negotiation import Form
+from atoll.machinery.apiserver.call.call import Answer, Call, Plan
 from atoll.machinery.apiserver.call.options import DeleteOptions, delete_options
 from atoll.machinery.apiserver.conversion import bare
-from atoll.machinery.apiserver.rest import present
+from atoll.machinery.apiserver.rest.answers import DeletionStatusAnswer, EncodedObject, ObjectAnswer, RecordAnswer
 from atoll.machinery.apiserver.rest.body import decode_document
-from atoll.machinery.apiserver.rest.write import EncodedObject, StoredObject, WriteContext, encoded_with, stored
+from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, stored
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json, splice
 from atoll.machinery.meta.status import BadRequest
-from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Put
+from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, Put
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
@@ -37,38 +34,35 @@ def read_options(call: Call) -> DeleteOptions:
 _OPTIONS = Kind(group="", version="v1", kind="DeleteOptions", plural="", singular="", builtin=True)
 
 
-def plan_delete(writing: WriteContext, name: str, options: DeleteOptions) -> Plan:
-    """Plan the deletion of one object. Raises NotFound, Conflict, Forbidden."""
-    converted = writing.call.kind
+def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Plan | MarkedForDeletion:
+    """Plan the deletion of one object, or its start where something holds it. Raise NotFound, Conflict, Forbidden."""
+    converted = context.call.kind
     if converted.conversion is not None:
         # Only metadata changes, which is alike in all versions: a webhook that is down must not keep objects alive.
-        writing = replace(writing, call=replace(writing.call, kind=bare(converted)))
-    call = writing.call
-    old = stored(call, writing.view, name)
+        context = replace(context, call=replace(context.call, kind=bare(converted)))
+    call = context.call
+    old = stored(call, context.view, name)
     if old is None:
         raise errors.not_found(call.kind, name)
     _check_preconditions(call, name, old, options)
-    review = Review(call=call, operation="delete", obj=None, old=old.obj, view=writing.view, dry_run=options.dry_run)
-    writing.admission.mutate(review)
-    writing.admission.validate(review)
-    guards = (*_gate(writing), *review.guards)
+    review = Review(call=call, operation="delete", obj=None, old=old.obj, view=context.view, dry_run=options.dry_run)
+    context.admission.mutate(review)
+    context.admission.validate(review)
+    guards = (*_gate(context), *review.guards)
     obj = decode(encode_json(old.obj))
     _mark_propagation(obj, options)
     blind = not options.resource_version
     if not (obj["metadata"].get("finalizers") or call.kind.held(obj)):
-        return _gone(writing, old, guards, options, blind)
+        return _gone(context, old, guards, options, blind)
     _mark(call, obj, old)
-    marked = MarkedForDeletion(call, old, guards, options, blind)
-    if converted.conversion is None:
-        return marked.plan(call.kind.to_stored(obj) if call.kind.to_stored is not None else obj)
-    return Plan(pending=Pending(obj=obj, is_stored=True, may_hide=True, complete=marked.plan_shown))
+    return MarkedForDeletion(call, obj, old, guards, options, blind, needs_conversion=converted.conversion is not None)
 
 
-def _gate(writing: WriteContext) -> tuple[Guard, ...]:
-    call = writing.call
+def _gate(context: WriteContext) -> tuple[Guard, ...]:
+    call = context.call
     if call.user.is_master:
         return ()
-    return (GateUnchanged(call.cluster, writing.view.gate(call.cluster).generation),)
+    return (GateUnchanged(call.cluster, context.view.gate(call.cluster).generation),)
 
 
 def _check_preconditions(call: Call, name: str, old: StoredObject, options: DeleteOptions) -> None:
@@ -107,32 +101,13 @@ def _mark_propagation(obj: Object, options: DeleteOptions) -> None:
 
 
 def _gone(
-    writing: WriteContext, old: StoredObject, guards: tuple[Guard, ...], options: DeleteOptions, blind: bool
+    context: WriteContext, old: StoredObject, guards: tuple[Guard, ...], options: DeleteOptions, blind: bool
 ) -> Plan:
-    call = writing.call
-
-    def reply(_: object) -> Reply:
-        if call.kind.returns_deleted:
-            return present.single(call, old.record.value)
-        return present.document(present_plain(call), success(call, old.obj))
-
+    call, record = context.call, old.record
+    answer = RecordAnswer(call, record) if call.kind.returns_deleted else DeletionStatusAnswer(call, old.obj)
     if options.dry_run:
-        return Plan(mutations=(), reply=reply)
-    return Plan(mutations=(Delete(old.record.key, old.record.revision),), guards=guards, reply=reply, blind=blind)
-
-
-def present_plain(call: Call) -> Form:
-    """Status objects are never transformed; the media type stays."""
-    return Form(call.form.media_type)
-
-
-def success(call: Call, obj: Object) -> Object:
-    """The Status of a deletion that is done."""
-    metadata = obj["metadata"]
-    details = {"name": metadata["name"], "group": call.kind.group, "kind": call.kind.plural, "uid": metadata["uid"]}
-    if not call.kind.group:
-        del details["group"]
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+        return Plan(answer=answer)
+    return Plan(mutations=(Delete(record.key, record.revision),), guards=guards, answer=answer, blind=blind)
 
 
 def _mark(call: Call, obj: Object, old: StoredObject) -> None:
@@ -147,39 +122,32 @@ def _mark(call: Call, obj: Object, old: StoredObject) -> None:
 
 
 class MarkedForDeletion(msgspec.Struct, frozen=True):
-    """The start of a deletion that something still holds: how it is written and answered."""
+    """The start of a deletion that something still holds, admitted; what is left is its stored form."""
 
     call: Call
+    #: In its stored version where `needs_conversion`, else in the call's.
+    obj: Object
     old: StoredObject
     guards: tuple[Guard, ...]
     options: DeleteOptions
     blind: bool
+    #: A webhook has to bring the object into the call's version for the answer.
+    needs_conversion: bool
+    #: The deletion begins even if the conversion fails; the answer is then a Status.
+    may_hide: bool = True
 
-    def plan(self, stored_form: Object) -> Plan:
-        """The plan for an object in its stored version, which the call's kind can show."""
-        encoded = encoded_with(stored_form, None)
-        return self._plan(encoded, lambda revision: encoded.reply(self.call, revision, self._status))
-
-    def plan_shown(self, stored_form: Object, shown: Object | None) -> Plan:
-        """The plan for an object that a webhook brought into the request's version, or could not (None)."""
-        encoded = encoded_with(stored_form, shown)
-        if shown is not None:
-            return self._plan(encoded, lambda revision: encoded.reply(self.call, revision, self._status))
-        gone = success(self.call, stored_form)
-        return self._plan(encoded, lambda _: present.document(present_plain(self.call), gone))
-
-    @property
-    def _status(self) -> int:
-        return 202 if self.options.orphan_explicit else 200
-
-    def _plan(self, encoded: EncodedObject, reply: Callable[[int], Reply]) -> Plan:
-        record = self.old.record
-        if self.options.dry_run or splice(encoded.value, encoded.hole, record.revision) == record.value:
-            check = () if self.options.dry_run else (Check(record.key, record.revision),)
-            return Plan(mutations=check, guards=self.guards, reply=lambda _: reply(record.revision), blind=self.blind)
-        return Plan(
-            mutations=(Put(record.key, encoded.value, encoded.hole, record.revision),),
-            guards=self.guards,
-            reply=lambda revisions: reply(revisions[0]),
-            blind=self.blind,
-        )
+    def encode(self, stored_form: Object, shown: Object | None = None) -> Plan:
+        """Return the plan for the object in its stored version; `shown` as a webhook made it, None if it could not."""
+        encoded, record = EncodedObject.of(stored_form, shown), self.old.record
+        dry_run = self.options.dry_run
+        unchanged = splice(encoded.value, encoded.hole, record.revision) == record.value
+        answer: Answer = DeletionStatusAnswer(self.call, stored_form)
+        if shown is not None or not self.needs_conversion:
+            status = 202 if self.options.orphan_explicit else 200
+            answer = ObjectAnswer(self.call, encoded, status, record.revision if dry_run or unchanged else 0)
+        if dry_run:
+            return Plan(answer=answer, guards=self.guards, blind=self.blind)
+        mutation: Mutation = Put(record.key, encoded.value, encoded.hole, record.revision)
+        if unchanged:
+            mutation = Check(record.key, record.revision)
+        return Plan(mutations=(mutation,), guards=self.guards, answer=answer, blind=self.blind)

@@ -141,7 +141,7 @@ def _position(value: bytes) -> Position:
 def checked(call: Call, window_s: int) -> Request:
     """Read and check a list's options; continue tokens live for `window_s`. Raises BadRequest, Invalid, Expired."""
     options = list_options(call.info.query, watch=False)
-    chosen = selection(call.kind, options, call.shown)
+    chosen = selection(call.kind, options, call.restrictions.labels)
     mark = continuation.fingerprint(call.scope, chosen.canonical)
     at, moment, after, remaining = 0, 0, None, -1
     if options.continue_token:

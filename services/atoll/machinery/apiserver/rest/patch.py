@@ -7,14 +7,13 @@ that finds nothing goes the way of a create.
 from __future__ import annotations
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Plan
 from atoll.machinery.apiserver.call.options import boolean
 from atoll.machinery.apiserver.catalog.merge_types import reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.rest.body import check_kind, decode_text, field_problems, media_type, unsupported
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import strip_claims, strip_cluster
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
-from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, stored
+from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, stored
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
 from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
@@ -34,36 +33,36 @@ APPLY = "application/apply-patch+yaml"
 _OPTIONS_KIND = "PatchOptions.meta.k8s.io"
 
 
-def accepted(writing: WriteContext) -> tuple[str, ...]:
+def accepted(context: WriteContext) -> tuple[str, ...]:
     """Patch types a kind takes; strategic merge needs a built-in kind's merge keys."""
     types = (JSON_PATCH, MERGE, APPLY)
-    return (JSON_PATCH, MERGE, STRATEGIC, APPLY) if writing.call.kind.builtin else types
+    return (JSON_PATCH, MERGE, STRATEGIC, APPLY) if context.call.kind.builtin else types
 
 
-def plan_patch(writing: WriteContext) -> Plan:
+def plan_patch(context: WriteContext) -> PreparedWrite:
     """Plan a PATCH. Raises UnsupportedMediaType, NotFound, Invalid, Conflict, BadRequest."""
-    call = writing.call
+    call = context.call
     media = media_type(call.content_type) if call.content_type else ""
-    if media not in accepted(writing):
-        raise _unsupported(writing)
+    if media not in accepted(context):
+        raise _unsupported(context)
     if media == APPLY:
-        return plan_apply(writing)
-    if writing.options.force is not None:
+        return plan_apply(context)
+    if context.options.force is not None:
         raise _options_error("force", "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch")
-    old = stored(call, writing.view, call.info.name)
+    old = stored(call, context.view, call.info.name)
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
     base = fresh(old.obj)
     strip_cluster(base)
-    obj = _patched(writing, media, base)
+    obj = _patched(context, media, base)
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         raise BadRequest("the patched document is not an object with metadata")
-    _judge_patched(writing, media, obj)
+    _judge_patched(context, media, obj)
     if obj["metadata"].get("name") != call.info.name:
         check_name(obj, call.info.name)
     check_kind(call.kind, obj)
     _drop_own_version(obj, old)
-    return plan_replace(writing, obj, old)
+    return plan_replace(context, obj, old)
 
 
 def _drop_own_version(obj: Object, old: StoredObject) -> None:
@@ -76,21 +75,21 @@ def _drop_own_version(obj: Object, old: StoredObject) -> None:
         del obj["metadata"]["resourceVersion"]
 
 
-def _unsupported(writing: WriteContext) -> UnsupportedMediaType:
-    return unsupported(accepted(writing))
+def _unsupported(context: WriteContext) -> UnsupportedMediaType:
+    return unsupported(accepted(context))
 
 
 def _options_error(field: str, type: str, detail: str) -> Exception:
     return invalid(_OPTIONS_KIND, "", [FieldError(type, field, detail)])
 
 
-def _patched(writing: WriteContext, media: str, base: Object) -> Object:
-    call, kind = writing.call, writing.call.kind
+def _patched(context: WriteContext, media: str, base: Object) -> Object:
+    call, kind = context.call, context.call.kind
     if media == JSON_PATCH:
         operations = decode_json_patch(call.body)
-        _judge_operations(writing, operations)
+        _judge_operations(context, operations)
         return apply_json_patch(base, operations)
-    patch = _patch_document(writing)
+    patch = _patch_document(context)
     # A resourceVersion in the patch is a precondition; base carries the stored one.
     if media == MERGE:
         return merge_patch(base, patch)
@@ -99,49 +98,49 @@ def _patched(writing: WriteContext, media: str, base: Object) -> Object:
     return strategic_merge(base, patch, source, definitions)
 
 
-def _patch_document(writing: WriteContext) -> Object:
+def _patch_document(context: WriteContext) -> Object:
     try:
-        decoded = decode_json(writing.call.body, find_duplicates=writing.options.validation != "Ignore")
+        decoded = decode_json(context.call.body, find_duplicates=context.options.validation != "Ignore")
     except DecodeError as error:
         raise BadRequest(f"error decoding patch: {error}") from error
     if not isinstance(decoded.value, dict):
         raise BadRequest("error decoding patch: the patch is not an object")
     if decoded.duplicate_keys:
         texts = [f'duplicate field "{path}"' for path in decoded.duplicate_keys]
-        if writing.options.validation == "Strict":
-            raise _strict(writing, decoded.value, texts)
-        writing.call.warnings.extend(texts)
+        if context.options.validation == "Strict":
+            raise _strict(context, decoded.value, texts)
+        context.call.warnings.extend(texts)
     return decoded.value
 
 
-def _judge_operations(writing: WriteContext, operations: list[Object]) -> None:
+def _judge_operations(context: WriteContext, operations: list[Object]) -> None:
     unknown = [f'json patch unknown field "{path}"' for path in unknown_operation_fields(operations)]
-    if unknown and writing.options.validation == "Strict":
+    if unknown and context.options.validation == "Strict":
         raise BadRequest(f"strict decoding error: {', '.join(unknown)}")
-    if writing.options.validation == "Warn":
-        writing.call.warnings.extend(unknown)
+    if context.options.validation == "Warn":
+        context.call.warnings.extend(unknown)
 
 
-def _judge_patched(writing: WriteContext, media: str, obj: Object) -> None:
-    problems = field_problems(writing.call.kind, obj, [], writing.options.validation)
-    if problems and writing.options.validation == "Strict":
-        raise _strict(writing, obj, problems)
-    writing.call.warnings.extend(problems)
+def _judge_patched(context: WriteContext, media: str, obj: Object) -> None:
+    problems = field_problems(context.call.kind, obj, [], context.options.validation)
+    if problems and context.options.validation == "Strict":
+        raise _strict(context, obj, problems)
+    context.call.warnings.extend(problems)
 
 
-def _strict(writing: WriteContext, obj: Object, problems: list[str]) -> Exception:
+def _strict(context: WriteContext, obj: Object, problems: list[str]) -> Exception:
     shown = encode_json(encode_json(obj).decode()).decode()
     detail = f"Invalid value: {shown}: strict decoding error: {', '.join(problems)}"
     error = FieldError("FieldValueInvalid", "patch", detail)
-    return invalid(writing.call.kind.group_kind, writing.call.info.name, [error])
+    return invalid(context.call.kind.group_kind, context.call.info.name, [error])
 
 
-def plan_apply(writing: WriteContext) -> Plan:
+def plan_apply(context: WriteContext) -> PreparedWrite:
     """Plan a server-side apply; creates what is missing, given permission."""
-    call, kind = writing.call, writing.call.kind
-    patch = applied_document(writing)
+    call, kind = context.call, context.call.kind
+    patch = applied_document(context)
     strip_claims(patch)
-    old = stored(call, writing.view, call.info.name)
+    old = stored(call, context.view, call.info.name)
     if old is None:
         if call.info.subresource:
             raise errors.not_found(kind, call.info.name)
@@ -153,23 +152,23 @@ def plan_apply(writing: WriteContext) -> Plan:
             uid = patch["metadata"]["uid"]
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(kind, call.info.name, text)
-    merged = applied(writing, _live(old), patch)
+    merged = applied(context, _live(old), patch)
     if old is None:
         merged["metadata"].pop("resourceVersion", None)
-        return plan_new(writing, merged, tracked=True)
+        return plan_new(context, merged, tracked=True)
     for name in ("uid", "resourceVersion"):
         if patch["metadata"].get(name):
             merged["metadata"][name] = patch["metadata"][name]
     _drop_own_version(merged, old)
-    return plan_replace(writing, merged, old, tracked=True)
+    return plan_replace(context, merged, old, tracked=True)
 
 
-def applied(writing: WriteContext, live: Object | None, patch: Object) -> Object:
+def applied(context: WriteContext, live: Object | None, patch: Object) -> Object:
     """The live object with an applied document merged in, its managed fields kept."""
-    call, kind = writing.call, writing.call.kind
-    who = Manager(writing.options.manager, "Apply", kind.api_version, call.info.subresource)
+    call, kind = context.call, context.call.kind
+    who = Manager(context.options.manager, "Apply", kind.api_version, call.info.subresource)
     options = ApplyOptions(
-        force=bool(writing.options.force),
+        force=bool(context.options.force),
         now=call.now,
         reset=reset_of(kind, call.info.subresource),
         convert=kind.convert,
@@ -186,9 +185,9 @@ def _live(old: StoredObject | None) -> Object | None:
     return live
 
 
-def applied_document(writing: WriteContext) -> Object:
+def applied_document(context: WriteContext) -> Object:
     """The body of an apply, of the kind and name that the URL says. Raises BadRequest, Invalid."""
-    call = writing.call
+    call = context.call
     if not call.info.query.get("fieldManager"):
         raise _options_error("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
     boolean(call.info.query, "force")
@@ -205,17 +204,17 @@ def applied_document(writing: WriteContext) -> Object:
         patch["metadata"] = {}
     if not isinstance(patch["metadata"], dict):
         raise typed_patch_error(patch, type_schema_of(call.kind).root)
-    _judge_applied(writing, decoded.duplicate_keys)
+    _judge_applied(context, decoded.duplicate_keys)
     check_name(patch, call.info.name)
-    check_namespace(writing, patch)
+    check_namespace(context, patch)
     strip_cluster(patch)
     return patch
 
 
-def _judge_applied(writing: WriteContext, duplicates: list[str]) -> None:
+def _judge_applied(context: WriteContext, duplicates: list[str]) -> None:
     """Act on duplicate fields. Unknown ones are refused by apply itself, whatever the validation."""
     texts = [path if path.startswith("line ") else f'duplicate field "{path}"' for path in duplicates]
-    if texts and writing.options.validation == "Strict":
+    if texts and context.options.validation == "Strict":
         raise BadRequest(f"error strict decoding YAML: {', '.join(texts)}")
-    if writing.options.validation == "Warn":
-        writing.call.warnings.extend(texts)
+    if context.options.validation == "Warn":
+        context.call.warnings.extend(texts)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Call, Plan, Reply, look_up
-from atoll.machinery.apiserver.call.deferred_validation import ValidationDeferred
+from atoll.machinery.apiserver.call.call import Call, Reply, look_up
 from atoll.machinery.apiserver.call.negotiation import Form
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import cannot_be_handled, check_kind, decode_document, media_type, unsupported
 from atoll.machinery.apiserver.rest.patch import APPLY, JSON_PATCH, MERGE, applied, applied_document
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
-from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, own_fields, stored
+from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, own_fields, stored
 from atoll.machinery.kinds.kind import Kind, Scale
 from atoll.machinery.kinds.native_schemas import NativeSchema
 from atoll.machinery.meta.objects import Object, encode_json, fresh
@@ -35,7 +37,7 @@ _SCALE = Kind(
     schema=NativeSchema(_COMPONENT),
     schema_name=_COMPONENT,
 )
-_CLUSTER_SCALE = msgspec.structs.replace(_SCALE, namespaced=False)
+_CLUSTER_SCALE = replace(_SCALE, namespaced=False)
 
 
 def _paths(kind: Kind) -> Scale:
@@ -86,17 +88,17 @@ def reply(call: Call, value: bytes) -> Reply:
     return present.document(Form(call.form.media_type), scale)
 
 
-def plan_scale(writing: WriteContext) -> Plan:
+def plan_scale(context: WriteContext) -> PreparedWrite:
     """PUT or PATCH of the scale: a write of the object's replicas field alone, owned as such."""
-    call = writing.call
-    old = stored(call, writing.view, call.info.name)
+    call = context.call
+    old = stored(call, context.view, call.info.name)
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
     current = _lenient(call.kind, old.obj)
     paths = {version: replicas_path(path) for version, path in call.kind.replicas.items()}
     if owners := to_scale(old.obj["metadata"].get("managedFields"), paths):
         current["metadata"]["managedFields"] = owners
-    on_scale = msgspec.structs.replace(writing, call=msgspec.structs.replace(call, kind=_on_scale(call.kind)))
+    on_scale = replace(context, call=replace(call, kind=_on_scale(call.kind)))
     desired = _desired(on_scale, current)
     replicas = _replicas(call, desired)
     entries = desired["metadata"].get("managedFields")
@@ -105,7 +107,7 @@ def plan_scale(writing: WriteContext) -> Plan:
         own_fields(on_scale, tracked, current, "scale")
         entries = tracked["metadata"].get("managedFields")
     owned = to_parent(old.obj["metadata"].get("managedFields"), entries, paths, call.kind.api_version)
-    return _written(writing, old, desired, replicas, owned)
+    return _written(context, old, desired, replicas, owned)
 
 
 def _on_scale(kind: Kind) -> Kind:
@@ -129,14 +131,14 @@ def _replicas(call: Call, desired: Object) -> int:
     return replicas
 
 
-def _desired(writing: WriteContext, current: Object) -> Object:
+def _desired(context: WriteContext, current: Object) -> Object:
     """The Scale that is asked for; `writing` is on the scale."""
-    call = writing.call
+    call = context.call
     media = media_type(call.content_type)
     if call.info.verb == "update":
         found, _ = decode_document(call.body, call.content_type, call.kind, False)
     elif media == APPLY:
-        found = applied(writing, current, applied_document(writing))
+        found = applied(context, current, applied_document(context))
     elif media == MERGE:
         patch, _ = decode_document(call.body, "application/json", call.kind, False)
         found = merge_patch(current, patch)
@@ -148,8 +150,10 @@ def _desired(writing: WriteContext, current: Object) -> Object:
     return found
 
 
-def _written(writing: WriteContext, old: StoredObject, desired: Object, replicas: int, owned: list[Object]) -> Plan:
-    call, kind = writing.call, writing.call.kind
+def _written(
+    context: WriteContext, old: StoredObject, desired: Object, replicas: int, owned: list[Object]
+) -> PreparedWrite:
+    call, kind = context.call, context.call.kind
     given = desired["metadata"]
     check_name(desired, call.info.name)
     obj = fresh(old.obj)
@@ -166,20 +170,18 @@ def _written(writing: WriteContext, old: StoredObject, desired: Object, replicas
         if given.get(name) and (call.info.verb == "update" or given[name] != old.obj["metadata"][name]):
             obj["metadata"][name] = given[name]
 
-    def reply(revisions: object) -> Reply:
-        assert isinstance(revisions, list | tuple)
-        number = revisions[0] if revisions and revisions[0] else old.record.revision
-        written = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(number)}}
-        return present.document(Form(call.form.media_type), scale_of(kind, written))
+    answer = ScaleAnswer(call, obj, old.record.revision)
+    return replace(plan_replace(context, obj, old, tracked=True), answer=answer)
 
-    def answered(plan: Plan) -> Plan:
-        pending = plan.pending
-        if pending is not None:
-            later = pending.complete
-            pending = msgspec.structs.replace(pending, complete=lambda form, shown: answered(later(form, shown)))
-        return msgspec.structs.replace(plan, reply=reply, pending=pending)
 
-    try:
-        return answered(plan_replace(writing, obj, old, tracked=True))
-    except ValidationDeferred as slow:
-        raise slow.then(answered) from None
+class ScaleAnswer(msgspec.Struct, frozen=True):
+    """The Scale of the written object; at `revision` where nothing was written."""
+
+    call: Call
+    obj: Object
+    revision: int
+
+    def reply(self, revisions: Sequence[int]) -> Reply:
+        number = revisions[0] if revisions and revisions[0] else self.revision
+        written = {**self.obj, "metadata": {**self.obj["metadata"], "resourceVersion": str(number)}}
+        return present.document(Form(self.call.form.media_type), scale_of(self.call.kind, written))

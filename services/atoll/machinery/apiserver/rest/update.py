@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Plan
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import keep_system_fields
-from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, finish_update, stored
+from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, prepare_update, stored
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, FieldError, NotFound, invalid
 
 
-def plan_update(writing: WriteContext) -> Plan:
+def plan_update(context: WriteContext) -> PreparedWrite:
     """Plan a PUT on an object or on one of its subresources. Raises NotFound, Conflict, Invalid."""
-    call = writing.call
-    obj = decode_body(call, writing.options.validation)
+    call = context.call
+    obj = decode_body(call, context.options.validation)
     check_name(obj, call.info.name)
-    check_namespace(writing, obj)
-    old = stored(call, writing.view, call.info.name)
+    check_namespace(context, obj)
+    old = stored(call, context.view, call.info.name)
     if old is None:
-        return _missing(writing, obj)
+        return _missing(context, obj)
     version = obj["metadata"].get("resourceVersion") or ""
     if not version and not call.kind.unconditional_update and not call.info.subresource:
         detail = "Invalid value: 0x0: must be specified for an update"
         error = FieldError("FieldValueInvalid", "metadata.resourceVersion", detail)
         raise invalid(call.kind.group_kind, call.info.name, [error])
-    return plan_replace(writing, obj, old)
+    return plan_replace(context, obj, old)
 
 
 def check_name(obj: Object, name: str) -> None:
@@ -36,9 +35,9 @@ def check_name(obj: Object, name: str) -> None:
         raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
-def check_preconditions(writing: WriteContext, obj: Object, old: StoredObject) -> bool:
+def check_preconditions(context: WriteContext, obj: Object, old: StoredObject) -> bool:
     """Check uid and resourceVersion of a body against the stored object; whether a version was named."""
-    call, metadata, before = writing.call, obj["metadata"], old.obj["metadata"]
+    call, metadata, before = context.call, obj["metadata"], old.obj["metadata"]
     uid, version = metadata.get("uid"), metadata.get("resourceVersion") or ""
     if uid and uid != before["uid"]:
         text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
@@ -48,25 +47,25 @@ def check_preconditions(writing: WriteContext, obj: Object, old: StoredObject) -
     return bool(version)
 
 
-def plan_replace(writing: WriteContext, obj: Object, old: StoredObject, *, tracked: bool = False) -> Plan:
+def plan_replace(context: WriteContext, obj: Object, old: StoredObject, *, tracked: bool = False) -> PreparedWrite:
     """Plan that `obj` replaces the stored object, or what the subresource may change of it."""
-    call = writing.call
-    versioned = check_preconditions(writing, obj, old)
-    obj = merged_for_subresource(writing, obj, old)
+    call = context.call
+    versioned = check_preconditions(context, obj, old)
+    obj = merged_for_subresource(context, obj, old)
     keep_system_fields(obj, old.obj)
     if not call.info.subresource:
         call.kind.prepare_update(obj, old.obj)
-    return finish_update(writing, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned)
+    return prepare_update(context, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned)
 
 
-def merged_for_subresource(writing: WriteContext, obj: Object, old: StoredObject) -> Object:
+def merged_for_subresource(context: WriteContext, obj: Object, old: StoredObject) -> Object:
     """What a write through this door may change: status alone, spec.finalizers alone, or all but status.
 
     Metadata goes with it where the kind says so: built-in kinds take labels through /status, custom ones do not.
     """
-    kind, subresource = writing.call.kind, writing.call.info.subresource
+    kind, subresource = context.call.kind, context.call.info.subresource
     if subresource in {"", "scale"}:
-        if kind.has_status and not writing.call.whole:
+        if kind.has_status and not context.call.whole:
             _copy_field(obj, old.obj, "status")
         return obj
     takes_metadata = "metadata" not in kind.resets.get(subresource, ("metadata",))
@@ -93,13 +92,13 @@ def _copy_field(target: Object, source: Object, name: str) -> None:
         target.pop(name, None)
 
 
-def _missing(writing: WriteContext, obj: Object) -> Plan:
+def _missing(context: WriteContext, obj: Object) -> PreparedWrite:
     """PUT on a name that is not there: some kinds create it, given permission; the others say so."""
-    call = writing.call
+    call = context.call
     missing: NotFound = errors.not_found(call.kind, call.info.name)
     if not call.kind.update_creates or call.info.subresource:
         raise missing
     if not call.may("create"):
         raise errors.forbidden(call.kind, call.info.name, f'User "{call.user.name}" cannot create it by an update')
     obj["metadata"].pop("resourceVersion", None)
-    return plan_new(writing, obj)
+    return plan_new(context, obj)

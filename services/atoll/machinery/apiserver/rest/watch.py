@@ -61,7 +61,11 @@ def checked(call: Call) -> WatchRequest:
     legacy = options.initial_events is None and options.resource_version <= 0
     initial = legacy or bool(options.initial_events)
     return WatchRequest(
-        call.scope, options, selection(call.kind, options, call.shown), initial, initial and options.bookmarks
+        call.scope,
+        options,
+        selection(call.kind, options, call.restrictions.labels),
+        initial,
+        initial and options.bookmarks,
     )
 
 

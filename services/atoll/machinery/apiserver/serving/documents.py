@@ -84,7 +84,8 @@ class Documents:
         if request.info.method not in {"GET", "HEAD"}:
             raise errors.method_not_allowed()
         segments = request.info.path.strip("/").split("/")
-        if self.elsewhere is not None and request.catalog is None and segments[0] in _OF_KINDS and request.cluster:
+        own_kinds = request.cluster and request.scope.catalog is None and segments[0] in _OF_KINDS
+        if self.elsewhere is not None and own_kinds:
             catalog = self._catalogs.of(snapshot, request.cluster)
             if catalog.virtual:
                 request.exchange.spawn(self.elsewhere.settle(request, catalog, self.serve))
@@ -110,8 +111,8 @@ class Documents:
             request.exchange.spawn(work)
 
     def _catalog(self, request: Request, snapshot: Snapshot) -> Catalog:
-        if request.catalog is not None:
-            return request.catalog
+        if request.scope.catalog is not None:
+            return request.scope.catalog
         return self._catalogs.of(snapshot, request.cluster) if request.cluster else self._catalogs.base
 
     # --- discovery ---

@@ -33,7 +33,7 @@ from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKS
 from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, parse
-from atoll.machinery.apiserver.request import Observer, Request, fail
+from atoll.machinery.apiserver.request import Observer, Request, RequestScope, fail
 from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Unauthorized
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User
@@ -102,8 +102,8 @@ class VirtualWorkspaceHandler(Protocol):
     """A virtual workspace: what stands behind `/services/<its name>/`."""
 
     def enter(self, request: Request, snapshot: Snapshot) -> None:
-        """Turn the request into what it is inside: `info`, `cluster` and `judge`, and where they differ `user`,
-        `catalog` and `check`. Raises ApiError for whom it does not let in, and for what is not there."""
+        """Turn the request into the one inside of the view: `info`, `cluster` and `scope`. Raise ApiError for a caller
+        that may not open the view, and for what does not exist."""
 
 
 class Mounts(Protocol):
@@ -234,7 +234,7 @@ class RequestPipeline:
             attributes = attributes_of(request.info, request.user, request.cluster)
             return self._authorization.authorize(view, with_verb(attributes, verb))
 
-        request.judge = judge
+        request.scope = RequestScope(judge=judge)
 
     def authorize(self, request: Request, snapshot: Snapshot) -> None:
         """Decide, and remember the decision for audit. Raises Forbidden."""
@@ -242,7 +242,7 @@ class RequestPipeline:
         if request.cluster == UNKNOWN and request.info.path not in ALWAYS_ALLOWED_PATHS:
             # Where the path leads nowhere nobody may do anything, and hears what the unwelcome hear.
             raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
-        decision = request.judge(snapshot, request.info.verb)
+        decision = request.scope.judge(snapshot, request.info.verb)
         request.decision = decision
         if not decision.allowed:
             raise self._forbidden(request, decision.reason)

@@ -75,8 +75,8 @@ class Resources:
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer an authorized resource request."""
-        if request.onward is not None:
-            request.onward.serve(request, snapshot)
+        if request.scope.remote is not None:
+            request.scope.remote.serve(request, snapshot)
             return
         kind = self._kind(request, snapshot)
         if kind.virtual is not None and self.elsewhere is not None:
@@ -114,7 +114,7 @@ class Resources:
         wanted = info.group, info.version, info.resource
         if info.is_wildcard:
             return self._wildcard_kind(request, snapshot)
-        catalog = request.catalog or self._core.catalogs.of(snapshot, request.cluster)
+        catalog = request.scope.catalog or self._core.catalogs.of(snapshot, request.cluster)
         kind = catalog.find(*wanted)
         if kind is None and (info.group, info.resource) in catalog.unavailable:
             raise errors.unavailable(info.group, info.resource)
@@ -129,10 +129,10 @@ class Resources:
         wanted = info.group, info.version, info.resource
         if info.identity == "":
             raise ApiError(f"invalid resource {info.resource}:: missing identity", code=500, reason="InternalError")
-        kind = (request.catalog or catalogs.base).find(*wanted)
+        kind = (request.scope.catalog or catalogs.base).find(*wanted)
         if kind is not None and info.identity not in {None, kind.identity}:
             raise errors.not_served()
-        if kind is None and request.catalog is not None:
+        if kind is None and request.scope.catalog is not None:
             raise errors.not_served()
         if kind is None and info.identity:
             kind = catalogs.by_identity(snapshot, wanted, info.identity)
@@ -150,7 +150,7 @@ class Resources:
 
         def may(verb: str) -> bool:
             with self._core.store.snapshot() as view:
-                return request.judge(view, verb).allowed
+                return request.scope.judge(view, verb).allowed
 
         return Call(
             info=info,
@@ -165,10 +165,7 @@ class Resources:
             warnings=request.warnings,
             may=may,
             deep=is_deep(http, request.user),
-            check=request.check,
-            door=request.door,
-            shown=request.shown,
-            rows=request.rows,
+            restrictions=request.scope.restrictions,
         )
 
     def _check_place(self, request: Request, kind: Kind) -> None:
@@ -226,7 +223,7 @@ class Resources:
 
     async def _write(self, request: Request, call: Call) -> None:
         def recheck(view: View) -> None:
-            if not request.judge(view, request.info.verb).allowed:
+            if not request.scope.judge(view, request.info.verb).allowed:
                 raise errors.forbidden(call.kind, call.info.name, "access was withdrawn")
 
         request.reply(await self._core.commit(call, self._core.planner(call), recheck))
@@ -256,7 +253,7 @@ class Resources:
         one = _single(call, namespace, name)
         try:
             await self._core.commit(
-                one, lambda one, view: plan_delete(self._core.writing(one, view, WriteOptions()), name, options)
+                one, lambda one, view: plan_delete(self._core.context(one, view, WriteOptions()), name, options)
             )
         except NotFound:
             return None

@@ -47,11 +47,13 @@ class Watches:
             convert = partial(self._core.conversions.served, watched)
             call = replace(call, kind=bare(watched))
         wanted = watch.checked(call)
-        cache = self._frames if call.rows is None else self._unshared
+        cache = self._frames if call.restrictions.rows is None else self._unshared
         serving = watch.Watch(call, rows_of(call, self._core.store), wanted, cache, convert)
         revision = max(wanted.options.resource_version, 0)
         request.start(JSON)
-        still = None if request.lasting else StillAllowed(_still(request), request.relies_on, call.rows is not None)
+        scope, still = request.scope, None
+        if not scope.keeps_watches:
+            still = StillAllowed(_still(request), scope.depends_on, call.restrictions.rows is not None)
         self.open.add(call.cluster, watched, serving, still)
         wait_for = revision if revision > snapshot.revision else 0
         request.exchange.spawn(self._run(request, call, serving, wait_for))
@@ -78,7 +80,7 @@ class Watches:
 
 def rows_of(call: Call, store: Store) -> Rows:
     """What a call reads: the store's rows, or those that a virtual workspace shows in their place."""
-    return store if call.rows is None else call.rows
+    return store if call.restrictions.rows is None else call.restrictions.rows
 
 
 async def reach(store: Store, revision: int) -> None:
@@ -96,7 +98,7 @@ def _still(request: Request) -> Callable[[View], bool]:
 
     def still(view: View) -> bool:
         try:
-            return request.judge(view, "watch").allowed
+            return request.scope.judge(view, "watch").allowed
         except ApiError:
             return False
 

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Plan, Reply, View
-from atoll.machinery.apiserver.call.deferred_validation import ValidationDeferred
+from atoll.machinery.apiserver.call.deferred_validation import validate_inline
 from atoll.machinery.apiserver.call.options import WriteOptions, write_options
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions, ConvertedObject
 from atoll.machinery.apiserver.rest import scale
 from atoll.machinery.apiserver.rest.create import plan_create
-from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
+from atoll.machinery.apiserver.rest.delete import MarkedForDeletion, plan_delete, read_options
 from atoll.machinery.apiserver.rest.patch import plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
-from atoll.machinery.apiserver.rest.write import WriteContext
+from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, validate
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
 from atoll.machinery.process.slices import run_sliced
@@ -37,8 +39,10 @@ CONVERT_TIMEOUT_S = 34.0
 #: How long rules may run for one planning of a write, waiting for others' included.
 JUDGE_TIMEOUT_S = 34.0
 
+#: The first stage of a write: a deletion is planned whole or lacks its stored form, everything else is prepared.
+FirstStage: TypeAlias = Plan | MarkedForDeletion | PreparedWrite
 #: The call is the one planned for: its kind may know more than that of the request.
-Planner = Callable[[Call, View], Plan]
+Planner = Callable[[Call, View], FirstStage]
 
 _OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
@@ -56,18 +60,18 @@ class WriteService(msgspec.Struct, frozen=True):
         verb, subresource = call.info.verb, call.info.subresource
         if verb == "delete" and not subresource:
             options = read_options(call)
-            return lambda call, view: plan_delete(self.writing(call, view, WriteOptions()), call.info.name, options)
+            return lambda call, view: plan_delete(self.context(call, view, WriteOptions()), call.info.name, options)
         write = write_options(call.info.query, call.user_agent, _OPTION_KINDS.get(verb, "UpdateOptions"))
-        plan: Callable[[WriteContext], Plan]
+        plan: Callable[[WriteContext], PreparedWrite]
         if subresource == "scale":
             plan = scale.plan_scale
         elif verb in _PLANS and (verb != "create" or not subresource):
             plan = _PLANS[verb]
         else:
             raise MethodNotAllowed(f'{verb} is not supported on resources of kind "{call.kind.group_resource}"')
-        return lambda call, view: plan(self.writing(call, view, write))
+        return lambda call, view: plan(self.context(call, view, write))
 
-    def writing(self, call: Call, view: View, options: WriteOptions) -> WriteContext:
+    def context(self, call: Call, view: View, options: WriteOptions) -> WriteContext:
         return WriteContext(call, view, self.admission, options)
 
     async def commit(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None = None) -> Reply:
@@ -77,16 +81,16 @@ class WriteService(msgspec.Struct, frozen=True):
         the client's errors, and Timeout past the request deadline (the outcome is then unknown).
         """
         name = call.info.name
-        known = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
+        converted = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
         for attempt in range(ATTEMPTS):
-            if known is not None:
-                planned = await self._converted(call, plan, recheck if attempt else None, known)
+            if converted is not None:
+                planned = await self._plan_converted(call, plan, recheck if attempt else None, converted)
             else:
-                planned = await self._planned(call, plan, recheck if attempt else None)
+                planned = _encoded(call, await self._admitted(call, plan, recheck if attempt else None))
             if not planned.mutations:
-                return planned.reply(())
+                return planned.answer.reply(())
             try:
-                return planned.reply(await self._submit(planned))
+                return planned.answer.reply(await self._submit(planned))
             except contract.GuardFailed as error:
                 if attempt + 1 == ATTEMPTS:
                     raise errors.from_store(error, call, name) from error
@@ -97,47 +101,50 @@ class WriteService(msgspec.Struct, frozen=True):
                 raise errors.from_store(error, call, name) from error
         raise AssertionError("the last attempt either answers or raises")
 
-    async def _planned(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None) -> Plan:
-        """A plan against the latest state. Where rules take their time, it is finished against a later one."""
-        try:
-            with self.store.snapshot() as snapshot:
-                if recheck is not None:
-                    recheck(snapshot)
-                return plan(call, snapshot)
-        except ValidationDeferred as error:
-            slow = error
-        try:
-            verdict = await run_sliced(slow.work, JUDGE_TIMEOUT_S)
-        except TimeoutError as error:
-            text = "Timeout: request did not complete within requested timeout - context deadline exceeded"
-            raise Timeout(text) from error
+    async def _admitted(
+        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None
+    ) -> Plan | MarkedForDeletion | AdmittedWrite:
+        """Prepare against the latest state, validate and admit. Slow rules run beside the loop, without a snapshot."""
         with self.store.snapshot() as snapshot:
-            return slow.resume(verdict, snapshot)
+            if recheck is not None:
+                recheck(snapshot)
+            prepared = plan(call, snapshot)
+            if not isinstance(prepared, PreparedWrite):
+                return prepared
+            verdict = validate_inline(partial(validate, prepared))
+            if verdict is not None:
+                return admit(prepared, verdict, snapshot)
+        try:
+            verdict = await run_sliced(partial(validate, prepared), JUDGE_TIMEOUT_S)
+        except TimeoutError as error:
+            raise _deadline_exceeded() from error
+        with self.store.snapshot() as snapshot:
+            return admit(prepared, verdict, snapshot)
 
-    async def _converted(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: ConvertedObject
+    async def _plan_converted(
+        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, converted: ConvertedObject
     ) -> Plan:
-        """A plan for a kind that a webhook converts: planned again for each object it lacks, then completed."""
-        call = msgspec.structs.replace(call, kind=known.kind)
+        """Plan for a kind that a webhook converts: again for each object that planning lacks, then for the result."""
+        call = msgspec.structs.replace(call, kind=converted.kind)
         try:
             async with asyncio.timeout(CONVERT_TIMEOUT_S):
-                planned = await self._fetched(call, plan, recheck, known)
-                if planned.pending is None:
-                    return planned
-                return await self.conversions.completed(call.kind, planned.pending)
+                admitted = await self._admitted_with(call, plan, recheck, converted)
+                if isinstance(admitted, Plan) or not admitted.needs_conversion:
+                    return _encoded(call, admitted)
+                forms = await self.conversions.for_write(call.kind, admitted.obj, may_hide=admitted.may_hide)
+                return admitted.encode(forms.stored_form, forms.shown)
         except TimeoutError as error:
-            text = "Timeout: request did not complete within requested timeout - context deadline exceeded"
-            raise Timeout(text) from error
+            raise _deadline_exceeded() from error
 
-    async def _fetched(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, known: ConvertedObject
-    ) -> Plan:
+    async def _admitted_with(
+        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, converted: ConvertedObject
+    ) -> Plan | MarkedForDeletion | AdmittedWrite:
         while True:
             try:
-                return await self._planned(call, plan, recheck)
+                return await self._admitted(call, plan, recheck)
             except Unconverted as missing:
                 lacking = missing
-            await known.fetch(lacking)
+            await converted.fetch(lacking)
 
     async def _submit(self, plan: Plan) -> list[int]:
         try:
@@ -147,4 +154,28 @@ class WriteService(msgspec.Struct, frozen=True):
             raise Timeout("Timeout: request did not complete within requested timeout - outcome unknown") from error
 
 
-_PLANS: dict[str, Callable[[WriteContext], Plan]] = {"create": plan_create, "update": plan_update, "patch": plan_patch}
+_PLANS: dict[str, Callable[[WriteContext], PreparedWrite]] = {
+    "create": plan_create,
+    "update": plan_update,
+    "patch": plan_patch,
+}
+
+
+def complete(stage: FirstStage, call: Call, view: View) -> Plan:
+    """Run the stages after the first at once, whatever time they take: for batches, which never leave the loop."""
+    if isinstance(stage, PreparedWrite):
+        return _encoded(call, admit(stage, validate(stage, lambda: None), view))
+    return _encoded(call, stage)
+
+
+def _encoded(call: Call, admitted: Plan | MarkedForDeletion | AdmittedWrite) -> Plan:
+    """Run the last stage for an object whose stored version needs no webhook."""
+    if isinstance(admitted, Plan):
+        return admitted
+    assert not admitted.needs_conversion, "batches do not write objects that a webhook converts"
+    to_stored = call.kind.to_stored
+    return admitted.encode(to_stored(admitted.obj) if to_stored is not None else admitted.obj)
+
+
+def _deadline_exceeded() -> Timeout:
+    return Timeout("Timeout: request did not complete within requested timeout - context deadline exceeded")

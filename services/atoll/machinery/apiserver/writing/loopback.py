@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from atoll.machinery.apiserver.call.call import Call, Plan, Reply
-from atoll.machinery.apiserver.call.deferred_validation import ValidationDeferred, finished
+from atoll.machinery.apiserver.call.call import Call, Reply
 from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
@@ -23,8 +22,8 @@ from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.delete import plan_delete
 from atoll.machinery.apiserver.rest.patch import APPLY, plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
-from atoll.machinery.apiserver.rest.write import WriteContext
-from atoll.machinery.apiserver.writing.commit import WriteService
+from atoll.machinery.apiserver.rest.write import PreparedWrite, WriteContext
+from atoll.machinery.apiserver.writing.commit import FirstStage, WriteService, complete
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -168,7 +167,7 @@ class Loopback:
         info = msgspec.structs.replace(call.info, query=query)
         call = msgspec.structs.replace(call, info=info, body=encode_json(patch), content_type=APPLY)
         options = WriteOptions(False, manager, "Ignore", force=True)
-        reply = await self.core.commit(call, lambda call, view: plan_patch(self.core.writing(call, view, options)))
+        reply = await self.core.commit(call, lambda call, view: plan_patch(self.core.context(call, view, options)))
         return _decoded(reply)
 
     async def delete(self, target: Target, options: DeleteOptions) -> None:
@@ -178,13 +177,13 @@ class Loopback:
         call = make_call(msgspec.structs.replace(target, kind=kind), "delete", None, self.manager)
         try:
             await self.core.commit(
-                call, lambda call, view: plan_delete(self.core.writing(call, view, self._options), target.name, options)
+                call, lambda call, view: plan_delete(self.core.context(call, view, self._options), target.name, options)
             )
         except NotFound:
             return
 
-    async def _write(self, call: Call, plan: Callable[[WriteContext], Plan]) -> Object:
-        reply = await self.core.commit(call, lambda call, view: plan(self.core.writing(call, view, self._options)))
+    async def _write(self, call: Call, plan: Callable[[WriteContext], PreparedWrite]) -> Object:
+        reply = await self.core.commit(call, lambda call, view: plan(self.core.context(call, view, self._options)))
         return _decoded(reply)
 
     def batch(self) -> Batch:
@@ -295,23 +294,17 @@ class Batch:
     def create(self, target: Target, obj: Object, *, whole: bool = True) -> None:
         """Add a creation; `get` gives the object as it will be stored, without a revision."""
         call = make_call(target, "create", obj, self.manager, whole=whole)
-        self._add(self._planned(plan_create, call))
+        self._add(call, plan_create(self._core.context(call, self, self._options)))
 
     def update(self, target: Target, obj: Object, *, whole: bool = False) -> None:
         """Add a replacement of an object (or its subresource) read through this batch; `whole`: status too."""
         call = make_call(target, "update", obj, self.manager, whole=whole)
-        self._add(self._planned(plan_update, call))
+        self._add(call, plan_update(self._core.context(call, self, self._options)))
 
     def delete(self, target: Target, options: DeleteOptions) -> None:
         """Add a deletion, or its start where something holds the object. Raises NotFound."""
         call = make_call(target, "delete", None, self.manager)
-        self._add(plan_delete(self._core.writing(call, self, self._options), target.name, options))
-
-    def _planned(self, plan: Callable[[WriteContext], Plan], call: Call) -> Plan:
-        try:
-            return plan(self._core.writing(call, self, self._options))
-        except ValidationDeferred as slow:
-            return finished(slow, self)
+        self._add(call, plan_delete(self._core.context(call, self, self._options), target.name, options))
 
     def delete_prefix(self, scope: Scope) -> None:
         """Add the removal of what a scope holds and no finalizer keeps; at most 500 objects of it."""
@@ -330,9 +323,9 @@ class Batch:
         """Add what must hold when the batch is applied."""
         self._guards.extend(guards)
 
-    def _add(self, plan: Plan) -> None:
+    def _add(self, call: Call, stage: FirstStage) -> None:
         assert len(self._mutations) < MAX_BATCH, "a batch holds at most 500 mutations"
-        assert plan.pending is None, "what a webhook converts is not written in batches"
+        plan = complete(stage, call, self)
         (mutation,) = plan.mutations
         assert not isinstance(mutation, DeletePrefix)
         self._mutations.append(mutation)

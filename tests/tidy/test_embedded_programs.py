@@ -1,0 +1,54 @@
+"""Programs that tests hand to other processes name modules and members that exist.
+
+A test that takes a guard out of a running server does so by a program in a string. Renaming what it names would leave
+the program, and the guard, without effect; neither the type checker nor the linter reads strings.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def programs() -> Iterator[tuple[str, ast.Module]]:
+    """Strings of tests that are programs and import the product, with where they stand."""
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if "\n" not in text or ("import atoll" not in text and "from atoll" not in text):
+                continue
+            try:
+                program = ast.parse(text)
+            except SyntaxError:
+                continue
+            yield f"{path.relative_to(TESTS)}:{getattr(node, 'lineno', 0)}", program
+
+
+def problems(program: ast.Module) -> Iterator[str]:
+    """Imports that fail, and members of imported modules that are not there."""
+    names: dict[str, object] = {}
+    for statement in program.body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            try:
+                exec(compile(ast.Module([statement], []), "<program>", "exec"), names)
+            except ImportError as error:
+                yield str(error)
+    local = {argument.arg for node in ast.walk(program) if isinstance(node, ast.arguments) for argument in node.args}
+    for node in ast.walk(program):
+        text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        root = text.split(".")[0]
+        if isinstance(names.get(root), ModuleType) and root not in local and text.replace(".", "").isidentifier():
+            try:
+                eval(text, dict(names))
+            except AttributeError:
+                yield text
+
+
+def test_programs_in_strings_name_what_exists() -> None:
+    found = list(programs())
+    assert len(found) > 30, "there are such programs"
+    assert not [f"{where}: {text}" for where, program in found for text in problems(program)]
