@@ -134,8 +134,8 @@ openwatches.OpenWatches._end = lambda self, snapshot, watches: None
     "the policy of a claimed kind": (
         a_claimed_kind_is_reached_without_its_policy,
         """
-import atoll.machinery.apiserver.authorization.chain as chain
-chain.Authorizer.permits = lambda self, snapshot, attributes, cluster, export: True
+import atoll.machinery.apiserver.authorization.authorizer as authorizer
+authorizer.Authorizer.permits = lambda self, snapshot, attributes, cluster, export: True
 """,
     ),
     "the policy of a bound kind": (

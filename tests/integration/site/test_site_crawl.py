@@ -120,7 +120,9 @@ SHORT = ["/metrics", "/api/v1/secrets", "/apis/rbac.authorization.k8s.io/v1/clus
 def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> None:
     shard = site.shards["shard-1"]
     trial(shard, others, SHORT)
-    open_door = "import atoll.machinery.apiserver.serving.pipeline as p; p.Pipeline.authorize = lambda *given: None"
+    open_door = (
+        "import atoll.machinery.apiserver.serving.pipeline as p; p.RequestPipeline.authorize = lambda *given: None"
+    )
     with altered(shard, tmp_path, open_door), pytest.raises(AssertionError):
         trial(shard, others, SHORT)
     eventually(lambda: site.proxy.api(others, "").send("GET", "/api").code == 403, "the proxy reaches it again")
@@ -128,6 +130,6 @@ def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> 
 
 def test_the_trial_tells_of_the_proxy(site: Site, others: str, tmp_path: Path) -> None:
     trial(site.proxy, others, SHORT)
-    code = "import atoll.frontproxy.endpoints as o\nasync def check(*given): pass\no.OwnPaths._check = check"
+    code = "import atoll.frontproxy.endpoints as o\nasync def check(*given): pass\no.Endpoints._authorize = check"
     with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
         trial(site.proxy, others, SHORT)

@@ -149,7 +149,7 @@ def test_groups_of_power_do_not_come_through_the_proxy(site: Site) -> None:
 
 
 def test_the_trial_of_groups_tells(site: Site, tmp_path: Path) -> None:
-    code = "import atoll.frontproxy.authentication as i; i._among = lambda group, listed: False"
+    code = "import atoll.frontproxy.authentication as i; i._matches = lambda group, listed: False"
     with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
         trial_of_groups(site)
 
