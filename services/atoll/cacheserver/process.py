@@ -82,7 +82,7 @@ class _Serving:
         access = read_access(config.nats_url, config.nats_credentials_file)
         self._follower = Follower(store, FollowerOptions(access, region=config.region), self._registry)
         self._manager = Manager(store, store, [Rows(store)], ControllerMetrics(self._registry))
-        self._follower.tell(self._manager)
+        self._follower.set_listener(self._manager)
         self._whole = Readiness(store, self._follower, self._manager)
         self._life = Lifetime()
 

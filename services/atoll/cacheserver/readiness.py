@@ -13,7 +13,7 @@ from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.storage.contract import ReplicaView, Scope, Store
 from atoll.machinery.storage.pages import each_revision
-from atoll.replication.ownership_rows import learn_root_types
+from atoll.replication.root_types import learn_root_types
 
 MARK = "cache-complete"
 

@@ -30,7 +30,7 @@ from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair, issued_by, pem_to_der
-from atoll.replication.ownership_rows import RootTypes
+from atoll.replication.root_types import RootTypes
 from atoll.tenancy.lookups import Lookups, SystemIdentities
 
 #: The types that root's own kinds are stored under; None while unknown.

@@ -55,7 +55,7 @@ from atoll.machinery.wire.proxy.backend import BackendLimits, Backends
 from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.ownership_rows import learn_root_types
+from atoll.replication.root_types import learn_root_types
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ import msgspec
 from atoll.frontproxy.path_fallback import IdentityHeaders, PathFallback, ShardGet
 from atoll.frontproxy.workspace_locator import WorkspaceLocator
 from atoll.machinery.storage.contract import Snapshot, Store
-from atoll.replication.ownership_rows import RootTypes, learn_root_types
+from atoll.replication.root_types import RootTypes, learn_root_types
 
 
 class Routes(msgspec.Struct, frozen=True):

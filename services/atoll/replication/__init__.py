@@ -1,6 +1,6 @@
-"""Replication: what other shards published, brought into this process's store and kept true.
+"""Replication: replicas of what other shards publish, kept current in this process's store.
 
-Here belongs who is followed, when a row is written, dropped and told of, and how clients of other shards are made.
-Whose rows count is reckoned in `machinery.kcp`, how a stream is read belongs to `machinery.stream`, how rows lie on
-disk to `machinery.storage`, and what a controller does about an arrival to it.
+Here belongs which shards are followed, when a replica is written or dropped, who is notified, and how clients of other
+shards (peers) are made. Which shard owns a cluster is resolved in `machinery.kcp.sharding`; reading a stream belongs to
+`machinery.stream`, the layout on disk to `machinery.storage`, and reacting to a change to the controllers.
 """

@@ -1,9 +1,9 @@
 """Follows the other shards of a site: `root`, and those that have a Shard object there.
 
 A shard, a front proxy and a cache server each run one over their store. Each followed shard has a consumer of its
-state stream, with a connection of its own; a shard that appears is followed at once, one whose Shard object is gone is
-dropped with its rows. Who has no other word for the identities of root's exports learns them from root's rows.
-Invariant: never this shard itself, and nobody whose Shard object did not come from root.
+state stream, with a connection of its own. A new shard is followed at once; one whose Shard object is gone is dropped
+with its rows. A process without configured root types learns them from root's rows. Invariant: a shard never follows
+itself, nor a shard whose Shard object did not come from root.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.notifications import ReplicaListener
-from atoll.replication.ownership_rows import RootTypes, learn_root_types, readable
+from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, MarkStore, ReplicaWriter
+from atoll.replication.root_types import RootTypes, learn_root_types
 from atoll.replication.shard_replica import ShardReplica, SourceShard
 
 log = structlog.get_logger()
 
-#: Names of those that were followed last, so that one dropped meanwhile is found after a restart.
+#: Names of the shards followed last, so that one removed during a restart is found.
 FOLLOWED = "replication.followed"
-#: A site has no more shards than this.
+#: The most shards of a site.
 MAX_SHARDS = 1000
-#: Rows written at once: requests wait meanwhile.
+#: Rows of one transaction; requests wait for it.
 _BATCH = 200
 _BACKOFF = Backoff(0.1, 30.0)
 
 
 def every_type(_: ResourceType) -> bool:
-    """Keep what there is."""
+    """Keep every type."""
     return True
 
 
 class FollowerOptions(msgspec.Struct, frozen=True):
-    """`own` is this shard's name, "" for a process that is none; `region` where it is. `types` None: learned from root.
-    `wanted` says which types are kept; what ownership rests on always is."""
+    """`own` is this shard's name, "" for a process that is not a shard. `types` None: learned from root. `wanted`
+    selects the types that are kept; those that ownership rests on always are."""
 
     access: Access
     own: str = ""
@@ -79,20 +80,20 @@ class Follower:
     def __init__(self, store: MarkStore, options: FollowerOptions, registry: CollectorRegistry) -> None:
         self._store, self._options = store, options
         self._metrics = ReplicationMetrics(registry)
-        self.projection = ReplicaWriter(store, options.own, self._metrics)
-        self.projection.types = options.types
-        # Where nobody has a name, two readers must not take each other's consumer.
+        self.writer = ReplicaWriter(store, options.own, self._metrics)
+        self.writer.types = options.types
+        # Without a user name, two readers must not share a consumer.
         self._consumer = follower_consumer(options.access.user or f"{options.own}-{secrets.token_hex(4)}")
-        #: What runs for each shard, and the region that it was started with.
+        #: The task of each shard, and the region it was started with.
         self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self.consumers: dict[str, StateConsumer] = {}
 
-    def tell(self, listener: ReplicaListener) -> None:
-        """Have somebody told of arrivals. Before `run`."""
-        self.projection.tell(listener)
+    def set_listener(self, listener: ReplicaListener) -> None:
+        """Set what is notified of changed replicas. Before `run`."""
+        self.writer.set_listener(listener)
 
     def behind_s(self) -> float:
-        """Since when, at most, what is held of any shard may not be current; 0 where everything is."""
+        """For how many seconds at most a replica may have been out of date; 0 while all are current."""
         return max((consumer.behind_s for consumer in self.consumers.values()), default=0.0)
 
     async def run(self) -> None:
@@ -105,7 +106,7 @@ class Follower:
                 except Exception as error:
                     failures += 1
                     self._metrics.failed("")
-                    log.exception("following other shards failed", error=repr(error), failures=failures)
+                    log.exception("replication failed", error=repr(error), failures=failures)
                 await asyncio.sleep(_BACKOFF.delay_s(failures))
         finally:
             await self._end(list(self._running))
@@ -119,13 +120,13 @@ class Follower:
             await self._changed(seen)
 
     async def _begin(self) -> None:
-        await self.projection.name_root()
-        self.projection.types = self._types()
-        self.projection.origins = [name for name in self._followed() if name != self._options.own]
+        await self.writer.route_root()
+        self.writer.types = self._types()
+        self.writer.origins = [name for name in self._followed() if name != self._options.own]
         if self._store.get_mark(OWNERS_PENDING):
-            await self.projection.settle()
+            await self.writer.resolve_all()
 
-    # --- whom to follow ---
+    # --- which shards to follow ---
 
     def _types(self) -> RootTypes | None:
         if self._options.types is not None:
@@ -134,23 +135,23 @@ class Follower:
             return learn_root_types(snapshot.replicas)
 
     async def _take_types(self) -> None:
-        """Root's exports may tell other identities than before: then everything is to be looked at again."""
+        """Root's exports may have new identities: then all owners are resolved again."""
         types = self._types()
-        if types != self.projection.types:
-            self.projection.types = types
-            await self.projection.settle()
+        if types != self.writer.types:
+            self.writer.types = types
+            await self.writer.resolve_all()
 
     def _seen(self) -> tuple[int, int, int]:
-        """What to wait behind: the apply count, and that of what says whom to follow."""
+        """The apply count, and the counts of the rows that decide which shards to follow."""
         with self._store.snapshot() as snapshot:
             return snapshot.replicas.count, *self._stamps(snapshot.replicas)
 
     def _stamps(self, replicas: ReplicaView) -> tuple[int, int]:
-        types = self.projection.types
+        types = self.writer.types
         return replicas.last(API_EXPORTS, ROOT), replicas.last(types.shards, ROOT) if types is not None else 0
 
     async def _changed(self, seen: tuple[int, int, int]) -> None:
-        """Return when there may be other shards to follow than there were."""
+        """Return when the set of shards to follow may have changed."""
         if self._options.own == ROOT_SHARD:
             await self._own_changed()
             return
@@ -163,14 +164,14 @@ class Follower:
 
     async def _own_changed(self) -> None:
         """On root's own shard the Shards are its own objects."""
-        assert self.projection.types is not None, "root knows its own exports"
-        scope = Scope(self.projection.types.shards, ROOT)
+        assert self.writer.types is not None, "root knows its own exports"
+        scope = Scope(self.writer.types.shards, ROOT)
         with self._store.snapshot() as snapshot:
             revision = snapshot.revision
         cursor = self._store.cursor(scope, revision)
         try:
             followed = {name: region for name, (region, _) in self._running.items()}
-            # A cursor that has not read yet does not wait.
+            # A cursor does not wait before its first read.
             while not cursor.read() and self._members() == followed:
                 await cursor.wait()
         finally:
@@ -186,7 +187,7 @@ class Follower:
         return dict(list(found.items())[:MAX_SHARDS])
 
     def _shard_objects(self) -> list[Record]:
-        types = self.projection.types
+        types = self.writer.types
         if types is None:
             return []
         scope = Scope(types.shards, ROOT)
@@ -197,29 +198,29 @@ class Follower:
     # --- following them ---
 
     async def _adjust(self) -> None:
-        """Start and stop what has to be. A shard whose region is another now is read anew: what it may send differs."""
+        """Start and stop followers. A shard whose region changed is read again: it may send other rows."""
         members = self._members()
         for name, (region, _) in tuple(self._running.items()):
             if members.get(name) != region:
                 await self._end([name])
                 if name in members:
-                    await ShardReplica(self.projection, self._origin(name, "")).forget()
-        if self.projection.types is not None and self._store.get_mark(OWNERS_PENDING):
-            # Whoever was ended just now was in the middle of it.
-            await self.projection.settle()
-        if self.projection.types is not None:
+                    await ShardReplica(self.writer, self._origin(name, "")).forget()
+        if self.writer.types is not None and self._store.get_mark(OWNERS_PENDING):
+            # A follower that was stopped just now was in the middle of it.
+            await self.writer.resolve_all()
+        if self.writer.types is not None:
             for name in self._followed():
                 if name not in members and name != self._options.own:
-                    log.info("shard is followed no more", shard=name)
-                    await ShardReplica(self.projection, self._origin(name, "")).drop()
-        self.projection.origins = sorted(members)
+                    log.info("shard unfollowed", shard=name)
+                    await ShardReplica(self.writer, self._origin(name, "")).drop()
+        self.writer.origins = sorted(members)
         await self._remember(sorted(members))
         for name, region in members.items():
             if name not in self._running:
                 self._start(name, region)
 
     def _start(self, name: str, region: str) -> None:
-        log.info("shard is followed", shard=name, region=region)
+        log.info("shard followed", shard=name, region=region)
         self._running[name] = region, asyncio.create_task(self._follow(self._origin(name, region)))
 
     async def _end(self, names: list[str]) -> None:
@@ -232,11 +233,11 @@ class Follower:
                 self._metrics.forget(name)
 
     async def _follow(self, origin: SourceShard) -> None:
-        """Consume one shard's state for good. What goes wrong with one must not end the others."""
+        """Consume one shard's state until cancelled. An error of one must not stop the others."""
         failures = 0
         while True:
             subscription = ConsumerOptions(origin.name, all_subjects(STATE, origin.name), self._consumer, batch=_BATCH)
-            consumer = StateConsumer(self._options.access, subscription, ShardReplica(self.projection, origin))
+            consumer = StateConsumer(self._options.access, subscription, ShardReplica(self.writer, origin))
             self.consumers[origin.name] = consumer
             self._metrics.follow(origin.name, consumer)
             try:
@@ -244,14 +245,14 @@ class Follower:
             except Exception as error:
                 failures += 1
                 self._metrics.failed(origin.name)
-                log.exception("following a shard failed", shard=origin.name, error=repr(error), failures=failures)
+                log.exception("following shard failed", shard=origin.name, error=repr(error), failures=failures)
             await asyncio.sleep(_BACKOFF.delay_s(failures))
 
     def _origin(self, name: str, region: str) -> SourceShard:
         return SourceShard(name, region, self._options.region, self._is_wanted)
 
     def _is_wanted(self, type: ResourceType) -> bool:
-        types = self.projection.types
+        types = self.writer.types
         if type in (LOGICAL_CLUSTERS, API_EXPORTS) or type.resource in ("workspaces", "shards"):
             return True
         return self._options.wanted(type) or (types is not None and type in (types.workspaces, types.shards))
@@ -262,7 +263,7 @@ class Follower:
 
     async def _remember(self, names: list[str]) -> None:
         if names != self._followed():
-            await self.projection.write([Mark(FOLLOWED, msgspec.json.encode(names))])
+            await self.writer.write([Mark(FOLLOWED, msgspec.json.encode(names))])
 
 
 def _is_name(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What following other shards measures, by the names that dashboards use. Labels are shards and fixed reasons."""
+"""Metrics of replication, by the names that dashboards use. Labels are shards and fixed reasons."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from atoll.machinery.stream.consumer.state_consumer import StateConsumer
 
-#: Why a row of another shard was not taken.
+#: Why a row of another shard was refused.
 SEALED, SYSTEM, FOREIGN, MALFORMED, LEVEL = "sealed", "system", "foreign", "malformed", "level"
 
 
 class ReplicationMetrics:
-    """One for each process that follows."""
+    """One for each process that follows shards."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag_s = Gauge(
@@ -40,13 +40,13 @@ class ReplicationMetrics:
         )
 
     def follow(self, shard: str, consumer: StateConsumer) -> None:
-        """Measure a shard from now on."""
+        """Begin to measure a shard."""
         self._lag_s.labels(shard).set_function(lambda: consumer.behind_s)
         self._lag_messages.labels(shard).set_function(lambda: consumer.pending)
         self._generations.labels(shard).set_function(lambda: consumer.generations)
 
     def forget(self, shard: str) -> None:
-        """Nobody follows it any more."""
+        """Remove the gauges of a shard that is no longer followed."""
         for gauge in (self._lag_s, self._lag_messages, self._generations):
             gauge.remove(shard)
 

@@ -1,8 +1,8 @@
-"""Who is told of arrivals, and what: rows that count now, or did until now, as entries of a log.
+"""Notifications of changed replicas, as log entries.
 
-`projection` calls this behind each commit. A row counts from its arrival, or from the moment when its cluster's owner
-became known; in both cases controllers hear of it here, and of the end likewise. Invariant: what is told stands in the
-store already, so whoever reads on being told finds it.
+`replica_writer` sends them after each commit. A replica counts from its arrival, or from the moment its cluster's owner
+becomes known; controllers are notified here in both cases, and when it ceases to count. Invariant: a notified change is
+already in the store.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from atoll.machinery.kcp.sharding.ownership import Owner
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Position, Record, Scope, Store
 from atoll.machinery.storage.pages import position_after
-from atoll.replication.ownership_rows import readable
+from atoll.replication.readable_pages import readable
 
 _PAGE = 200
 
 
 class ReplicaChange(NamedTuple):
-    """One object as a shard sent it in a generation; `value` is empty for one that is gone."""
+    """One object as its shard sent it in a generation; `value` is empty for a deletion."""
 
     key: ObjectKey
     value: bytes
     revision: int
     generation: int
 
-    def follows(self, before: tuple[Record, int] | None) -> bool:
-        """Whether it replaces what there is: the store's own rule (`contract.Replica`)."""
+    def replaces(self, before: tuple[Record, int] | None) -> bool:
+        """Whether it replaces the row held now: the store's own rule (`contract.Replica`)."""
         if before is None:
             return bool(self.value)
         return (self.generation, self.revision) > (before[1], before[0].revision)
 
 
 class OwnerChange(NamedTuple):
-    """A cluster that came to lie elsewhere. None: nowhere that is known."""
+    """A cluster whose owner changed. None: no owner is known."""
 
     cluster: str
     before: Owner | None
@@ -45,54 +45,55 @@ class OwnerChange(NamedTuple):
 
 
 class ReplicaListener(Protocol):
-    """Who is told; `control.manager.Manager` is one."""
+    """What is notified; `control.manager.Manager` is one."""
 
     def wants_replicas(self, type: ResourceType) -> bool:
         """Whether entries of a type are of interest. Cheap."""
 
     def replicas_changed(self, entries: Sequence[LogEntry], count: int) -> None:
-        """Entries of objects of other shards that changed, count now or did until now. Everything up to the apply count
-        has been told. `value` of what is gone is what it was; revisions are those of the shard of origin."""
+        """Replicas changed, began to count or ceased to count. All changes up to the apply count have been notified.
+        A deleted entry carries its last value; revisions are those of the shard of origin."""
 
 
 class ReplicaNotifier:
-    """Tells one listener, if there is one."""
+    """Notifies the listener, if one is set."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.listener: ReplicaListener | None = None
 
-    async def tell(
-        self, origin: str, changed: Sequence[tuple[ReplicaChange, Record | None]], turns: Sequence[OwnerChange]
+    async def notify(
+        self, origin: str, changed: Sequence[tuple[ReplicaChange, Record | None]], owners: Sequence[OwnerChange]
     ) -> None:
-        """A shard's rows changed, each with what it was, and clusters came to lie elsewhere."""
+        """Notify of changed rows of one shard, each with the row before, and of clusters whose owner changed."""
         listener = self.listener
         if listener is None:
             return
         with self._store.snapshot() as snapshot:
-            there, count = snapshot.replicas, snapshot.replicas.count
-            owners = {turn.cluster: turn.before.shard if turn.before is not None else "" for turn in turns}
+            replicas, count = snapshot.replicas, snapshot.replicas.count
+            before = {each.cluster: each.before.shard if each.before is not None else "" for each in owners}
             entries = [
-                _entry(arrival, before)
-                for arrival, before in changed
-                if listener.wants_replicas(arrival.key.type)
-                and origin in (there.shard_of(arrival.key.cluster), owners.get(arrival.key.cluster))
+                _change_entry(change, row)
+                for change, row in changed
+                if listener.wants_replicas(change.key.type)
+                and origin in (replicas.shard_of(change.key.cluster), before.get(change.key.cluster))
             ]
-        for turn in turns:
-            entries += [entry async for entry in self._turned(listener, turn)]
+        for each in owners:
+            entries += [entry async for entry in self._owner_entries(listener, each)]
         listener.replicas_changed(entries, count)
 
-    async def _turned(self, listener: ReplicaListener, turn: OwnerChange) -> AsyncIterator[LogEntry]:
-        for seat, operation in ((turn.before, Operation.DELETED), (turn.after, Operation.ADDED)):
-            if seat is None:
+    async def _owner_entries(self, listener: ReplicaListener, change: OwnerChange) -> AsyncIterator[LogEntry]:
+        """Every row of the old owner as deleted, then every row of the new one as added."""
+        for owner, operation in ((change.before, Operation.DELETED), (change.after, Operation.ADDED)):
+            if owner is None:
                 continue
             with self._store.snapshot() as snapshot:
-                types = snapshot.replicas.types_of(seat.shard, turn.cluster)
+                types = snapshot.replicas.types_of(owner.shard, change.cluster)
             for type in filter(listener.wants_replicas, types):
                 after: Position | None = None
-                while page := self._page(seat.shard, Scope(type, turn.cluster), after):
+                while page := self._page(owner.shard, Scope(type, change.cluster), after):
                     for record in page:
-                        yield _told(record.key, operation, record)
+                        yield _entry(record.revision, operation, record.key, record.value)
                     after = position_after(page[-1].key)
                     await asyncio.sleep(0)
 
@@ -101,13 +102,13 @@ class ReplicaNotifier:
             return readable(partial(snapshot.replicas.rows_of, origin), scope, after, _PAGE)
 
 
-def _entry(arrival: ReplicaChange, before: Record | None) -> LogEntry:
-    if arrival.value:
+def _change_entry(change: ReplicaChange, before: Record | None) -> LogEntry:
+    if change.value:
         operation = Operation.ADDED if before is None else Operation.MODIFIED
-        return LogEntry(arrival.revision, operation, arrival.key, arrival.value, False, 0, 0, 0)
+        return _entry(change.revision, operation, change.key, change.value)
     value, revision = (before.value, before.revision) if before is not None else (b"", 0)
-    return LogEntry(max(arrival.revision, revision), Operation.DELETED, arrival.key, value, False, 0, 0, 0)
+    return _entry(max(change.revision, revision), Operation.DELETED, change.key, value)
 
 
-def _told(key: ObjectKey, operation: Operation, record: Record) -> LogEntry:
-    return LogEntry(record.revision, operation, key, record.value, False, 0, 0, 0)
+def _entry(revision: int, operation: Operation, key: ObjectKey, value: bytes) -> LogEntry:
+    return LogEntry(revision, operation, key, value, False, 0, 0, 0)

@@ -1,136 +1,67 @@
-"""What is known of Workspaces and LogicalClusters, for the reckoning of who owns what: rows, routes, and what arrives.
+"""The Workspaces and LogicalClusters of one moment, as the ownership resolver reads them.
 
-`projection` points it at a snapshot, tells it what is about to be written, and lets `kcp.reckoning` look. Rows of this
-shard itself are its own objects. Invariant: what arrives hides the row that it replaces, so the reckoning sees the
-state that the same transaction leaves behind.
+`replica_writer` makes one for each step, over a snapshot and the rows that it is about to write. Rows of this shard are
+its own objects. Invariant: an incoming row hides the row that it replaces, so the resolver sees the state that the same
+transaction leaves behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Protocol
-
-import msgspec
-import structlog
+from typing import TypeAlias
 
 from atoll.machinery.kcp.sharding.ownership import Owner
-from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON
-from atoll.machinery.storage.contract import CorruptRecord, Position, Record, ReplicaView, Scope, Snapshot
-from atoll.machinery.storage.pages import position_after
+from atoll.machinery.storage.contract import CorruptRecord, Position, Scope, Snapshot
+from atoll.replication.readable_pages import ReadPage, readable
+from atoll.replication.root_types import RootTypes
 
-log = structlog.get_logger()
-
-_TENANCY, _SHARDS = "tenancy.kcp.io", "shards.core.kcp.io"
-
-
-class RootTypes(msgspec.Struct, frozen=True):
-    """The types of root's own kinds, under the identities of root's exports."""
-
-    workspaces: ResourceType
-    shards: ResourceType
-
-
-def root_types(tenancy: str, shards: str) -> RootTypes:
-    """The types under two identity hashes: of the exports `tenancy.kcp.io` and `shards.core.kcp.io`."""
-    return RootTypes(ResourceType(_TENANCY, "workspaces", tenancy), ResourceType("core.kcp.io", "shards", shards))
-
-
-class _Status(msgspec.Struct, frozen=True):
-    identityHash: str = ""
-
-
-class _Export(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
-
-
-_exports = msgspec.json.Decoder(_Export)
-
-
-def learn_root_types(replicas: ReplicaView) -> RootTypes | None:
-    """The types as root's exports tell them, for who has no other word; None while they have not arrived."""
-    hashes = [_identity(replicas.get(ObjectKey(API_EXPORTS, ROOT, "", name))) for name in (_TENANCY, _SHARDS)]
-    return root_types(*hashes) if all(hashes) else None
-
-
-def _identity(export: Record | None) -> str:
-    return _exports.decode(export.value).status.identityHash if export is not None else ""
-
-
-class ReadPage(Protocol):
-    """`scan` of a snapshot, or `rows_of` with its origin."""
-
-    def __call__(self, scope: Scope, after: Position | None, limit: int, /) -> list[Record]: ...
-
-
-def readable(read: ReadPage, scope: Scope, after: Position | None, limit: int) -> list[Record]:
-    """A page without the records that are damaged: of those the store has raised its alarm already."""
-    try:
-        return read(scope, after, limit)
-    except CorruptRecord:
-        found: list[Record] = []
-    while len(found) < limit:
-        before = after
-        try:
-            page = read(scope, after, 1)
-            key = page[0].key if page else None
-            found += page
-        except CorruptRecord as error:
-            key = error.key
-        after = position_after(key) if key is not None else after
-        if after == before:
-            break
-    return found
+#: Values about to be written, by origin and key; an empty one is a deletion.
+IncomingRows: TypeAlias = Mapping[tuple[str, ObjectKey], bytes]
 
 
 class OwnershipRows:
-    """`kcp.ownership.Rows` over a store. `view` is the snapshot it reads now."""
+    """`kcp.sharding.ownership.Rows` over a snapshot, with the rows that the next transaction writes."""
 
-    view: Snapshot
-
-    def __init__(self, own: str, types: RootTypes, followed: Sequence[str]) -> None:
-        self.own, self._types, self._followed = own, types, followed
-        self._arriving: dict[tuple[str, ObjectKey], bytes] = {}
-
-    def arrive(self, origin: str, key: ObjectKey, value: bytes) -> None:
-        """Something is about to be written; b"": it is about to go."""
-        self._arriving[origin, key] = value
-
-    def settled(self) -> None:
-        """What was about to be written is in the next snapshot."""
-        self._arriving.clear()
+    def __init__(
+        self, snapshot: Snapshot, own: str, types: RootTypes, followed: Sequence[str], incoming: IncomingRows
+    ) -> None:
+        self.own = own
+        self._snapshot, self._types, self._followed, self._incoming = snapshot, types, followed, incoming
 
     def origins(self) -> Sequence[str]:
         return self._followed
 
     def seat(self, cluster: str) -> Owner | None:
-        route = self.view.replicas.route_of(cluster)
+        route = self._snapshot.replicas.route_of(cluster)
         return Owner(route.shard, route.generation) if route is not None else None
 
     def logical_cluster(self, origin: str, cluster: str) -> bytes | None:
-        return self._sent(origin, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
+        return self._value(origin, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
 
     def workspace(self, origin: str, cluster: str, name: str) -> bytes | None:
-        return self._sent(origin, ObjectKey(self._types.workspaces, cluster, "", name))
+        return self._value(origin, ObjectKey(self._types.workspaces, cluster, "", name))
 
     def workspaces(self, origin: str, cluster: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         scope, place = Scope(self._types.workspaces, cluster), Position(cluster, "", after) if after else None
-        read: ReadPage = self.view.scan if origin == self.own else partial(self.view.replicas.rows_of, origin)
+        snapshot = self._snapshot
+        read: ReadPage = snapshot.scan if origin == self.own else partial(snapshot.replicas.rows_of, origin)
         records = readable(read, scope, place, limit)
-        return [(each.key.name, self._arriving.get((origin, each.key), each.value)) for each in records]
+        return [(each.key.name, self._incoming.get((origin, each.key), each.value)) for each in records]
 
-    def _sent(self, origin: str, key: ObjectKey) -> bytes | None:
-        arriving = self._arriving.get((origin, key))
-        if arriving is not None:
-            return arriving or None
+    def _value(self, origin: str, key: ObjectKey) -> bytes | None:
+        incoming = self._incoming.get((origin, key))
+        if incoming is not None:
+            return incoming or None
         try:
             if origin == self.own:
-                record = self.view.get(key)
+                record = self._snapshot.get(key)
                 return record.value if record is not None else None
-            sent = self.view.replicas.row_of(origin, key)
-            return sent[0].value if sent is not None else None
+            row = self._snapshot.replicas.row_of(origin, key)
+            return row[0].value if row is not None else None
         except CorruptRecord:
-            # The store has raised its alarm; who cannot be read names nobody.
+            # The store has raised its alarm; a damaged row claims nothing.
             return None

@@ -1,9 +1,9 @@
-"""Clients of other shards: where they are by their Shard objects, who we are by the operator's kubeconfigs.
+"""Peers: clients of other shards. Addresses are those of their Shard objects, credentials the operator's kubeconfigs.
 
-Controllers and handlers that have something done elsewhere (a LogicalCluster made, an owner told) ask `client` for each
-call and drop what they got. The address is that of the Shard object at this moment, so that a shard that moved is found
-by the next call. Invariants: a kubeconfig's own server is never asked, only its credentials go out, and only by TLS to
-a peer whose certificate names the host of its baseURL; every call ends within `TIMEOUT_S`; connections are kept and
+Controllers and handlers that change something on another shard (create a LogicalCluster, notify an owner) get a
+client for each call and drop it. The address is read from the Shard object each time, so the next call finds a shard
+that moved. Invariants: a kubeconfig's own server is never called, only its credentials are used, and only by TLS to a
+peer whose certificate names the host of its baseURL; every call ends within `TIMEOUT_S`; connections are kept and
 bounded.
 """
 
@@ -23,23 +23,23 @@ from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire.client import HttpClient, Origin
 from atoll.machinery.wire.pending_response import ClientError, ClientLimits
 
-#: kcp's two identities between shards: the first makes logical clusters, the second does all that comes later.
+#: kcp's two identities between shards: the first creates logical clusters, the second does everything else.
 LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN = "logical-cluster-admin", "external-logical-cluster-admin"
-#: What one call may take, waiting for a free connection included.
+#: The most that one call may take, waiting for a free connection included.
 TIMEOUT_S = 5.0
-#: Pools kept: one a shard and identity. One that falls out closes its connections as they fall idle.
+#: Pools kept, one for each shard and identity. An evicted one closes its connections as they become idle.
 MAX_PEERS = 512
 _LIMITS = ClientLimits(connections=16, streams=64, connect_timeout_s=TIMEOUT_S, request_timeout_s=TIMEOUT_S)
 
-#: The Shard object of a name, as this process knows it now; None if it knows none.
+#: Return the Shard object of a name as this process has it now; None if it has none.
 FindShard = Callable[[str], Object | None]
 
 
 class NoPeer(Exception):
-    """A shard that cannot be called from here: it is not known yet, or nothing was given to call it with."""
+    """A shard that cannot be called: it is not known yet, or no credentials were configured."""
 
 
-#: All that a call may raise: the shard refused, could not be reached or did not answer in time, or is not known.
+#: Everything a call may raise: the shard refused, is unreachable, did not answer in time, or is not known.
 PEER_ERRORS = (ApiError, ClientError, TimeoutError, NoPeer)
 
 
@@ -49,17 +49,17 @@ class _Peer(msgspec.Struct, frozen=True):
 
 
 class Peers:
-    """Clients by shard and identity. `credentials` are targets of kubeconfigs, of which only host and path are not
-    used; `find` gives Shard objects. Lives on the running loop."""
+    """Clients by shard and identity. `credentials` are targets of kubeconfigs, whose host and path are not used; `find`
+    returns Shard objects. Belongs to the running loop."""
 
     def __init__(self, find: FindShard, credentials: Mapping[str, Target], manager: str = "atoll") -> None:
         self._find, self._credentials, self._manager = find, dict(credentials), manager
-        self._kept: LruCache[tuple[str, str], _Peer] = LruCache(MAX_PEERS)
+        self._pools: LruCache[tuple[str, str], _Peer] = LruCache(MAX_PEERS)
 
     def client(self, shard: str, identity: str = LOGICAL_CLUSTER_ADMIN) -> Client:
-        """A client of a shard, looking at no cluster: `.cluster(name)` does. It need not be closed.
+        """Return a client of a shard, for no cluster yet: `.cluster(name)` selects one. It need not be closed.
 
-        It asks once: a server that says when to come back is told to the caller (ApiError), whose queue waits. Its
+        It does not retry: a server that names a time to retry after raises ApiError, and the caller's queue waits. Its
         verbs raise what `PEER_ERRORS` lists. Raises NoPeer.
         """
         given = self._credentials.get(identity)
@@ -78,22 +78,22 @@ class Peers:
             host, port = parts.hostname or "", parts.port or 443
         except ValueError:
             host, port = "", 0
-        # Without TLS neither side would know the other.
+        # Without TLS neither side authenticates the other.
         if not host or parts.scheme != "https" or given.tls is None:
             raise NoPeer(f"shard {shard} cannot be called: {url!r} is no https URL")
         return msgspec.structs.replace(given, host=host, port=port, path=parts.path.rstrip("/"), server_name="")
 
     def _http(self, shard: str, identity: str, target: Target) -> HttpClient:
-        """The connections to a shard; others where its address is another now."""
-        known = self._kept.get((shard, identity))
+        """The connections to a shard; new ones if its address changed."""
+        known = self._pools.get((shard, identity))
         if known is not None and known.base_url == target.base_url:
             return known.http
         http = HttpClient(Origin(target.host, target.port, target.tls), _LIMITS)
-        self._kept.put((shard, identity), _Peer(target.base_url, http))
+        self._pools.put((shard, identity), _Peer(target.base_url, http))
         return http
 
     async def close(self) -> None:
-        """Close all connections; calls under way fail."""
-        peers = self._kept.values()
+        """Close all connections; calls in progress fail."""
+        peers = self._pools.values()
         await asyncio.gather(*(peer.http.close() for peer in peers))
-        self._kept.clear()
+        self._pools.clear()

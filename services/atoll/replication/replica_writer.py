@@ -1,9 +1,9 @@
-"""What arrives from other shards is written here: rows, routes and the mark of their stream in one transaction.
+"""Writes replicas: the rows, the cluster routes and the stream's mark in one transaction.
 
-The applications of all followed shards of a process hand their arrivals to one `ReplicaWriter`. It asks the reckoning
-whose word counts now, submits, and has `announcing` tell who listens what came to count, changed or ceased to count.
-One hand at a time: a decision and the rows that it rests on must not be overtaken by another shard's. Invariants: a
-mark is never kept without the rows it speaks of; a reckoning that was cut off is begun again at the next start.
+The replicas of all followed shards of a process (`shard_replica`) pass their changes to one `ReplicaWriter`. It has
+the resolver decide which shard owns each cluster, submits, and notifies. One lock serialises all shards: a decision
+must not be overtaken by a write of the rows it rests on. Invariants: a mark is never stored without the rows it
+covers; a resolution that was interrupted is repeated at the next start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD, Claim, Owner, claim_of
-from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver
+from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver, Resolution
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
@@ -37,16 +37,19 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.pages import position_after
 from atoll.replication.metrics import MALFORMED, ReplicationMetrics
 from atoll.replication.notifications import OwnerChange, ReplicaChange, ReplicaListener, ReplicaNotifier
-from atoll.replication.ownership_rows import OwnershipRows, RootTypes, readable
+from atoll.replication.ownership_rows import IncomingRows, OwnershipRows
+from atoll.replication.readable_pages import readable
+from atoll.replication.root_types import RootTypes
 
 log = structlog.get_logger()
 
-#: Set while a reckoning is under way in more than one transaction.
+#: Set while a resolution takes more than one transaction.
 OWNERS_PENDING = "replication.unsettled"
 _PAGE = 500
 _BACKOFF = Backoff(0.1, 5.0)
-#: What who is cancelled waits for a write, so that what it changes is told.
+#: How long a cancelled task waits for its write, so that the listener is notified of it.
 _LAST_WRITE_S = 5.0
+_NO_TYPES = RootTypes(ResourceType("", "", ""), ResourceType("", "", ""))
 
 T = TypeVar("T")
 
@@ -59,134 +62,121 @@ class MarkStore(Store, Protocol):
 
 
 class ReplicaWriter:
-    """Writes what other shards published. `own` is this shard's name, "" for a process that is none."""
+    """Writes the replicas of a process. `own` is this shard's name, "" for a process that is not a shard."""
 
     def __init__(self, store: MarkStore, own: str, metrics: ReplicationMetrics) -> None:
         self.store, self.own, self.metrics = store, own, metrics
-        #: Root's types; until they are known nothing but root's own cluster counts.
+        #: Root's types; until they are known, only the cluster `root` has an owner.
         self.types: RootTypes | None = None
-        #: Whom this process follows.
+        #: The shards that this process follows.
         self.origins: list[str] = []
-        self._announcer = ReplicaNotifier(store)
+        self._notifier = ReplicaNotifier(store)
         self._lock = asyncio.Lock()
 
-    def tell(self, listener: ReplicaListener) -> None:
-        """Have somebody told of arrivals. Once, before the first."""
-        self._announcer.listener = listener
+    def set_listener(self, listener: ReplicaListener) -> None:
+        """Set what is notified of changes. Once, before the first change."""
+        self._notifier.listener = listener
 
-    async def take(self, origin: str, arrivals: Sequence[ReplicaChange], then: Sequence[Mutation] = ()) -> None:
-        """Write what a shard sent, with what follows from it and `then`. Waits for room where the store is full."""
+    async def apply(self, origin: str, changes: Sequence[ReplicaChange], then: Sequence[Mutation] = ()) -> None:
+        """Write a shard's changes, what follows from them, and `then`. Waits while the store is full."""
         async with self._lock:
-            await self._take(origin, _last(arrivals), then)
+            await self._apply(origin, _newest(changes), then)
 
-    async def settle(self) -> None:
-        """Reckon from everything that is there: after a reckoning was cut off, or when `types` became known."""
+    async def resolve_all(self) -> None:
+        """Resolve owners from all rows held: after an interrupted resolution, or when `types` became known."""
         async with self._lock:
             await self.write([Mark(OWNERS_PENDING, b"1")])
             for origin in (self.own, *self.origins) if self.types is not None else ():
                 if origin:
-                    await self._settle_all(origin)
+                    await self._resolve_origin(origin)
             await self.write([Mark(OWNERS_PENDING, b"")])
 
-    async def name_root(self) -> None:
-        """The cluster `root` lies on the shard `root`."""
+    async def route_root(self) -> None:
+        """Route the cluster `root` to the shard `root`."""
         if self.own != ROOT_SHARD:
             await self.write([ClusterRoute(ROOT, ROOT_SHARD, 0)])
 
-    async def reckon(self, cluster: str, name: str, claim: Claim) -> None:
-        """A Workspace of this shard's own names a cluster elsewhere, or did: route it if nobody has, look at what was
-        sent from it, and announce that."""
+    async def resolve_workspace(self, cluster: str, name: str, claim: Claim) -> None:
+        """Resolve a cluster on another shard that a Workspace of this shard names or named: route it if it has no
+        route, and notify of the rows that its owner sent before it was known."""
         if self.types is None:
             return
         async with self._lock:
-            known = self._known()
-            reckoning = OwnershipResolver(known)
+            resolution = Resolution()
             with self.store.snapshot() as snapshot:
-                known.view = snapshot
-                seat, now = known.seat(claim.cluster), claim_of(cluster, known.workspace(self.own, cluster, name))
-                reckoning.workspace(self.own, cluster, name, claim)
-                reckoning.seated(claim.cluster)
-            if seat is not None and now is not None and now.cluster == claim.cluster:
-                await self._announcer.tell("", (), [OwnerChange(claim.cluster, None, seat)])
-            await self._finish(reckoning, known)
+                rows = self._rows(snapshot)
+                owner, now = rows.seat(claim.cluster), claim_of(cluster, rows.workspace(self.own, cluster, name))
+                resolver = OwnershipResolver(rows, resolution)
+                resolver.workspace(self.own, cluster, name, claim)
+                resolver.seated(claim.cluster)
+            if owner is not None and now is not None and now.cluster == claim.cluster:
+                await self._notifier.notify("", (), [OwnerChange(claim.cluster, None, owner)])
+            await self._finish(resolution)
 
     async def write(self, mutations: Sequence[Mutation]) -> list[int]:
-        """Submit, again and again where there is no room. Raises what else the store raises."""
+        """Submit; try again while the store is full. Raises the store's other errors."""
         failures = 0
         while True:
             try:
                 return await self.store.submit(mutations)
             except StoreFull as error:
                 pause_s = _BACKOFF.delay_s(failures)
-                log.warning("no room for what other shards publish", error=str(error), again_s=pause_s)
+                log.warning("store full, replicas wait", error=str(error), again_s=pause_s)
             failures += 1
             await asyncio.sleep(pause_s)
 
     # --- one transaction ---
 
-    async def _take(self, origin: str, arrivals: Sequence[ReplicaChange], then: Sequence[Mutation]) -> None:
-        known = self._known()
-        reckoning = OwnershipResolver(known)
+    async def _apply(self, origin: str, changes: Sequence[ReplicaChange], then: Sequence[Mutation]) -> None:
+        resolution = Resolution()
         with self.store.snapshot() as snapshot:
-            known.view = snapshot
-            befores = [_before(snapshot, origin, arrival) for arrival in arrivals]
-            for arrival, before in zip(arrivals, befores, strict=True):
-                if arrival.follows(before):
-                    known.arrive(origin, arrival.key, arrival.value)
-            if self.types is not None:
-                for arrival, before in zip(arrivals, befores, strict=True):
-                    self._consider(reckoning, origin, arrival, before)
-            turns = _turns(reckoning, snapshot)
-        await _uncut(
-            self._write_and_tell(
-                origin,
-                list(zip(arrivals, befores, strict=True)),
-                turns,
-                [Mark(OWNERS_PENDING, b"1"), *then] if reckoning.pending else then,
-            )
-        )
-        known.settled()
-        if reckoning.pending:
-            await self._finish(reckoning, known)
+            replaced = [(change, _row(snapshot, origin, change.key)) for change in changes]
+            incoming = {(origin, change.key): change.value for change, row in replaced if change.replaces(row)}
+            resolver = OwnershipResolver(self._rows(snapshot, incoming), resolution)
+            for change, row in replaced if self.types is not None else ():
+                self._consider(resolver, origin, change.key, row[0].value if row is not None else None)
+            owners = _owner_changes(resolver, snapshot)
+        if resolution.pending:
+            then = [Mark(OWNERS_PENDING, b"1"), *then]
+        await _shielded(self._write_and_notify(origin, replaced, owners, then))
+        if resolution.pending:
+            await self._finish(resolution)
             await self.write([Mark(OWNERS_PENDING, b"")])
 
-    async def _write_and_tell(
+    def _consider(self, resolver: OwnershipResolver, origin: str, key: ObjectKey, before: bytes | None) -> None:
+        """Pass a Workspace or a LogicalCluster to the resolver, also one that did not change: after an interruption
+        between rows and decisions the same rows arrive again."""
+        assert self.types is not None
+        if key.type == self.types.workspaces:
+            resolver.workspace(origin, key.cluster, key.name, claim_of(key.cluster, before))
+        elif key.type == LOGICAL_CLUSTERS:
+            resolver.logical_cluster(origin, key.cluster, before)
+
+    async def _write_and_notify(
         self,
         origin: str,
-        arrivals: Sequence[tuple[ReplicaChange, tuple[Record, int] | None]],
-        turns: Sequence[OwnerChange],
+        replaced: Sequence[tuple[ReplicaChange, tuple[Record, int] | None]],
+        owners: Sequence[OwnerChange],
         then: Sequence[Mutation],
     ) -> None:
-        """Rows, each with what it was, and what was decided, with `then`."""
-        rows = [Replica(origin, each.key, each.value, each.revision, each.generation) for each, _ in arrivals]
-        results = await self._write_rows(origin, rows, [*_routes(turns), *then])
+        """Write changes, each given with the row it replaces, the owners decided, and `then`; notify."""
+        rows = [Replica(origin, each.key, each.value, each.revision, each.generation) for each, _ in replaced]
+        results = await self._write_rows(origin, rows, [*_routes(owners), *then])
         changed = [
-            (arrival, before[0] if before is not None else None)
-            for (arrival, before), result in zip(arrivals, results, strict=False)
+            (change, row[0] if row is not None else None)
+            for (change, row), result in zip(replaced, results, strict=False)
             if result
         ]
         if changed:
             self.metrics.wrote(origin, len(changed))
-        await self._announcer.tell(origin, changed, turns)
-
-    def _consider(
-        self, reckoning: OwnershipResolver, origin: str, arrival: ReplicaChange, before: tuple[Record, int] | None
-    ) -> None:
-        """Tell the reckoning of a Workspace or a LogicalCluster, also of one that is there already: whoever was cut off
-        behind the rows hands them in again."""
-        assert self.types is not None
-        key, value = arrival.key, before[0].value if before is not None else None
-        if key.type == self.types.workspaces:
-            reckoning.workspace(origin, key.cluster, key.name, claim_of(key.cluster, value))
-        elif key.type == LOGICAL_CLUSTERS:
-            reckoning.logical_cluster(origin, key.cluster, value)
+        await self._notifier.notify(origin, changed, owners)
 
     async def _write_rows(self, origin: str, rows: Sequence[Replica], then: Sequence[Mutation]) -> list[int]:
-        """Rows and what goes with them in one transaction; where one is not an object, that one is left out."""
+        """Write rows and `then` in one transaction. If a row is not an object, write one by one without it."""
         try:
             return (await self.write([*rows, *then]))[: len(rows)]
         except (msgspec.DecodeError, ValueError) as error:
-            log.warning("row of another shard is no object", shard=origin, error=str(error))
+            log.warning("replica is not an object", shard=origin, error=str(error))
         results: list[int] = []
         for row in rows:
             try:
@@ -197,32 +187,28 @@ class ReplicaWriter:
         await self.write(then)
         return results
 
-    # --- what follows in more than one ---
+    # --- further transactions ---
 
-    async def _finish(self, reckoning: OwnershipResolver, known: OwnershipRows) -> None:
-        while reckoning.pending:
+    async def _finish(self, resolution: Resolution) -> None:
+        """Resolve the rest, one page of steps a transaction."""
+        while resolution.pending:
             with self.store.snapshot() as snapshot:
-                known.view = snapshot
-                turns = _turns(reckoning, snapshot)
-            if turns:
-                await _uncut(self._write_and_tell("", (), turns, ()))
+                owners = _owner_changes(OwnershipResolver(self._rows(snapshot), resolution), snapshot)
+            if owners:
+                await _shielded(self._write_and_notify("", (), owners, ()))
             await asyncio.sleep(0)
 
-    async def _settle_all(self, origin: str) -> None:
+    async def _resolve_origin(self, origin: str) -> None:
         assert self.types is not None
-        known = self._known()
-        reckoning = OwnershipResolver(known)
+        resolution = Resolution()
         for type in (LOGICAL_CLUSTERS, self.types.workspaces):
             after: Position | None = None
             while page := self._page(origin, type, after):
                 with self.store.snapshot() as snapshot:
-                    known.view = snapshot
+                    resolver = OwnershipResolver(self._rows(snapshot), resolution)
                     for key in page:
-                        if type == LOGICAL_CLUSTERS:
-                            reckoning.logical_cluster(origin, key.cluster, None)
-                        else:
-                            reckoning.workspace(origin, key.cluster, key.name, None)
-                await self._finish(reckoning, known)
+                        self._consider(resolver, origin, key, None)
+                await self._finish(resolution)
                 after = position_after(page[-1])
 
     def _page(self, origin: str, type: ResourceType, after: Position | None) -> list[ObjectKey]:
@@ -232,16 +218,13 @@ class ReplicaWriter:
             records = readable(partial(snapshot.replicas.rows_of, origin), Scope(type), after, _PAGE)
             return [record.key for record in records]
 
-    def _known(self) -> OwnershipRows:
-        return OwnershipRows(self.own, self.types or _NO_TYPES, self.origins)
+    def _rows(self, snapshot: Snapshot, incoming: IncomingRows | None = None) -> OwnershipRows:
+        return OwnershipRows(snapshot, self.own, self.types or _NO_TYPES, self.origins, incoming or {})
 
 
-_NO_TYPES = RootTypes(ResourceType("", "", ""), ResourceType("", "", ""))
-
-
-async def _uncut(work: Coroutine[Any, Any, T]) -> T:
-    """Have work done though whoever waits for it is cancelled, if that takes no longer than `_LAST_WRITE_S`: of what is
-    written nobody would hear again, as the next batch is told with a later count."""
+async def _shielded(work: Coroutine[Any, Any, T]) -> T:
+    """Finish work although the waiting task is cancelled, within `_LAST_WRITE_S`: a change that is written and not
+    notified would never be notified, as the next notification has a later count."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -251,34 +234,35 @@ async def _uncut(work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
 
 
-def _last(arrivals: Iterable[ReplicaChange]) -> list[ReplicaChange]:
-    """What is last of each object: a batch may hold several states of one."""
-    found: dict[ObjectKey, ReplicaChange] = {}
-    for arrival in arrivals:
-        known = found.get(arrival.key)
-        if known is None or arrival.revision >= known.revision:
-            found[arrival.key] = arrival
-    return list(found.values())
+def _newest(changes: Iterable[ReplicaChange]) -> list[ReplicaChange]:
+    """The newest change of each object: a batch may hold several."""
+    newest: dict[ObjectKey, ReplicaChange] = {}
+    for change in changes:
+        other = newest.get(change.key)
+        if other is None or change.revision >= other.revision:
+            newest[change.key] = change
+    return list(newest.values())
 
 
-def _before(snapshot: Snapshot, origin: str, arrival: ReplicaChange) -> tuple[Record, int] | None:
+def _row(snapshot: Snapshot, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
     try:
-        return snapshot.replicas.row_of(origin, arrival.key)
+        return snapshot.replicas.row_of(origin, key)
     except CorruptRecord:
         return None
 
 
-def _turns(reckoning: OwnershipResolver, snapshot: Snapshot) -> list[OwnerChange]:
-    found: list[OwnerChange] = []
-    for cluster, seat in reckoning.decisions():
+def _owner_changes(resolver: OwnershipResolver, snapshot: Snapshot) -> list[OwnerChange]:
+    changes: list[OwnerChange] = []
+    for cluster, after in resolver.decisions():
         route = snapshot.replicas.route_of(cluster)
-        found.append(OwnerChange(cluster, Owner(route.shard, route.generation) if route is not None else None, seat))
-    return found
+        before = Owner(route.shard, route.generation) if route is not None else None
+        changes.append(OwnerChange(cluster, before, after))
+    return changes
 
 
-def _routes(turns: Sequence[OwnerChange]) -> list[Mutation]:
+def _routes(changes: Sequence[OwnerChange]) -> list[Mutation]:
     routes: list[Mutation] = []
-    for turn in turns:
-        seat = turn.after or Owner("", turn.before.generation if turn.before is not None else 0)
-        routes.append(ClusterRoute(turn.cluster, seat.shard, seat.generation))
+    for change in changes:
+        owner = change.after or Owner("", change.before.generation if change.before is not None else 0)
+        routes.append(ClusterRoute(change.cluster, owner.shard, owner.generation))
     return routes

@@ -1,9 +1,10 @@
-"""The rows of one followed shard: what its state stream brings, as `stream.state_consumer` hands it over.
+"""The replica of one followed shard, fed by its state stream.
 
-Events become arrivals for the `projection`; what may not be taken is counted and left out. The mark and the number of
-the generation lie in one row of `marks`, written with the rows they speak of. Invariant: a row is dropped for not
-having been brought only by a generation that is known to be complete: one that brought nothing at all, or ends before
-what was known of the same history, is not, whatever the stream's silence says.
+`stream.consumer.state_consumer` calls it; its changes go to the `replica_writer`. Events that may not be taken are
+counted and left out. The mark and the number of the generation are one row of `marks`, written with the rows they
+cover. Invariant: a row is dropped for being absent only by a generation that is known to be complete. A generation
+that brought nothing, or ends before a revision already seen of the same history, is not complete, however silent the
+stream is.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from atoll.replication.replica_writer import ReplicaWriter
 
 log = structlog.get_logger()
 
-#: Above every generation there is.
+#: Above every generation.
 LAST_GENERATION = (1 << 63) - 1
 _PAGE = 500
 
 
 class ReplicaProgress(msgspec.Struct, frozen=True):
-    """What is kept of a followed shard. `mark` is None while a generation is not complete; `lineage` is that of the
-    last one that was, `floor` the revision that the present one must reach if it is of the same."""
+    """The stored progress. `mark` is None while a generation is not complete; `lineage` is that of the last complete
+    one, `floor` the revision that the present one must reach if its lineage is the same."""
 
     generation: int = 0
     mark: StateMark | None = None
@@ -42,14 +43,14 @@ class ReplicaProgress(msgspec.Struct, frozen=True):
 
 
 class Shortfall(enum.Enum):
-    """Why a generation is not all there is, though the stream is silent."""
+    """Why a generation is not complete although the stream is silent."""
 
-    NOT = ""
-    EMPTY = "nothing is in its stream"
-    OLDER = "its stream is older than what is held"
+    NONE = ""
+    EMPTY = "its stream is empty"
+    OLDER = "its stream is older than the replica"
 
 
-_kept = msgspec.json.Decoder(ReplicaProgress)
+_progress_decoder = msgspec.json.Decoder(ReplicaProgress)
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +66,7 @@ _named = msgspec.json.Decoder(_Named)
 
 
 class SourceShard(msgspec.Struct, frozen=True):
-    """A shard that is followed, with the regions (empty: none) of both sides; `wanted` names what is kept of it."""
+    """A followed shard, with the regions of both sides ("": none); `wanted` selects the types that are kept."""
 
     name: str
     region: str = ""
@@ -78,46 +79,46 @@ class SourceShard(msgspec.Struct, frozen=True):
 
 
 class ShardReplica:
-    """`stream.state_consumer.StateApplication` over a projection."""
+    """A `stream.consumer.state_consumer.StateSink` over the replica writer."""
 
-    def __init__(self, projection: ReplicaWriter, origin: SourceShard) -> None:
-        self._projection, self._origin = projection, origin
-        self._kept = self._load()
-        #: How the present generation fell short when the stream fell silent; it is completed once it does no more.
-        self._short = Shortfall.NOT
-        self._told: set[str] = set()
+    def __init__(self, writer: ReplicaWriter, origin: SourceShard) -> None:
+        self._writer, self._origin = writer, origin
+        self._progress = self._load()
+        #: Why the present generation was not complete when the stream fell silent. It is completed later.
+        self._short = Shortfall.NONE
+        self._logged: set[str] = set()
 
     def _load(self) -> ReplicaProgress:
-        data = self._projection.store.get_mark(self._origin.mark_name)
+        data = self._writer.store.get_mark(self._origin.mark_name)
         try:
-            return _kept.decode(data) if data else ReplicaProgress()
+            return _progress_decoder.decode(data) if data else ReplicaProgress()
         except msgspec.DecodeError as error:
-            log.error("unreadable mark of a followed shard", shard=self._origin.name, error=str(error))
+            log.error("replica mark unreadable", shard=self._origin.name, error=str(error))
             return ReplicaProgress()
 
     # --- what the consumer calls ---
 
     def mark(self) -> StateMark | None:
-        return self._kept.mark
+        return self._progress.mark
 
     async def begin(self, gap: Gap) -> None:
-        kept, last = self._kept, self._kept.mark
-        floor = kept.floor if gap is Gap.NEW else 0
+        progress, last = self._progress, self._progress.mark
+        floor = progress.floor if gap is Gap.NEW else 0
         if gap is Gap.REWOUND and last is not None:
-            # The stream lost its tail, which its shard writes again. Until then it is an older state of the same.
+            # The stream lost its tail, which its shard publishes again. Until then it holds an older state.
             floor = last.written
-        lineage = last.lineage if last is not None else kept.lineage
-        self._kept, self._short = ReplicaProgress(kept.generation + 1, None, lineage, floor), Shortfall.NOT
-        # Before anything is read: a generation that was cut off must not share its number with the next.
-        await self._projection.write([self._marked()])
+        lineage = last.lineage if last is not None else progress.lineage
+        self._progress, self._short = ReplicaProgress(progress.generation + 1, None, lineage, floor), Shortfall.NONE
+        # Before anything is read: an interrupted generation must not share its number with the next.
+        await self._writer.write([self._marked()])
 
     async def apply(self, events: list[Event], mark: StateMark | None) -> None:
-        arrivals = [arrival for event in events if (arrival := self._arrival(event)) is not None]
-        if mark is not None and self._short is Shortfall.NOT:
+        changes = [change for event in events if (change := self._change(event)) is not None]
+        if mark is not None and self._short is Shortfall.NONE:
             self._keep(mark)
-            await self._projection.take(self._origin.name, arrivals, [self._marked()])
+            await self._writer.apply(self._origin.name, changes, [self._marked()])
             return
-        await self._projection.take(self._origin.name, arrivals)
+        await self._writer.apply(self._origin.name, changes)
         if mark is not None and not self._is_short(mark):
             await self._complete(mark)
 
@@ -126,38 +127,38 @@ class ShardReplica:
             self._short = Shortfall.EMPTY
         elif self._is_older(mark):
             self._short = Shortfall.OLDER
-        if self._short is not Shortfall.NOT and self._holds_earlier():
-            log.warning("state of a shard falls short", shard=self._origin.name, reason=self._short.value)
+        if self._short is not Shortfall.NONE and self._holds_earlier():
+            log.warning("replica stream incomplete", shard=self._origin.name, reason=self._short.value)
         else:
             await self._complete(mark)
 
     async def forget(self) -> None:
-        """Everything is to be read anew."""
-        self._kept = ReplicaProgress(self._kept.generation, None, self._kept.lineage, self._kept.floor)
-        await self._projection.write([self._marked()])
+        """Forget the mark: read everything again."""
+        self._progress = ReplicaProgress(self._progress.generation, None, self._progress.lineage, self._progress.floor)
+        await self._writer.write([self._marked()])
 
     async def drop(self) -> None:
-        """Nothing of this shard is to be kept: it is a shard no more."""
+        """Drop every row of a shard that no longer exists."""
         await self._sweep_below(LAST_GENERATION)
         origin = self._origin
-        await self._projection.write([SweepReplicas(origin.name, LAST_GENERATION), Mark(origin.mark_name, b"")])
+        await self._writer.write([SweepReplicas(origin.name, LAST_GENERATION), Mark(origin.mark_name, b"")])
 
-    # --- arrivals ---
+    # --- changes ---
 
-    def _arrival(self, event: Event) -> ReplicaChange | None:
+    def _change(self, event: Event) -> ReplicaChange | None:
         assert event.key is not None
-        reason = self._refused(event)
+        reason = self._refusal(event)
         if reason:
             self._refuse(reason)
             return None
         if not self._origin.wanted(event.key.type):
             return None
-        arrival = ReplicaChange(event.key, self._value(event), event.revision, self._kept.generation)
-        if self._kept.mark is not None or event.lineage != self._kept.lineage:
-            return arrival
-        return self._newest(arrival)
+        change = ReplicaChange(event.key, self._value(event), event.revision, self._progress.generation)
+        if self._progress.mark is not None or event.lineage != self._progress.lineage:
+            return change
+        return self._newest(change)
 
-    def _refused(self, event: Event) -> str:
+    def _refusal(self, event: Event) -> str:
         assert event.key is not None
         if event.shard != self._origin.name:
             return FOREIGN
@@ -168,7 +169,7 @@ class ShardReplica:
         return "" if is_cluster_name(event.key.cluster) and _is_of(event.key, event) else MALFORMED
 
     def _value(self, event: Event) -> bytes:
-        """What is to be held of an object: nothing of what is gone, nor of what may not be held here (any more)."""
+        """The value to hold: empty for a deleted object, and for one that may not be held here (any more)."""
         if event.operation is Operation.DELETED:
             return b""
         try:
@@ -180,71 +181,71 @@ class ShardReplica:
         return event.payload if allowed else b""
 
     def _refuse(self, reason: str) -> None:
-        self._projection.metrics.refused(self._origin.name, reason)
-        if reason not in self._told:
-            self._told.add(reason)
-            log.warning("rows of another shard are refused", shard=self._origin.name, reason=reason)
+        self._writer.metrics.refused(self._origin.name, reason)
+        if reason not in self._logged:
+            self._logged.add(reason)
+            log.warning("replica rows refused", shard=self._origin.name, reason=reason)
 
-    def _newest(self, arrival: ReplicaChange) -> ReplicaChange:
-        """While everything is read again of the same history: what is held already if that is later."""
-        with self._projection.store.snapshot() as snapshot:
+    def _newest(self, change: ReplicaChange) -> ReplicaChange:
+        """The change, or the row already held if that is later: the same history is being read again."""
+        with self._writer.store.snapshot() as snapshot:
             try:
-                sent = snapshot.replicas.row_of(self._origin.name, arrival.key)
+                row = snapshot.replicas.row_of(self._origin.name, change.key)
             except CorruptRecord:
-                return arrival
-        if sent is None or sent[0].revision <= arrival.revision:
-            return arrival
-        return arrival._replace(value=sent[0].value, revision=sent[0].revision)
+                return change
+        if row is None or row[0].revision <= change.revision:
+            return change
+        return change._replace(value=row[0].value, revision=row[0].revision)
 
     # --- generations ---
 
     def _is_short(self, mark: StateMark) -> bool:
-        """Whether what was read by now still cannot be all: nothing was read but what was published since, of the same
-        history (else the shard is another one, and begins now); or it is still an older state of it."""
+        """Whether the generation is still incomplete: all it brought was published since, of the same history (with
+        another lineage the shard is a different one, and begins here); or it is still an older state."""
         if self._short is Shortfall.EMPTY:
-            return mark.lineage == self._kept.lineage or not self._kept.lineage
+            return mark.lineage == self._progress.lineage or not self._progress.lineage
         return self._is_older(mark)
 
     def _is_older(self, mark: StateMark) -> bool:
-        return mark.lineage == self._kept.lineage and mark.written < self._kept.floor
+        return mark.lineage == self._progress.lineage and mark.written < self._progress.floor
 
     def _holds_earlier(self) -> bool:
-        with self._projection.store.snapshot() as snapshot:
+        with self._writer.store.snapshot() as snapshot:
             after: ObjectKey | None = None
             while True:
-                found, after = snapshot.replicas.outdated(self._origin.name, self._kept.generation, after)
+                found, after = snapshot.replicas.outdated(self._origin.name, self._progress.generation, after)
                 if found or after is None:
                     return bool(found)
 
     async def _complete(self, mark: StateMark) -> None:
-        generation = self._kept.generation
+        generation = self._progress.generation
         await self._sweep_below(generation)
         self._keep(mark)
-        self._short = Shortfall.NOT
-        # What is dropped here came to be below meanwhile: nothing.
-        await self._projection.write([SweepReplicas(self._origin.name, generation), self._marked()])
+        self._short = Shortfall.NONE
+        # The pages above left nothing to drop here.
+        await self._writer.write([SweepReplicas(self._origin.name, generation), self._marked()])
 
     async def _sweep_below(self, generation: int) -> None:
-        """Have each row of an earlier generation leave as if its shard had said so: what follows from it does then."""
+        """Delete each row of an earlier generation as if its shard had, so that owners and listeners follow."""
         after: ObjectKey | None = None
         while True:
-            with self._projection.store.snapshot() as snapshot:
+            with self._writer.store.snapshot() as snapshot:
                 keys, after = snapshot.replicas.outdated(self._origin.name, generation, after, _PAGE)
-            await self._projection.take(self._origin.name, [ReplicaChange(key, b"", 0, generation) for key in keys])
+            await self._writer.apply(self._origin.name, [ReplicaChange(key, b"", 0, generation) for key in keys])
             if after is None:
                 return
 
     def _keep(self, mark: StateMark) -> None:
-        self._kept = ReplicaProgress(self._kept.generation, mark, mark.lineage)
+        self._progress = ReplicaProgress(self._progress.generation, mark, mark.lineage)
 
     def _marked(self) -> Mark:
-        return Mark(self._origin.mark_name, msgspec.json.encode(self._kept))
+        return Mark(self._origin.mark_name, msgspec.json.encode(self._progress))
 
 
 def _is_of(key: ObjectKey, event: Event) -> bool:
-    """Whether an event's object is the one that its key names.
+    """Whether an event's object has the name that its key has.
 
-    The store reads long names back from the object: one that says another name would lead a reader of pages astray.
+    The store reads long names back from the object: a different name there would misplace a reader of pages.
     """
     if "\0" in key.name or "\0" in key.namespace:
         return False

@@ -56,8 +56,8 @@ from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.stream.connection import Access
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.ownership_rows import RootTypes
 from atoll.replication.replica_writer import MarkStore
+from atoll.replication.root_types import RootTypes
 from atoll.shard import bootstrap, service_account_keys
 from atoll.shard.admission.plugins import plugins
 from atoll.shard.authentication import Credentials, ForeignIssuers, build_authentication
@@ -297,10 +297,10 @@ class ShardApp:
             peers=self.peers,
         )
         if follower is not None:
-            found = [*found, RemoteRoutes(follower.projection, self.identities.workspaces)]
+            found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces)]
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
         if follower is not None:
-            follower.tell(manager)
+            follower.set_listener(manager)
         self.ready_checks["controllers"] = lambda: None if manager.synced else "controllers have not listed their keys"
         return manager
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Owner, claim_of
-from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver
+from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver, Resolution
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
 
@@ -168,14 +168,15 @@ class Follower:
             self.rows.pop((origin, message.place), None)
         else:
             self.rows[origin, message.place] = message
-        reckoning = OwnershipResolver(self)
+        resolution = Resolution()
+        resolver = OwnershipResolver(self, resolution)
         kind, cluster, name = message.place
         if kind == WORKSPACE:
-            reckoning.workspace(origin, cluster, name, claim_of(cluster, before))
+            resolver.workspace(origin, cluster, name, claim_of(cluster, before))
         else:
-            reckoning.logical_cluster(origin, cluster, before)
-        while reckoning.pending:
-            decided = list(reckoning.decisions(steps))
+            resolver.logical_cluster(origin, cluster, before)
+        while resolution.pending:
+            decided = list(resolver.decisions(steps))
             for where, seat in decided:
                 if seat is None:
                     self.seats.pop(where, None)

@@ -31,7 +31,7 @@ from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.permissions import reader_permissions, shard_permissions, shard_user
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication.follower import Follower, FollowerOptions
-from atoll.replication.ownership_rows import root_types
+from atoll.replication.root_types import root_types
 from harness.data.stores import store_options
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import QUICK, Running
@@ -130,7 +130,7 @@ class Member:
         own = self.name if self.user.name == shard_user(self.name) else ""
         self.registry = CollectorRegistry()
         self.follower = Follower(self.store, FollowerOptions(self.access, own, **given), self.registry)
-        self.follower.tell(self.told)
+        self.follower.set_listener(self.told)
         self._following = asyncio.ensure_future(self.follower.run())
         return self.follower
 

@@ -32,9 +32,9 @@ class Followed:
 
     def __init__(self, store: LmdbStore, **origin: str) -> None:
         self.store, self.registry = store, CollectorRegistry()
-        projection = ReplicaWriter(store, "", ReplicationMetrics(self.registry))
-        projection.types = TYPES
-        self.replicas = ShardReplica(projection, SourceShard("east", **origin))
+        writer = ReplicaWriter(store, "", ReplicationMetrics(self.registry))
+        writer.types = TYPES
+        self.replicas = ShardReplica(writer, SourceShard("east", **origin))
 
     async def take(self, event: Event) -> bool:
         """Whether what an event says is held afterwards."""

@@ -44,7 +44,7 @@ async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
     await store.close()
 
 
-def projection(store: LmdbStore, own: str = "") -> ReplicaWriter:
+def writer(store: LmdbStore, own: str = "") -> ReplicaWriter:
     made = ReplicaWriter(store, own, ReplicationMetrics(CollectorRegistry()))
     made.types, made.origins = TYPES, ["east", "root", "west"]
     return made
@@ -80,17 +80,17 @@ async def many(store: LmdbStore, parent: str, count: int) -> list[str]:
     """Workspaces that east sent from a cluster before it was known to have it; the clusters that they name."""
     made = [workspace(parent, f"w{number:04d}", "west") for number in range(count)]
     rows = [arrival(workspace_key(parent, obj["metadata"]["name"]), obj) for obj, _ in made]
-    await projection(store).take("east", rows)
+    await writer(store).apply("east", rows)
     return [cluster for _, cluster in made]
 
 
 async def test_rows_routes_and_mark_are_one_transaction(store: LmdbStore) -> None:
-    written = projection(store)
-    await written.name_root()
+    written = writer(store)
+    await written.route_root()
     obj, cluster = workspace(ROOT, "shop", "east")
     with store.snapshot() as snapshot:
         before = snapshot.replicas.count
-    await written.take("root", [arrival(workspace_key(ROOT, "shop"), obj)], [Mark("replication.root", b"here")])
+    await written.apply("root", [arrival(workspace_key(ROOT, "shop"), obj)], [Mark("replication.root", b"here")])
     with store.snapshot() as snapshot:
         assert (snapshot.replicas.count - before, shard_of(store, cluster)) == (2, "east")
     assert store.get_mark("replication.root") == b"here"
@@ -100,10 +100,10 @@ async def test_rows_routes_and_mark_are_one_transaction(store: LmdbStore) -> Non
 async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(store: LmdbStore) -> None:
     obj, parent = workspace(ROOT, "shop", "east")
     clusters = await many(store, parent, 700)
-    written, told = projection(store), Told()
-    written.tell(told)
-    await written.name_root()
-    await written.take("root", [arrival(workspace_key(ROOT, "shop"), obj)])
+    written, told = writer(store), Told()
+    written.set_listener(told)
+    await written.route_root()
+    await written.apply("root", [arrival(workspace_key(ROOT, "shop"), obj)])
     assert {shard_of(store, cluster) for cluster in clusters} == {"west"}
     assert len([each for each in told.entries if each.key.cluster == parent]) == 700
     with store.snapshot() as snapshot:
@@ -114,25 +114,25 @@ async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(st
 async def test_a_reckoning_that_was_cut_off_is_done_at_the_next_start(store: LmdbStore) -> None:
     obj, parent = workspace(ROOT, "shop", "east")
     clusters = await many(store, parent, 700)
-    written = projection(store)
-    await written.name_root()
-    taking = asyncio.create_task(written.take("root", [arrival(workspace_key(ROOT, "shop"), obj)]))
+    written = writer(store)
+    await written.route_root()
+    taking = asyncio.create_task(written.apply("root", [arrival(workspace_key(ROOT, "shop"), obj)]))
     await eventually(lambda: shard_of(store, parent) == "east")
     taking.cancel()
     await asyncio.gather(taking, return_exceptions=True)
     assert store.get_mark(OWNERS_PENDING)
-    await projection(store).settle()
+    await writer(store).resolve_all()
     assert {shard_of(store, cluster) for cluster in clusters} == {"west"}
     assert not store.get_mark(OWNERS_PENDING)
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
 async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(store: LmdbStore, steps: int) -> None:
-    written, told = projection(store), Told()
-    written.tell(told)
+    written, told = writer(store), Told()
+    written.set_listener(told)
     export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
     await store.submit([ClusterRoute(export.cluster, "east")])
-    taking = asyncio.create_task(written.take("east", [arrival(export)], [Mark("replication.east", b"on")]))
+    taking = asyncio.create_task(written.apply("east", [arrival(export)], [Mark("replication.east", b"on")]))
     for _ in range(steps):
         await asyncio.sleep(0)
     taking.cancel()
@@ -146,10 +146,10 @@ async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(stor
 
 
 async def test_what_is_no_object_is_left_out_alone(store: LmdbStore) -> None:
-    written = projection(store)
+    written = writer(store)
     bad = ReplicaChange(cluster_key("bad"), b"[1]", 1, 1)
     rows = [arrival(cluster_key("abcdefgh12345678")), bad, arrival(cluster_key("zz"))]
-    await written.take("east", rows, [Mark("replication.east", b"on")])
+    await written.apply("east", rows, [Mark("replication.east", b"on")])
     with store.snapshot() as snapshot:
         found = [snapshot.replicas.row_of("east", row.key) is not None for row in rows]
     assert found == [True, False, True]
@@ -157,15 +157,15 @@ async def test_what_is_no_object_is_left_out_alone(store: LmdbStore) -> None:
 
 
 async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: LmdbStore) -> None:
-    written, told = projection(store), Told()
-    written.tell(told)
+    written, told = writer(store), Told()
+    written.set_listener(told)
     export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
-    await written.take("east", [arrival(export)])
+    await written.apply("east", [arrival(export)])
     assert told.entries == []
     await store.submit([ClusterRoute(export.cluster, "east")])
-    await written.take("east", [arrival(export, {"metadata": {"name": "e"}, "spec": 2}, revision=2)])
-    await written.take("west", [arrival(export, revision=9)])
-    await written.take("east", [ReplicaChange(export, b"", 3, 1)])
+    await written.apply("east", [arrival(export, {"metadata": {"name": "e"}, "spec": 2}, revision=2)])
+    await written.apply("west", [arrival(export, revision=9)])
+    await written.apply("east", [ReplicaChange(export, b"", 3, 1)])
     assert [(each.operation.name, b'"spec":2' in each.value) for each in told.entries] == [
         ("MODIFIED", True),
         ("DELETED", True),
@@ -175,8 +175,8 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
 async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(store: LmdbStore) -> None:
     obj, parent = workspace("here", "shop", "east")
     clusters = await many(store, parent, 3)
-    written, told = projection(store, own="root"), Told()
-    written.tell(told)
+    written, told = writer(store, own="root"), Told()
+    written.set_listener(told)
     claims, key = RemoteRoutes(written, TYPES.workspaces), workspace_key("here", "shop")
     await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
     revision = await put(store, key, obj)
@@ -195,8 +195,8 @@ async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(st
 async def test_a_route_that_its_scheduler_wrote_has_what_came_before_it_looked_at(store: LmdbStore) -> None:
     obj, parent = workspace("here", "shop", "east")
     clusters = await many(store, parent, 3)
-    written, told = projection(store, own="root"), Told()
-    written.tell(told)
+    written, told = writer(store, own="root"), Told()
+    written.set_listener(told)
     claims = RemoteRoutes(written, TYPES.workspaces)
     await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
     await put(store, workspace_key("here", "shop"), obj)
@@ -210,7 +210,7 @@ async def test_a_route_that_its_scheduler_wrote_has_what_came_before_it_looked_a
 
 
 async def test_own_workspaces_that_stay_here_are_nobodys_affair(store: LmdbStore) -> None:
-    claims = RemoteRoutes(projection(store, own="root"), TYPES.workspaces)
+    claims = RemoteRoutes(writer(store, own="root"), TYPES.workspaces)
     obj, _ = workspace("here", "shop", "root")
     await put(store, workspace_key("here", "shop"), obj)
     assert list(claims.all_keys()) == []

@@ -28,8 +28,8 @@ class RemoteRoutes:
     name = "ownership"
     workers = 1
 
-    def __init__(self, projection: ReplicaWriter, workspaces: ResourceType) -> None:
-        self._projection, self._type = projection, workspaces
+    def __init__(self, writer: ReplicaWriter, workspaces: ResourceType) -> None:
+        self._writer, self._type = writer, workspaces
         self._done: LruCache[tuple[str, str], Claim] = LruCache(_REMEMBERED)
 
     def watches(self, type: ResourceType) -> bool:
@@ -38,7 +38,7 @@ class RemoteRoutes:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         where = entry.key.cluster, entry.key.name
         claim = claim_of(entry.key.cluster, entry.value)
-        if claim is None or claim.shard == self._projection.own:
+        if claim is None or claim.shard == self._writer.own:
             return
         if entry.operation is Operation.DELETED or self._done.get(where) != claim:
             yield *where, claim
@@ -46,11 +46,11 @@ class RemoteRoutes:
     def all_keys(self) -> Iterator[Hashable]:
         after: Position | None = None
         while True:
-            with self._projection.store.snapshot() as snapshot:
+            with self._writer.store.snapshot() as snapshot:
                 keys = [key for key, _ in snapshot.revisions(Scope(self._type), after, _PAGE)]
                 claims = [_claim(snapshot, key) for key in keys]
             for key, claim in zip(keys, claims, strict=True):
-                if claim is not None and claim.shard != self._projection.own:
+                if claim is not None and claim.shard != self._writer.own:
                     yield key.cluster, key.name, claim
             if len(keys) < _PAGE:
                 return
@@ -58,8 +58,8 @@ class RemoteRoutes:
 
     async def reconcile(self, key: Any) -> float | None:
         cluster, name, claim = key
-        await self._projection.reckon(cluster, name, claim)
-        with self._projection.store.snapshot() as snapshot:
+        await self._writer.resolve_workspace(cluster, name, claim)
+        with self._writer.store.snapshot() as snapshot:
             stands = snapshot.revision_of(ObjectKey(self._type, cluster, "", name))
         if stands:
             self._done.put((cluster, name), claim)

@@ -63,22 +63,29 @@ class _OwnedCluster(NamedTuple):
 _Work: TypeAlias = "_Cluster | _WorkspaceClaim | _Unclaimed | _OwnedCluster"
 
 
-class OwnershipResolver:
-    """Follows from one arrival to the next what it means. Tell it what arrived, then take `decisions`.
+class Resolution:
+    """What lasts from one step to the next: owners decided, and work left."""
 
-    `rows` holds what arrived already. Decisions reach `rows` between two calls of `decisions`, or not: what was decided
-    is remembered here.
-    """
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._decided: dict[str, Owner | None] = {}
-        self._work: deque[_Work] = deque()
+    def __init__(self) -> None:
+        self.decided: dict[str, Owner | None] = {}
+        self.work: deque[_Work] = deque()
 
     @property
     def pending(self) -> bool:
-        """Whether anything is left to be looked at."""
-        return bool(self._work)
+        """Whether work is left."""
+        return bool(self.work)
+
+
+class OwnershipResolver:
+    """Resolves owners from the rows of one moment. Report what arrived, then take `decisions`.
+
+    `rows` holds the arrived rows already. Work that one step leaves is in `resolution`; the next step needs a resolver
+    over later rows, which may or may not hold the decisions so far.
+    """
+
+    def __init__(self, rows: Rows, resolution: Resolution) -> None:
+        self._rows = rows
+        self._decided, self._work = resolution.decided, resolution.work
 
     # --- what arrived ---
 
