@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from atoll.machinery.kcp.apis.root_exports import root_exports
 from atoll.machinery.kcp.schema_files import bootstrap_file, definition
+from atoll.machinery.kcp.sharding.stream_policy import REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import native_kind
 from atoll.machinery.meta.names import CORE, ResourceType
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.stream.publisher.policy import REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.virtualworkspaces.framework import shown
 
 #: The identity under which all rows of a cache server lie.

@@ -14,12 +14,12 @@ from types import TracebackType
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.credential_file import read_access
-from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
@@ -68,7 +68,7 @@ class ChangeStream:
         if access is None:
             server = await self._embedded()
             access, options = server.access, PublisherOptions(restart_server=server.restart)
-        publisher = Publisher(PublishedLog(self._store), DefaultPolicy(), access, lambda _: self._deposed(), options)
+        publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
         self._measure(publisher)
         self._publisher = publisher
         await publisher.run()

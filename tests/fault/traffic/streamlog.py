@@ -14,10 +14,10 @@ from google_crc32c import value as crc32c
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from atoll.events import Event
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import LogEntry, Operation
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from fault.model.log import respliced
 
 SHARD = "root"
@@ -43,7 +43,7 @@ def told_by(key: ObjectKey, event: Event) -> Told:
 
 def told_by_log(entries: list[LogEntry]) -> list[Told]:
     """What the log says that the stream must hold, in order."""
-    policy = DefaultPolicy()
+    policy = KcpStreamPolicy()
     return [_told(entry) for entry in entries if policy.published(entry.key.type)]
 
 

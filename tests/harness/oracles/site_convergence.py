@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import Record, Scope, Snapshot
 from atoll.machinery.storage.environment.databases import Environment
@@ -18,12 +19,11 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import each_record
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
-from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from harness.servers.site import Site
 
 #: Reading everything again after a stream was lost is more than a turn of the loop on a loaded machine.
 CONVERGE_S = 120.0
-_POLICY = DefaultPolicy()
+_POLICY = KcpStreamPolicy()
 _Rows = Mapping[ObjectKey, tuple[int, bytes]]
 
 

@@ -10,12 +10,12 @@ from typing import Protocol
 import msgspec
 from nats.aio.msg import Msg
 
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.consumer.pull_consumer import PullConsumer, stream_sequence
 from atoll.machinery.stream.events import Event, Malformed, decode
 from atoll.machinery.stream.publisher.log_source import LogSource
-from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from atoll.machinery.stream.publisher.publish_window import WindowLimits
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.publisher.resume import Deposed
@@ -30,7 +30,7 @@ class Running:
 
     def __init__(self, log: LogSource, access: Access, options: PublisherOptions) -> None:
         self.deposed: list[Deposed] = []
-        self.publisher = Publisher(log, DefaultPolicy(), access, self.deposed.append, options)
+        self.publisher = Publisher(log, KcpStreamPolicy(), access, self.deposed.append, options)
         self.task = asyncio.ensure_future(self.publisher.run())
 
     async def drained(self) -> None:

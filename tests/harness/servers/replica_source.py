@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from atoll.machinery.kcp.sharding import replication_level
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Mutation, Operation, Replica
-from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from harness.servers.minimal_shard import Cell, cell
 
 
@@ -27,7 +27,7 @@ class Neighbour:
         self.cell, self.here, self.name = there, here, name
         #: Region labels of its Shard, and of the one that it reaches.
         self.region = self.region_here = ""
-        self._position, self._policy = 0, DefaultPolicy()
+        self._position, self._policy = 0, KcpStreamPolicy()
 
     async def flow(self) -> None:
         """Let everything written since arrive, and tell the controllers."""

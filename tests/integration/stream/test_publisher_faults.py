@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.definitions import RetentionLimits
 from atoll.machinery.stream.events import Event, Operation
 from atoll.machinery.stream.publisher.audit import StreamAudit
-from atoll.machinery.stream.publisher.policy import DefaultPolicy
 from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import CONFIGMAPS, Entry, ShardLog
 from harness.servers.nats import NatsServer, eventually
@@ -283,7 +283,7 @@ async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
         running = Running(log, nats.access, QUICK)
         connection = await nats.connect()
         audit = StreamAudit(
-            (running.publisher.changes, running.publisher.state), log, DefaultPolicy(), (100_000, 100_000)
+            (running.publisher.changes, running.publisher.state), log, KcpStreamPolicy(), (100_000, 100_000)
         )
         assert await audit.changes(connection)
         await connection.close()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
 from atoll.machinery.stream.events import Event, Operation, Phase
-from atoll.machinery.stream.publisher.policy import ANNOTATION
 from atoll.machinery.stream.publisher.stream_admin import parse_headers
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from harness.models.shard_log import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
@@ -18,7 +18,7 @@ from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import QUICK, publishing, read_stream
 
 ROLE = ObjectKey(CLUSTER_ROLES, "c1", "", "reader")
-REPLICATE = {ANNOTATION: "apis.kcp.io"}
+REPLICATE = {wellknown.REPLICATE: "apis.kcp.io"}
 
 
 def cluster(name: str) -> ObjectKey:

@@ -1,8 +1,9 @@
-"""Which kinds the streams carry: the default policy of a shard, from configuration.
+"""Which kinds the streams of a shard carry.
 
-The publisher asks it for each entry. Changes carry every type but those excluded; state carries what other
-processes need of a shard to route, bind and authorize. Invariant: nothing of a `system:` cluster is ever
-replicated, and a type that a cluster declared for itself never passes for one of the system's.
+The publisher of a shard is given this as its `StreamPolicy` and asks it for each log entry. Changes carry every type
+but those excluded; state carries what other processes need of a shard to route, bind and authorize. Invariant:
+nothing of a `system:` cluster is ever replicated, and a type that a cluster declared for itself never passes for one
+of the system's.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterable
 import msgspec
 
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType, is_system_cluster
+from atoll.machinery.meta.wellknown import REPLICATE
 
-#: Written every few seconds by machines that nobody subscribes to.
-DEFAULT_EXCLUDED = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s.io"})
+#: Machines write these every few seconds, and no subscriber needs them.
+UNPUBLISHED = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s.io"})
 
 _ALWAYS = {
     "core.kcp.io": ("logicalclusters", "shards"),
@@ -40,9 +42,8 @@ _ANNOTATED = {"rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings
 REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for resource in names)
 REPLICATED_IF_ANNOTATED = frozenset((group, resource) for group, names in _ANNOTATED.items() for resource in names)
 
-#: A non-empty value of this annotation asks for replication.
-ANNOTATION = "internal.kcp.io/replicate"
-_ANNOTATION_BYTES = ANNOTATION.encode()
+#: A non-empty value of the annotation asks for replication.
+_REPLICATE_BYTES = REPLICATE.encode()
 
 
 class _Metadata(msgspec.Struct):
@@ -56,11 +57,10 @@ class _Annotated(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Annotated)
 
 
-class DefaultPolicy:
-    """The policy of a shard. `excluded` names resources as Kubernetes prints them: `events`,
-    `leases.coordination.k8s.io`."""
+class KcpStreamPolicy:
+    """The policy of a shard. `excluded` lists resources in Kubernetes' notation, as `leases.coordination.k8s.io`."""
 
-    def __init__(self, excluded: Iterable[str] = DEFAULT_EXCLUDED) -> None:
+    def __init__(self, excluded: Iterable[str] = UNPUBLISHED) -> None:
         self._excluded = frozenset(excluded)
 
     def published(self, type: ResourceType) -> bool:
@@ -77,8 +77,7 @@ class DefaultPolicy:
 
 
 def _annotated(value: bytes) -> bool:
-    """Looks for the bytes first: most roles and bindings do not carry the annotation, and are then not
-    decoded."""
-    if _ANNOTATION_BYTES not in value:
+    """Searches the bytes first: most roles and bindings lack the annotation and need no decoding."""
+    if _REPLICATE_BYTES not in value:
         return False
-    return bool(_decoder.decode(value).metadata.annotations.get(ANNOTATION))
+    return bool(_decoder.decode(value).metadata.annotations.get(REPLICATE))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
-from atoll.machinery.stream.publisher.policy import DefaultPolicy
 
 ROLE = ResourceType("rbac.authorization.k8s.io", "clusterroles")
 
@@ -22,12 +22,12 @@ ROLE = ResourceType("rbac.authorization.k8s.io", "clusterroles")
     ],
 )
 def test_leases_and_events_are_not_published(type: ResourceType, expected: bool) -> None:
-    assert DefaultPolicy().published(type) is expected
+    assert KcpStreamPolicy().published(type) is expected
 
 
 def test_the_list_of_exclusions_is_configuration() -> None:
-    assert DefaultPolicy(excluded=()).published(ResourceType("", "events"))
-    assert not DefaultPolicy(excluded=("configmaps",)).published(ResourceType("", "configmaps"))
+    assert KcpStreamPolicy(excluded=()).published(ResourceType("", "events"))
+    assert not KcpStreamPolicy(excluded=("configmaps",)).published(ResourceType("", "configmaps"))
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_the_list_of_exclusions_is_configuration() -> None:
     ],
 )
 def test_roles_are_replicated_if_their_annotation_says_so(value: bytes, expected: bool) -> None:
-    assert DefaultPolicy().replicated(ObjectKey(ROLE, "c1", "", "r"), value) is expected
+    assert KcpStreamPolicy().replicated(ObjectKey(ROLE, "c1", "", "r"), value) is expected
 
 
 def test_nothing_of_a_system_cluster_and_no_look_alike_is_replicated() -> None:
     shards = ResourceType("core.kcp.io", "shards", "ab" * 32)
-    assert DefaultPolicy().may_replicate(shards)
-    assert DefaultPolicy().replicated(ObjectKey(shards, "root", "", "root"), b"{}")
-    assert not DefaultPolicy().replicated(ObjectKey(shards, "system:shard", "", "root"), b"{}")
-    assert not DefaultPolicy().may_replicate(ResourceType("core.kcp.io", "shards", LOCAL))
-    assert not DefaultPolicy().may_replicate(ResourceType("", "secrets"))
+    assert KcpStreamPolicy().may_replicate(shards)
+    assert KcpStreamPolicy().replicated(ObjectKey(shards, "root", "", "root"), b"{}")
+    assert not KcpStreamPolicy().replicated(ObjectKey(shards, "system:shard", "", "root"), b"{}")
+    assert not KcpStreamPolicy().may_replicate(ResourceType("core.kcp.io", "shards", LOCAL))
+    assert not KcpStreamPolicy().may_replicate(ResourceType("", "secrets"))
