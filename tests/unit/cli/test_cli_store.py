@@ -17,7 +17,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.sealing import ensure_key_file, key_id
 from atoll.shard.config import ShardConfig
 from atoll.standalone.runner import store_options
-from harness.data.stores import create, key
+from harness.data.stores import create, key, put
 
 
 def opened(root: Path) -> LmdbStore:
@@ -104,6 +104,10 @@ async def test_a_file_that_is_no_store_is_refused(root: Path, capsys: pytest.Cap
     assert file.read_bytes() == b"something else" * 4096
 
 
+def key_ids(root: Path) -> list[int]:
+    return [each["id"] for each in json.loads((root / "sealing-keys.json").read_text())["keys"]]
+
+
 def primary(root: Path) -> int:
     return int(json.loads((root / "sealing-keys.json").read_text())["primary"])
 
@@ -130,6 +134,47 @@ async def test_a_running_store_is_not_rotated_and_no_key_is_added(root: Path) ->
     assert (ran.code, ran.out) == (1, "")
     assert "is open in another process: stop it first; no key was added" in ran.err
     assert primary(root) == 1
+
+
+async def test_a_key_that_seals_log_entries_stays_and_the_primary_key_cannot_be_dropped(root: Path) -> None:
+    store = opened(root)
+    with store.snapshot() as snapshot:
+        record = snapshot.get(key("one", type=SECRETS))
+    assert record is not None
+    await store.submit([put(key("one", type=SECRETS), expected=record.revision)])
+    await store.close()
+    assert (await run("rotate", root, "--allow-any-filesystem")).code == 0
+    ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
+    assert (ran.code, ran.out) == (1, "")
+    assert "key 1 seals 0 objects and 1 log entries; no key was dropped" in ran.err
+    for number, reason in ((2, "key 2 is the primary key"), (3, "there is no key 3")):
+        ran = await run("rotate", root, "--allow-any-filesystem", "--drop", str(number))
+        assert (ran.code, reason in ran.err) == (1, True), ran.err
+    assert key_ids(root) == [1, 2]
+
+
+async def test_a_key_that_seals_nothing_is_dropped_and_every_secret_can_be_read(root: Path) -> None:
+    ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
+    assert (ran.code, "key 1 is the primary key" in ran.err) == (1, True)
+    assert (await run("rotate", root, "--allow-any-filesystem")).code == 0
+    ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("key 1 is dropped")
+    assert key_ids(root) == [2]
+    store = opened(root)
+    with store.snapshot() as snapshot:
+        record = snapshot.get(key("two", type=SECRETS))
+    await store.close()
+    assert record is not None and b'"two"' in record.value
+    assert fsck(root) == 0
+
+
+async def test_no_key_of_a_running_store_is_dropped(root: Path) -> None:
+    store = opened(root)
+    ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
+    await store.close()
+    assert (ran.code, "stop it first; no key was dropped" in ran.err) == (1, True)
+    assert key_ids(root) == [1]
 
 
 async def test_a_gate_that_does_not_exist_refuses_to_start(tmp_path: Path) -> None:

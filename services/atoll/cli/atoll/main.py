@@ -19,7 +19,7 @@ USAGE = """usage: atoll COMMAND [options]
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself
-  rotate        add a key and encrypt all stored Secrets with it
+  rotate        add a sealing key and re-seal all sealed objects, or drop an unused key
   mark-restored mark a store as restored from a backup
   compact       rewrite a store's file without its free pages
   version       print the version

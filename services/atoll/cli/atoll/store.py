@@ -21,6 +21,7 @@ from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShar
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.maintenance import offline
+from atoll.machinery.storage.maintenance.key_use import KeyInUse, drop_key
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.shard.config import ShardConfig
@@ -36,7 +37,7 @@ def fsck(arguments: Sequence[str]) -> int:
 
     A running shard is not disturbed; what is checked is its last commit.
     """
-    options = _options("fsck", "Check a store against itself; changes nothing.", arguments)
+    options = _options(_parser("fsck", "Check a store against itself; changes nothing.").parse_args(list(arguments)))
     if isinstance(options, int):
         return options
     try:
@@ -51,17 +52,35 @@ def fsck(arguments: Sequence[str]) -> int:
 
 
 def rotate(arguments: Sequence[str]) -> int:
-    """Add a sealing key, make it the primary one and re-seal every sealed object. The shard must be stopped."""
-    options = _options("rotate", "Add a sealing key and re-seal what is stored. Stop the shard before.", arguments)
+    """Add a sealing key, make it the primary one and re-seal every sealed object; or drop an unused key.
+
+    The shard must be stopped.
+    """
+    parser = _parser("rotate", "Add a sealing key and re-seal all sealed objects. Stop the shard before.")
+    parser.add_argument("--drop", type=int, metavar="KEYID", help="remove a key that seals nothing any more")
+    flags = parser.parse_args(list(arguments))
+    options = _options(flags)
     if isinstance(options, int):
         return options
     logging.configure("warning")
     try:
-        return asyncio.run(_rotate(options))
+        return asyncio.run(_rotate(options)) if flags.drop is None else _drop(options, flags.drop)
     except StoreInUse as error:
-        return fail(f"{error}: stop it first; no key was added")
+        return fail(f"{error}: stop it first; no key was {'added' if flags.drop is None else 'dropped'}")
     except _REFUSALS as error:
         return fail(str(error))
+
+
+def _drop(options: StoreOptions, number: int) -> int:
+    try:
+        drop_key(options, number, time.time_ns() // 1000)
+    except KeyInUse as error:
+        return fail(
+            f"{error}; no key was dropped. `atoll rotate` re-seals objects; "
+            "log entries go with the log retention of the running shard"
+        )
+    sys.stdout.write(f"key {number} is dropped; copies of the store and streams may hold records under it\n")
+    return 0
 
 
 async def _rotate(options: StoreOptions) -> int:
@@ -72,7 +91,7 @@ async def _rotate(options: StoreOptions) -> int:
     finally:
         await store.close()
     sys.stdout.write(f"key {number} seals from now on; {changed} objects were re-sealed\n")
-    sys.stdout.write("older keys stay in the key file: log and streams hold records under them\n")
+    sys.stdout.write("older keys stay for log and streams; `atoll rotate --drop KEYID` removes one\n")
     return 0
 
 
@@ -92,7 +111,7 @@ def _offline(
     command: str, text: str, arguments: Sequence[str], work: Callable[[StoreOptions, int], None], result: str
 ) -> int:
     """Run work on the store of a stopped shard; `result` is printed after it."""
-    options = _options(command, f"{text} Stop the shard before.", arguments)
+    options = _options(_parser(command, f"{text} Stop the shard before.").parse_args(list(arguments)))
     if isinstance(options, int):
         return options
     try:
@@ -105,8 +124,8 @@ def _offline(
     return 0
 
 
-def _options(command: str, text: str, arguments: Sequence[str]) -> StoreOptions | int:
-    """The options of the store that the flags name, or the exit code if there is none."""
+def _parser(command: str, text: str) -> argparse.ArgumentParser:
+    """Return a parser of the flags that name a store."""
     defaults = ShardConfig()
     parser = argparse.ArgumentParser(prog=f"atoll {command}", description=text, allow_abbrev=False)
     parser.add_argument("--root-directory", default=defaults.root_directory, metavar="DIRECTORY")
@@ -114,14 +133,18 @@ def _options(command: str, text: str, arguments: Sequence[str]) -> StoreOptions 
     parser.add_argument(
         "--allow-any-filesystem", action="store_true", help=config.description(ShardConfig, "allow_any_filesystem")
     )
-    found = parser.parse_args(list(arguments))
+    return parser
+
+
+def _options(flags: argparse.Namespace) -> StoreOptions | int:
+    """Return the options of the store that the flags name, or the exit code if it does not exist."""
     options = store_options(
         ShardConfig(
-            root_directory=found.root_directory,
-            shard_name=found.shard_name,
-            allow_any_filesystem=found.allow_any_filesystem,
+            root_directory=flags.root_directory,
+            shard_name=flags.shard_name,
+            allow_any_filesystem=flags.allow_any_filesystem,
         )
     )
     if not (Path(options.directory) / DATA_FILE).exists():
-        return fail(f"there is no store in {found.root_directory}")
+        return fail(f"there is no store in {flags.root_directory}")
     return options

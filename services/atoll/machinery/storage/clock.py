@@ -1,9 +1,9 @@
 """The hybrid clock behind resource versions: microseconds since 1970, strictly rising.
 
-The writer asks for one revision a mutation; `HybridClock` gives max(last + 1, now). Time advances by a clock that never
-steps (CLOCK_BOOTTIME where there is one, so that a suspended laptop is no step) and follows the wall clock as long as
-the two agree within `MAX_STEP_S`. Invariant: revisions never fall, whatever the wall clock does, and a wrong wall clock
-cannot push revisions into a future from which they never return.
+The writer takes one revision a mutation from `HybridClock`: max(last + 1, now). `Clock` advances by a clock that never
+steps (CLOCK_BOOTTIME if there is one, so that suspending a laptop is no step) and follows the wall clock while the two
+agree within `MAX_STEP_S`. It refuses a larger step, with an alarm, until the wall clock returns; a restart takes the
+wall clock as it is. Invariant: revisions never fall, and no step of the wall clock moves them while the process runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: A wall clock that moves further than this against the steady one is refused until confirmed.
+#: A wall clock that differs more than this from the steady one is refused until it returns, or until a restart.
 MAX_STEP_S = 300.0
 
 Seconds = Callable[[], float]
@@ -23,7 +23,7 @@ def steady_s() -> float:
 
 
 class Clock:
-    """Wall time that does not believe in steps. Not thread safe for `confirm`; reads are."""
+    """Wall time without steps. Any thread may read it."""
 
     def __init__(
         self, wall: Seconds = time.time, steady: Seconds = steady_s, alarm: Callable[[float], None] | None = None
@@ -31,7 +31,7 @@ class Clock:
         self._wall, self._steady = wall, steady
         self._alarm = alarm
         self._wall_base, self._steady_base = wall(), steady()
-        #: The step refused, in seconds; 0.0 while the wall clock is believed.
+        #: The refused step in seconds, 0.0 while the wall clock is followed.
         self.refused_step_s = 0.0
 
     def now_us(self) -> int:
@@ -52,28 +52,23 @@ class Clock:
         """Seconds on the clock that does not step."""
         return self._steady()
 
-    def confirm(self) -> None:
-        """Accept the wall clock as it stands, whatever step that is."""
-        self._wall_base, self._steady_base = self._wall(), self._steady()
-        self.refused_step_s = 0.0
-
 
 class HybridClock:
-    """Gives revisions. Belongs to the writer alone."""
+    """Source of revisions. Belongs to the writer."""
 
     def __init__(self, clock: Clock, last: int) -> None:
         self._clock = clock
         self.last = last
-        #: How far time stands behind the last revision, in microseconds; above 0 revisions count by one.
+        #: Microseconds by which time is behind the last revision; above 0 revisions count by one.
         self.behind_us = 0
 
     def sync(self) -> None:
-        """Look at the time once for a batch; revisions of the batch start at or above it."""
+        """Read the time once for a batch; revisions of the batch start at or above it."""
         now = self._clock.now_us()
         self.behind_us = max(0, self.last - now)
         self.last = max(self.last, now - 1)
 
     def next(self) -> int:
-        """The next revision, above every one given before."""
+        """Return the next revision, above all before."""
         self.last += 1
         return self.last

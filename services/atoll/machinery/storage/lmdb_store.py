@@ -148,7 +148,7 @@ def open_store(
     Raises StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard or KeyFileRefused; then nothing was changed.
     `fatal` is called when a commit failed for another reason than space, and must not return control to writers.
     """
-    clock = clock or Clock(alarm=lambda step_s: alarm("wall clock stepped", step_s=step_s))
+    clock = clock or Clock(alarm=lambda step_s: alarm("wall clock step refused until restart", step_s=round(step_s, 3)))
     environment = opening.open_for_writing(options, clock.now_us())
     try:
         store = LmdbStore(options, environment, clock, alarm)

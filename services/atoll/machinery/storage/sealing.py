@@ -1,12 +1,12 @@
-"""Sealing at rest: AES-256-GCM of whole objects of configured types (Secrets by default of the shard).
+"""Sealing at rest: AES-256-GCM of whole objects of configured types (a shard configures Secrets).
 
-The writer seals before bytes reach LMDB; snapshots, lists and watches open. Log and internal streams carry the sealed
+The writer seals before bytes reach LMDB; snapshots, lists and watches unseal. Log and internal streams carry the sealed
 record. A sealed record is
 
     key id (4 bytes) | nonce (12 bytes) | AES-256-GCM of the JSON with its revision hole zeroed
 
 with key id, group, resource, identity and the names of the object as additional data, so that a record moved to another
-object or another cluster does not open. Invariant: plaintext of a sealed type is in no page of the file.
+object or cluster cannot be unsealed. Invariant: plaintext of a sealed type is in no page of the file.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _KEY_SIZE = 32
 
 
 class KeyFileInvalid(Exception):
-    """The key file is absent, malformed, or readable by others."""
+    """The key file is absent, malformed or readable by others, or lacks the key."""
 
 
 class SealingError(Exception):
-    """A record does not open: its key is gone, or it was altered or moved."""
+    """A record cannot be unsealed: its key is missing, or it was altered or moved."""
 
 
 class _Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +52,7 @@ class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sealer:
-    """Seals with the primary key, opens with any key of the file. Reads the file again for an unknown id."""
+    """Seals with the primary key, unseals with any key of the file. Reads the file again for an unknown id."""
 
     def __init__(self, key_file: Path) -> None:
         self._path = key_file
@@ -61,7 +61,7 @@ class Sealer:
         self.reload()
 
     def reload(self) -> None:
-        """Take up the key file as it stands. Raises KeyFileInvalid."""
+        """Read the key file. Raise KeyFileInvalid."""
         parsed = _read(self._path)
         self._ciphers = {key.id: AESGCM(_secret(key)) for key in parsed.keys}
         if parsed.primary not in self._ciphers:
@@ -69,15 +69,15 @@ class Sealer:
         self.primary = parsed.primary
 
     def seal(self, type: ResourceType, relative_key: bytes, plain: bytes) -> bytes:
-        """Seal JSON whose hole is zeroed."""
+        """Return JSON (its hole zeroed) as a sealed record."""
         head = _KEY_ID.pack(self.primary) + secrets.token_bytes(_NONCE_SIZE)
         data = _additional_data(head, type, relative_key)
         return head + self._ciphers[self.primary].encrypt(head[_KEY_ID.size :], plain, data)
 
     def open(self, type: ResourceType, relative_key: bytes, record: bytes) -> bytes:
-        """The JSON with its hole zeroed. Raises SealingError."""
+        """Return the JSON with its hole zeroed. Raise SealingError."""
         if len(record) < _HEAD_SIZE:
-            raise SealingError("record is cut short")
+            raise SealingError("record is truncated")
         number = key_id(record)
         cipher = self._ciphers.get(number) or self._reloaded(number)
         data = _additional_data(record, type, relative_key)
@@ -97,21 +97,21 @@ class Sealer:
 
 
 def key_id(record: bytes) -> int:
-    """Under which key a record was sealed."""
+    """Return the id of the key that a record is sealed with."""
     number: int = _KEY_ID.unpack_from(record)[0]
     return number
 
 
 def ensure_key_file(path: Path) -> None:
-    """Write a key file (0600) with one fresh key, unless there is one; of two that try at once, one does."""
-    with _only_editor(path):
+    """Write a key file (0600) with one new key, unless it exists. Safe against a concurrent call."""
+    with _edit_lock(path):
         if not path.exists():
             _write(path, _KeyFile(1, (_fresh_key(1),)))
 
 
 def add_key(path: Path) -> int:
-    """Add a fresh key and make it the primary one; gives its id. Objects move to it by `reseal`."""
-    with _only_editor(path):
+    """Add a new key as the primary one. Return its id. `LmdbStore.reseal` moves objects to it."""
+    with _edit_lock(path):
         parsed = _read(path)
         number = max(key.id for key in parsed.keys) + 1
         _write(path, _KeyFile(number, (*parsed.keys, _fresh_key(number))))
@@ -119,17 +119,28 @@ def add_key(path: Path) -> int:
 
 
 def remove_key(path: Path, number: int) -> None:
-    """Forget a key. What is still sealed with it can never be read again. Raises KeyFileInvalid for the primary."""
-    with _only_editor(path):
+    """Remove a key; records sealed with it cannot be read again. Raise KeyFileInvalid for the primary, or if absent."""
+    with _edit_lock(path):
         parsed = _read(path)
-        if number == parsed.primary:
-            raise KeyFileInvalid(f"{path}: key {number} is the primary key")
+        _require_removable(path, parsed, number)
         _write(path, _KeyFile(parsed.primary, tuple(key for key in parsed.keys if key.id != number)))
 
 
+def require_removable(path: Path, number: int) -> None:
+    """Raise KeyFileInvalid if a key is the primary one or absent."""
+    _require_removable(path, _read(path), number)
+
+
+def _require_removable(path: Path, parsed: _KeyFile, number: int) -> None:
+    if number == parsed.primary:
+        raise KeyFileInvalid(f"{path}: key {number} is the primary key")
+    if number not in {key.id for key in parsed.keys}:
+        raise KeyFileInvalid(f"{path}: there is no key {number}")
+
+
 @contextmanager
-def _only_editor(path: Path) -> Iterator[None]:
-    """Two commands at once must not each write a file without the other's key."""
+def _edit_lock(path: Path) -> Iterator[None]:
+    """Serialize changes, so that of two commands neither loses the other's key."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
@@ -169,7 +180,7 @@ def _read(path: Path) -> _KeyFile:
 
 
 def _write(path: Path, content: _KeyFile) -> None:
-    """Durably, and whole or not at all: a lost key loses every record sealed with it."""
+    """Replace the file durably and atomically: a lost key loses every record sealed with it."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -13,6 +13,7 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LEASES
+from atoll.machinery.storage.clock import Clock
 from atoll.machinery.storage.contract import CorruptRecord, DeletePrefix, Scope, StoreFull
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
@@ -254,3 +255,18 @@ async def test_closing_finishes_what_is_queued_and_refuses_what_comes_later(tmp_
     await store.close()
     with pytest.raises(StoreClosed):
         await create(store, "d")
+
+
+async def test_a_step_of_the_wall_clock_raises_an_alarm_and_is_taken_at_the_next_start(tmp_path: Path) -> None:
+    time, alarms = HandClock(), list[float]()
+    steps = Clock(time.wall, time.steady, alarms.append)
+    store = open_store(store_options(tmp_path), clock=steps)
+    [before] = await create(store, "before")
+    time.wall_s += 7200.0
+    [during] = await create(store, "during")
+    await store.close()
+    assert (during - before < 1_000_000, alarms) == (True, [7200.0])
+    store = open_store(store_options(tmp_path), clock=time.clock())
+    [after] = await create(store, "after")
+    await store.close()
+    assert after - during > 7000 * 1_000_000
