@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import http.client
 import json
 import ssl
@@ -63,6 +65,12 @@ class Echo:
                 if "/stream" in self.path:
                     self._stream()
                     return
+                if "/upload" in self.path or "/stuck" in self.path:
+                    self._upload()
+                    return
+                if self.headers.get("upgrade"):
+                    self._switch()
+                    return
                 size = int(self.headers.get("content-length", 0))
                 certificate = self.connection.getpeercert() or {}
                 found = {
@@ -94,6 +102,42 @@ class Echo:
                     self.close_connection = True
                     return
                 self.wfile.write(b"7\r\nsecond\n\r\n0\r\n\r\n")
+
+            def _upload(self) -> None:
+                """Answer with the size and the digest of the body; `/stuck` reads nothing of it for a while."""
+                if "/stuck" in self.path:
+                    echo.going_on.wait(20)
+                digest, size = hashlib.sha256(), 0
+                for part in self._parts():
+                    digest.update(part)
+                    size += len(part)
+                body = f"{size} {digest.hexdigest()}".encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def _parts(self) -> Iterator[bytes]:
+                left = int(self.headers.get("content-length", 0))
+                while left:
+                    part = self.rfile.read(min(left, 1 << 16))
+                    left -= len(part)
+                    yield part
+                if self.headers.get("transfer-encoding") == "chunked":
+                    while size := int(self.rfile.readline(), 16):
+                        yield self.rfile.read(size)
+                        self.rfile.readline()
+                    self.rfile.readline()
+
+            def _switch(self) -> None:
+                """Switch to a protocol of four letters there and back."""
+                self.send_response(101)
+                self.send_header("Connection", "Upgrade")
+                self.send_header("Upgrade", self.headers["upgrade"])
+                self.end_headers()
+                while word := self.rfile.read(4):
+                    self.wfile.write(word.upper())
+                self.close_connection = True
 
             do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
@@ -273,6 +317,82 @@ def test_a_stream_arrives_as_it_is_sent_and_is_cut_where_it_is_cut(scene: Scene)
             with pytest.raises((http.client.IncompleteRead, OSError)):
                 response.read()
         connection.close()
+
+
+PIECE, PIECES = bytes(range(256)) * 4096, 24
+DIGEST = hashlib.sha256(PIECE * PIECES).hexdigest()
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
+def test_a_body_of_any_size_is_passed_on_as_it_arrives(scene: Scene, chunked: bool) -> None:
+    name = "large-chunks" if chunked else "large"
+    scene.site(name, scene.echo.url)
+    there = scene.mount(name, name)
+    connection = there.open()
+    more = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(len(PIECE) * PIECES)}
+    pieces = (PIECE for _ in range(PIECES))
+    path = there.prefix + "/upload"
+    connection.request("PUT", path, pieces, headers={**there.headers(), **more}, encode_chunked=chunked)
+    response = connection.getresponse()
+    assert (response.status, response.read().decode()) == (200, f"{len(PIECE) * PIECES} {DIGEST}")
+    # The connection is as good as new.
+    connection.request("GET", there.prefix + "/api", headers=there.headers())
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_no_more_of_a_body_is_held_than_a_mount_takes(scene: Scene) -> None:
+    scene.site("stuck", scene.echo.url)
+    there = scene.mount("stuck", "stuck")
+    scene.echo.going_on.clear()
+    connection = there.open()
+    connection.putrequest("PUT", there.prefix + "/stuck")
+    for name, value in {**there.headers(), "Content-Length": str(1 << 30)}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.sock is not None
+    connection.sock.settimeout(1)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < 1 << 30:
+            connection.sock.sendall(PIECE)
+            sent += len(PIECE)
+    # The kernel's buffers of two connections hold a few MiB each.
+    assert sent < 64 << 20
+    connection.close()
+    scene.echo.going_on.set()
+
+
+def test_a_body_that_is_no_mounts_has_the_limit_of_objects(scene: Scene) -> None:
+    connection = scene.home.open()
+    path, headers = scene.home.prefix + CONFIGMAPS, scene.home.headers()
+    connection.request("POST", path, b"x" * (4 << 20), headers={**headers, "Content-Type": "application/json"})
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_a_mount_may_switch_to_the_protocols_of_exec_and_to_no_other(scene: Scene) -> None:
+    scene.site("exec", scene.echo.url)
+    there = scene.mount("exec", "exec")
+    for protocol in ("SPDY/3.1", "websocket"):
+        connection = there.open()
+        more = {"Connection": "Upgrade", "Upgrade": protocol}
+        connection.request("POST", there.prefix + "/exec", headers={**there.headers(), **more})
+        assert connection.sock is not None
+        stream = connection.sock.makefile("rwb")
+        head = b"".join(iter(stream.readline, b"\r\n"))
+        assert head.startswith(b"HTTP/1.1 101 ")
+        assert f"upgrade: {protocol}".lower().encode() in head.lower()
+        for word in (b"ping", b"pong"):
+            stream.write(word)
+            stream.flush()
+            assert stream.read(4) == word.upper()
+        stream.close()
+        connection.close()
+    # What a client says inside of such a connection would be believed to be ours.
+    answer = there.send("GET", "/api", headers={"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c"})
+    assert answer.code == 200
+    assert not {"upgrade", "http2-settings"} & dict(answer.json["headers"]).keys()
 
 
 def test_another_shard_is_worked_in_through_a_mount(scene: Scene, second: ShardProcess) -> None:

@@ -1,8 +1,8 @@
-"""One listening socket: who is let in, and when the TLS handshake of each begins.
+"""One listening socket: which connections are accepted, and when the TLS handshake of each begins.
 
-Owned by the Server, which is asked before each accept. A handshake costs a hundred times a request, so only so many run
-at a time; a socket that has sent nothing yet holds no place among them, and a stalled handshake loses its place to one
-that waits. Invariant: sockets accepted and not yet connections are counted, bounded and closed on every path.
+Owned by the Server, whose limits it checks before each accept. A handshake costs a hundred times a request, so their
+number at a time is bounded; a socket that has sent nothing yet does not count, and a stalled handshake gives way to a
+waiting one. Invariant: sockets that are accepted and not yet connections are counted, bounded and closed on every path.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ log = structlog.get_logger()
 _BACKLOG = 4096
 #: Accepted in one loop turn, so that a storm of connections does not stop running requests.
 _BATCH = 32
-#: A handshake older than this gives way when others wait for a place.
+#: A handshake older than this is cancelled if others wait.
 _STALLED_HANDSHAKE_S = 1.0
-#: Pause after the system refused a socket (out of descriptors or memory).
-_REFUSED_PAUSE_S = 1.0
+#: Pause after `accept` failed (out of descriptors or memory).
+_ACCEPT_PAUSE_S = 1.0
 _TLS_HANDSHAKE = 0x16
 _PLAIN_TO_TLS = (
     b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
@@ -42,11 +42,11 @@ class Acceptor:
         self._ssl_context = ssl_context
         self._accepting = False
         self._closed = False
-        self._refused_until_s = 0.0
-        #: Sent nothing yet → when it is dropped.
+        self._paused_until_s = 0.0
+        #: Sockets that sent nothing yet, and when each is closed.
         self._silent: dict[socket.socket, float] = {}
         self._waiting: deque[socket.socket] = deque()
-        #: Handshakes (or plain connections being made) → when they began, oldest first.
+        #: Handshakes (or plain connections being made) and when each began, oldest first.
         self._opening: dict[asyncio.Task[None], float] = {}
 
     @property
@@ -61,12 +61,12 @@ class Acceptor:
         self._server.loop.add_reader(self._sock.fileno(), self._accept)
 
     def use(self, ssl_context: ssl.SSLContext) -> None:
-        """Let handshakes that begin from now on go by another context. Only for an address that speaks TLS."""
+        """Use another context for new handshakes. Does nothing for a plain-text address."""
         if self._ssl_context is not None:
             self._ssl_context = ssl_context
 
     def check(self, now: float) -> None:
-        """Drop who says nothing, make room among the handshakes, go on after a refusal. Called by the sweep."""
+        """Close silent sockets, begin waiting handshakes, accept again after a failure. Called by the sweep."""
         for sock in [sock for sock, deadline in self._silent.items() if deadline <= now]:
             self._forget_silent(sock)
             sock.close()
@@ -74,7 +74,7 @@ class Acceptor:
         self.resume()
 
     def close(self) -> None:
-        """Stop listening and give up what is not yet a connection."""
+        """Stop listening and close the sockets that are not yet connections."""
         if self._closed:
             return
         self._pause()
@@ -95,7 +95,7 @@ class Acceptor:
 
     def _has_room(self) -> bool:
         server = self._server
-        return server.connections < server.limits.connections and server.now() >= self._refused_until_s
+        return server.connections < server.limits.connections and server.now() >= self._paused_until_s
 
     def _accept(self) -> None:
         for _ in range(_BATCH):
@@ -107,8 +107,8 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("accept refused by the system", error=str(error))
-                self._refused_until_s = self._server.now() + _REFUSED_PAUSE_S
+                log.error("accept failed", error=str(error))
+                self._paused_until_s = self._server.now() + _ACCEPT_PAUSE_S
                 self._pause()
                 return
             sock.setblocking(False)
@@ -119,14 +119,14 @@ class Acceptor:
             self._open(sock)
             return
         self._silent[sock] = self._server.now() + self._server.limits.handshake_timeout_s
-        self._server.loop.add_reader(sock.fileno(), self._spoke, sock)
+        self._server.loop.add_reader(sock.fileno(), self._first_byte, sock)
 
     def _forget_silent(self, sock: socket.socket) -> None:
         del self._silent[sock]
         self._server.loop.remove_reader(sock.fileno())
 
-    def _spoke(self, sock: socket.socket) -> None:
-        """The first byte is there: a handshake, or something to send away cheaply."""
+    def _first_byte(self, sock: socket.socket) -> None:
+        """The first byte arrived: begin a TLS handshake, or refuse anything else cheaply."""
         try:
             first = sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -152,7 +152,7 @@ class Acceptor:
             self._open(self._waiting.popleft())
 
     def _evict(self) -> bool:
-        """Cancel the oldest handshake if it is stalled; its place is free at once."""
+        """Cancel the oldest handshake if it is stalled. Return whether its place is free."""
         task, began_s = next(iter(self._opening.items()))
         if self._server.now() - began_s < _STALLED_HANDSHAKE_S:
             return False
@@ -189,7 +189,7 @@ class Acceptor:
 
 
 async def bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
-    """A listening, non-blocking TCP socket on the first address `host` resolves to. Raises OSError."""
+    """Return a listening, non-blocking TCP socket on the first address of `host`. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
@@ -211,7 +211,7 @@ async def bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Accepted sockets inherit this: a peer that vanished without a word is noticed within two minutes."""
+    """Enable TCP keep-alive, which accepted sockets inherit: a vanished peer is noticed within two minutes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)

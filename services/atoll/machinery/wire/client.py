@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 client: one origin, a bounded pool of connections, whole responses and streams.
+"""An HTTP/1.1 client: one origin, a bounded pool of connections, whole responses and streams.
 
-Used by the Kubernetes client, by controllers that call another shard, by tests and benchmarks. Credentials are the
-caller's: a client certificate in the origin's context, a bearer token in the headers. Invariant: a request is sent
-twice only if it cannot have been executed twice with effect, and every wait has a deadline.
+Used by the Kubernetes client, by controllers that call another shard, by egress, tests and benchmarks. Credentials are
+the caller's: a client certificate in the origin's context, a bearer token in the headers. Invariant: a request is sent
+twice only if the first one cannot have had an effect, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = [
     "Unreachable",
 ]
 
-#: May be sent again when a pooled connection died unanswered. PUT and DELETE are idempotent in HTTP, but their second
-#: answer (409, 404) would hide that the first one succeeded.
+#: Methods that may be sent again when a pooled connection ended without a response. PUT and DELETE are idempotent in
+#: HTTP, but their second response (409, 404) would hide that the first request succeeded.
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
@@ -79,7 +79,7 @@ class ClientResponse(msgspec.Struct, frozen=True):
 
 
 class ClientStream:
-    """A response read while it comes. Iterate for chunks, or `lines()`; use as a context manager or `close()`.
+    """A response that is read as it arrives. Iterate for chunks, or `lines()`; use as a context manager or `close()`.
 
     Reading raises ConnectionLost if the body ends before its framing says so, and TimeoutError after `idle_timeout_s`
     of silence. Closing before the end closes the connection, which is how a watch ends.
@@ -216,7 +216,7 @@ class HttpClient:
         return ClientStream(self, connection, incoming, idle_timeout_s or self.limits.stream_idle_timeout_s)
 
     async def close(self) -> None:
-        """Close all connections. Further requests raise Unreachable."""
+        """Close all connections; requests under way fail, and further ones raise Unreachable."""
         self._closed = True
         if self._reaper is not None:
             self._reaper.cancel()
@@ -292,7 +292,7 @@ class HttpClient:
             self._reaper = self._loop.call_later(self.limits.idle_timeout_s, self._reap)
 
     def _reap(self) -> None:
-        """Close what has been idle too long, and come back for the next."""
+        """Close connections that have been idle for too long, and schedule the next look."""
         self._reaper = None
         oldest_s = self._loop.time() - self.limits.idle_timeout_s
         self._idle.expire(oldest_s)
@@ -302,7 +302,7 @@ class HttpClient:
 
 
 class _DiedUnused(Exception):
-    """A pooled connection died before any byte of the response to a request that may be sent again."""
+    """A pooled connection ended before any byte of the response to a request that may be sent again."""
 
 
 def _raise_if_unused(error: ConnectionLost, method: str, *, reused: bool) -> None:

@@ -1,7 +1,7 @@
 """The client's side of one connection: a request out, a response in, and again.
 
-Made and pooled by `HttpClient`. Invariant: a connection is `reusable` only when the last response was whole, its
-framing was clear, both sides keep it alive, and nothing came unasked.
+Made and pooled by `HttpClient`. Invariant: a connection is `reusable` only when the last response was complete, its
+framing was clear, both sides keep it alive, and nothing arrived unrequested.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 def encode_request(method: str, target: str, headers: Headers, body: bytes, host: str) -> bytes:
-    """A request as bytes. Raises ValueError if anything would break out of its line."""
+    """Return a request as bytes. Raises ValueError if a value would break out of its line."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
     length = f"Content-Length: {len(body)}\r\n" if body or method in _WITH_BODY else ""
     text = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n{length}{fields}\r\n"
@@ -31,7 +31,7 @@ def encode_request(method: str, target: str, headers: Headers, body: bytes, host
 
 
 class ClientConnection(PooledConnection):
-    """One connection of a client; carries one request at a time."""
+    """One connection of a client."""
 
     __slots__ = (
         "_head_bytes",
@@ -101,7 +101,7 @@ class ClientConnection(PooledConnection):
     def data_received(self, data: bytes) -> None:
         incoming = self._incoming
         if incoming is None:
-            self.abort()  # Nobody asked: whatever this is, the next response could be taken for it.
+            self.abort()  # Unrequested bytes: the next response could be taken for them.
             return
         incoming.begun = True
         try:
@@ -130,7 +130,7 @@ class ClientConnection(PooledConnection):
 
     def on_message_begin(self) -> None:
         if self._incoming is None:
-            raise BadResponse("a response nobody asked for")
+            raise BadResponse("a response without a request")
         self._headers = {}
         self._head_bytes = 0
         self._in_head = True
@@ -167,7 +167,7 @@ class ClientConnection(PooledConnection):
         if incoming is not None and incoming.status:
             self._finish()
 
-    # Inside
+    # Internal
 
     def _watch_sizes(self, incoming: PendingResponse, size: int) -> None:
         if self._in_head:
@@ -188,7 +188,7 @@ class ClientConnection(PooledConnection):
         self.used = True
         assert incoming is not None
         if not incoming.keep_alive:
-            # Not `close`: what is left of a request that was refused early nobody will read any more.
+            # Not `close`: nothing reads the rest of a request that was refused early.
             self.abort()
         incoming.end()
 

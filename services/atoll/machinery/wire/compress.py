@@ -1,7 +1,7 @@
-"""gzip for big answers, when the client asks.
+"""gzip for large responses to clients that accept it.
 
-Called by the pipeline's requests before they answer; never for watches, whose events must leave at once. Kubernetes
-compresses from 128 KiB at level 1. Invariant: the event loop never compresses; a thread does.
+Called before a reply; never for watches, whose events must be sent at once. Kubernetes compresses from 128 KiB at level
+1. Invariant: the event loop never compresses; a thread does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.wire.exchange import Exchange, Headers
 MIN_BYTES = 128 * 1024
 _LEVEL = 1
 _GZIP_WINDOW = 31
-#: Headers of a compressed answer.
+#: Headers of a compressed response.
 PACKED: Headers = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
@@ -33,17 +33,17 @@ async def gzip_if_asked(
 
 
 class Packer:
-    """A body compressed piece by piece, for streams whose end is not known when they begin."""
+    """Compresses a body piece by piece, for streams of unknown length."""
 
     def __init__(self) -> None:
         self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
 
     async def pack(self, piece: bytes) -> bytes:
-        """What a piece gives; may be empty, as the compressor keeps some back."""
+        """Return the compressed bytes that are ready; may be empty."""
         return await asyncio.to_thread(self._packer.compress, piece)
 
     def finish(self) -> bytes:
-        """The end of the body."""
+        """Return the end of the body."""
         return self._packer.flush()
 
 

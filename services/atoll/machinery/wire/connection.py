@@ -1,8 +1,8 @@
 """One accepted connection: received bytes to exchanges, replies to the transport, in order.
 
-Made by the server for each socket. Holds one parser and at most one exchange under way; bytes behind it wait unparsed.
-Invariants: replies leave in the order of their requests; a refused connection is closed; every wait has a deadline that
-the server's sweep enforces, so that no timer exists for a connection.
+Made by the server for each socket. It has one parser and at most one exchange at a time; bytes of later requests wait
+unparsed. Invariants: replies leave in the order of their requests; a refused connection is closed; every wait has a
+deadline that the server's sweep enforces, so that no connection has a timer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 #: Fed to the parser at a time, which bounds how many pipelined requests can be parsed before the first is answered.
 _SLICE_BYTES = 16 * 1024
-#: The deadline of what has none.
+#: A deadline that never passes.
 NEVER = math.inf
 #: Refusals of clients that are likely to have more on the way: request too large, or too much of it at a time.
 _SENDING_ON = frozenset((413, 414, 431, 503))
@@ -146,11 +146,11 @@ class Connection(asyncio.Protocol):
             self._transport.writelines((head, body))
 
     def flush_soon(self, exchange: Flushable) -> None:
-        """Have `exchange.flush` called at the end of this loop turn."""
+        """Call `exchange.flush` once at the end of this loop turn."""
         self._server.flush_soon(exchange)
 
     def unsent_bytes(self) -> int:
-        """What the transport holds; 0 while it is below its high-water mark, which spares a call a write."""
+        """Bytes held by the transport; 0 below its high-water mark, which saves a call for each write."""
         return self._transport.get_write_buffer_size() if self.paused and not self.lost else 0
 
     async def writable(self) -> None:
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         return self._server.track(work)
 
     def ended(self, exchange: Flushable) -> None:
-        """The reply is complete: release what the request held, and go on with the next or close."""
+        """The reply is complete: release the request's body, and go on with the next request or close."""
         active = self._active
         if active is None or active is not exchange:
             return
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
             self._close()
         elif not self._pumping:
             if self._held or self._parser.phase or self._parser.refusal or self._parser.ready:
-                # In a turn of its own: the next handler must not run inside the task that ended this one.
+                # In a turn of its own: the next handler must not run inside of the task that ended this exchange.
                 self._server.loop.call_soon(self._pump)
             else:
                 self._time()
@@ -193,14 +193,14 @@ class Connection(asyncio.Protocol):
     # For the server
 
     def drain(self) -> None:
-        """Close if nothing is under way; tell a stream to end otherwise."""
+        """Close if idle; otherwise tell the exchange that the server drains."""
         if self._active is not None:
             self._active.drain_begun()
         elif not self._closing and self._parser.phase == IDLE:
             self._close()
 
     def check(self, now: float) -> None:
-        """Cut a connection whose wait is over. Called by the sweep."""
+        """Cut the connection if one of its deadlines passed. Called by the sweep."""
         if self.lost:
             return
         if now >= self._deadline:
@@ -211,17 +211,17 @@ class Connection(asyncio.Protocol):
         if not unsent or taken > self._seen_taken:
             self._stalled_since = now
         elif now - self._stalled_since >= self.limits.stall_timeout_s:
-            log.info("stalled client cut", unsent_bytes=unsent)
+            log.info("stalled client disconnected", unsent_bytes=unsent)
             self.cut()
         self._seen_taken = taken
 
-    # Inside
+    # Internal
 
     def _make_parser(self, peer: Peer) -> RequestParser:
         return RequestParser(self.limits, peer, self._server.account)
 
     def _pump(self) -> None:
-        """Serve what is complete until an exchange stays under way or nothing is left."""
+        """Serve complete requests until an exchange stays active or none is left."""
         if self._pumping or self.lost:
             return
         self._pumping = True
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             exchange.failed(error)
 
     def _rest(self) -> None:
-        """Nothing to serve: refuse, invite the body, and set the time for what comes next."""
+        """No request is complete: send a refusal or `100 Continue`, and set the deadline of the current phase."""
         parser = self._parser
         if parser.refusal is not None:
             self._refuse(parser.refusal)
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
         self._time()
 
     def _time(self) -> None:
-        """The deadline runs from the begin of a phase, never from the last byte, so that trickling buys no time."""
+        """Set the deadline of the phase. It runs from the phase's begin, so that trickling bytes buys no time."""
         phase = self._parser.phase
         if phase != self._timed_phase or self._deadline == NEVER:
             self._timed_phase = phase
@@ -279,7 +279,8 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _close_lingering(self) -> None:
-        """Closing with unread bytes resets the connection, and a client still sending would miss the answer."""
+        """Read and drop for a while: closing with unread bytes resets the connection, and the client would miss the
+        response."""
         self._closing = self._linger = True
         self._deadline = self._server.now() + self.limits.linger_s
         self._held.clear()
@@ -288,7 +289,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _drop(self, size: int) -> None:
-        """Count what a lingering client still sends against one more body."""
+        """Count what a lingering client sends; close above two bodies."""
         self._held_bytes += size
         if self._linger and self._held_bytes > 2 * self.limits.body_bytes:
             self._close()

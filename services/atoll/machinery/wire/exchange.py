@@ -16,7 +16,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """The other end of a connection. `certificate` is the DER of a verified client certificate, or None."""
+    """The client of a connection. `certificate` is the DER of a verified client certificate, or None."""
 
     address: str
     port: int
@@ -84,6 +84,6 @@ class Exchange(Protocol):
 
 
 class Handler(Protocol):
-    """What a server serves. May answer synchronously, or `spawn` a coroutine that does."""
+    """The handler of a server. It may answer synchronously, or `spawn` a coroutine that does."""
 
     def __call__(self, exchange: Exchange, /) -> None: ...

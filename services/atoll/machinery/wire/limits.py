@@ -1,7 +1,7 @@
-"""Every bound of the HTTP server in one frozen record.
+"""All bounds of the HTTP server in one frozen record.
 
 Made by the process configuration, read by the parser (sizes), the connection (times) and the acceptor (counts).
-Invariant: whatever a client sends or withholds costs at most what stands here.
+Invariant: these values bound the cost of any client.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class Limits(msgspec.Struct, frozen=True):
     body_bytes: int = 3 * _MIB
     #: Bodies of all requests being read or served at a time; above it 503.
     bodies_bytes: int = 512 * _MIB
-    #: Bytes read ahead of an unfinished request on its connection; above it the socket is not read.
+    #: Bytes of later requests read during an unfinished one; above it the socket is not read.
     pipelined_bytes: int = 64 * 1024
-    #: What a stream may hold that its client did not take; above it the connection is cut.
+    #: Bytes of a stream that its client did not take; above it the connection is cut.
     stream_buffer_bytes: int = 16 * _MIB
     #: From the first byte of a request (or the opening of the connection) to the end of its headers.
     header_timeout_s: float = 10.0
     #: From the end of the headers to the end of the body.
     body_timeout_s: float = 60.0
-    #: Between two requests. Longer than Go's 90 s, so that its pool closes first and no request meets a closing door.
+    #: Between two requests. Above the 90 s of Go's client, so that its pool closes first.
     idle_timeout_s: float = 120.0
-    #: A client that takes no byte of what waits for it for so long is cut.
+    #: A client that takes no byte of its response for so long is cut.
     stall_timeout_s: float = 60.0
-    #: How long what a refused client still sends is read and dropped, so that it sees the refusal and not a reset.
+    #: How long bytes of a refused client are read and dropped, so that it sees the refusal and not a reset.
     linger_s: float = 1.0
     handshake_timeout_s: float = 10.0
-    #: TLS handshakes under way at a time; the rest waits its turn.
+    #: TLS handshakes at a time; others wait.
     handshakes: int = 64
     #: Connections open at a time, handshakes included; above it nothing is accepted and the backlog holds the rest.
     connections: int = 16_384

@@ -1,7 +1,7 @@
-"""One response on its way in: bytes to status, headers and body, with the waiting of whoever reads it.
+"""One response while it arrives: bytes to status, headers and body, and the reader's wait for them.
 
-Made by `ClientConnection` for each request it sends, read by `HttpClient` (whole) or `ClientStream` (piece by piece).
-Invariant: a body is whole only if its framing said so; a connection that ended earlier is an error.
+Made by `HttpClient` for each request it sends, read whole or piece by piece. Invariant: a body is complete only if its
+framing said so; a connection that ended earlier is an error.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class ClientLimits(msgspec.Struct, frozen=True):
 
     #: Requests in flight, and idle connections kept.
     connections: int = 64
-    #: Streams open besides; each holds a connection of its own.
+    #: Open streams in addition; each has a connection of its own.
     streams: int = 1024
     connect_timeout_s: float = 10.0
     #: A whole request, waiting for a free connection included; for a stream, until its headers are there.
     request_timeout_s: float = 60.0
     #: Silence within a stream.
     stream_idle_timeout_s: float = 600.0
-    #: Connections unused for so long are closed. Below the server's 120 s, so that ours closes first.
+    #: Idle connections are closed after this time. Below the server's 120 s, so that the client closes first.
     idle_timeout_s: float = 60.0
     header_bytes: int = 64 * 1024
     body_bytes: int = 64 << 20
     #: One line of a stream.
     line_bytes: int = 16 << 20
-    #: What a stream holds unread before the socket is left to fill.
+    #: Unread bytes of a stream above which the socket is not read.
     stream_buffer_bytes: int = 1 << 20
 
 
@@ -44,7 +44,7 @@ class Unreachable(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the response did. What the request did is unknown.
+    """The connection ended before the response did. The outcome of the request is unknown.
 
     `begun` says whether any byte of the response had arrived.
     """
@@ -55,7 +55,7 @@ class ConnectionLost(ClientError):
 
 
 class BadResponse(ClientError):
-    """What came back is not HTTP, or larger than the client's limits."""
+    """The response is not HTTP, or larger than the client's limits."""
 
 
 class PendingResponse:
@@ -95,7 +95,7 @@ class PendingResponse:
 
     @property
     def ready(self) -> bool:
-        """The next piece, or the end, is there already."""
+        """The next piece, or the end, has arrived."""
         return bool(self._pieces) or self.ended
 
     async def head(self) -> None:

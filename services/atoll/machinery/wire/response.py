@@ -1,6 +1,6 @@
 """Status lines, heads, chunks and refusals as bytes. Pure; called by the server's exchanges and connections.
 
-Invariant: nothing a handler puts in a header value can end the head early.
+Invariant: no header value can end the head early.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def head(status: int, headers: Headers, framing: str, date: str) -> bytes:
 
 
 def refusal(error: ApiError, date: str) -> bytes:
-    """A whole response that says why the connection is closed, as a Kubernetes Status."""
+    """A complete response with a Kubernetes Status, before the connection is closed."""
     body = encode_json(error.status()) + b"\n"
     headers = [("Content-Type", "application/json"), ("Cache-Control", "no-cache, private")]
     if error.code == 503:

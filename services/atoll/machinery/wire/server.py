@@ -1,7 +1,7 @@
-"""The HTTP server: connections, their sweep, their tasks, and how all of it ends.
+"""The HTTP server: connections, their sweep, their tasks, and its shutdown.
 
-A process makes one Server, starts it on its addresses and drains it on SIGTERM; requests go to the handler it was
-given. Invariant: when `drain` has returned, no socket, task or timer of the server is left.
+A process makes one Server, starts it on its addresses and drains it on SIGTERM; the server calls its handler for each
+request. Invariant: when `drain` has returned, no socket, task or timer of the server is left.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from atoll.machinery.wire.parser import bodies_full
 
 log = structlog.get_logger()
 
-#: The sweep runs so often at most; deadlines are kept to a quarter of the shortest limit, or this.
+#: Longest interval of the sweep. It is at most a quarter of the shortest limit.
 _SWEEP_S = 1.0
-#: Streams flushed before requests get their turn: an event for a thousand watchers takes 10 ms of TLS.
+#: Streams flushed in one loop turn, so that requests are served in between: an event for a thousand watchers takes 10
+#: ms of TLS.
 _FLUSH_BATCH = 128
 
 
@@ -79,9 +80,9 @@ class Server:
         return int(sock.getsockname()[1])
 
     def use(self, ssl_context: ssl.SSLContext) -> None:
-        """Let new connections go by another TLS context; those that are open keep theirs.
+        """Use another TLS context for new connections; open ones keep theirs.
 
-        Session tickets of the former context open nothing in this one: each has keys of its own.
+        Session tickets of the former context are not valid in this one: each context has keys of its own.
         """
         self._ssl_context = ssl_context
         for acceptor in self._acceptors:
@@ -121,14 +122,14 @@ class Server:
         return self._connection(self)
 
     def opened(self, connection: OpenConnection) -> None:
-        """A connection is made; it is swept until `closed`."""
+        """Sweep a new connection until `closed`."""
         self._connections.add(connection)
         self._emptied.clear()
         if self.draining:
             self.loop.call_soon(connection.drain)
 
     def closed(self, connection: OpenConnection) -> None:
-        """A connection is gone; one more may be accepted."""
+        """Forget a connection: another may be accepted."""
         self._connections.discard(connection)
         if not self._connections:
             self._emptied.set()
@@ -136,7 +137,7 @@ class Server:
             acceptor.resume()
 
     def account(self, size_bytes: int) -> None:
-        """Count body bytes held (negative: released). Raises ApiError 503 when they are too many."""
+        """Count body bytes held (negative: released). Raises ApiError 503 above the limit."""
         self._bodies_bytes += size_bytes
         if size_bytes > 0 and self._bodies_bytes > self.limits.bodies_bytes:
             raise bodies_full()
@@ -154,7 +155,7 @@ class Server:
             self.loop.call_soon(self._flush)
         self._dirty.append(exchange)
 
-    # Inside
+    # Internal
 
     def _listen(self, acceptor: Acceptor) -> None:
         self._acceptors.append(acceptor)

@@ -1,7 +1,7 @@
 """The server's Exchange: one request on one connection, answered once.
 
-Made by `Connection` for each request, given to the handler; writes go to the connection. Invariants: a reply is one
-`transport.write`; all writes of a loop turn are one chunk; after the end (or the client's leaving) nothing is sent.
+Made by `Connection` for each request and given to the handler; it writes to the connection. Invariants: a reply is one
+`transport.write`; all writes of a loop turn are one chunk; nothing is sent after the end, or after the client left.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from atoll.machinery.wire.parser import ParsedRequest
 
 log = structlog.get_logger()
 
-#: What of the answer has left.
+#: How much of the response was sent.
 NEW, STREAMING, ENDED = 0, 1, 2
 
 #: Above this a body is not copied behind its head: two writes are cheaper than moving it.
 _JOIN_BYTES = 64 * 1024
-#: A stream that drains without ever being paused sends at the latest when it holds so much.
+#: `drain` sends pending bytes above this size.
 _FLUSH_BYTES = 64 * 1024
 _FAILED = encode_json(InternalError("Internal error occurred: the request could not be served").status()) + b"\n"
 
 
 class ServerExchange:
-    """Implements `wire.exchange.Exchange`; see there for what each method promises."""
+    """Implements `wire.exchange.Exchange`, which documents the methods."""
 
     __slots__ = (
         "_chunked",
@@ -98,7 +98,7 @@ class ServerExchange:
         self._chunked = not self.old
         self._silent = self.request.method == "HEAD"
         if self.old:
-            # HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+            # HTTP/1.0 has no chunks: the end of the connection ends the body.
             self.keep_alive = False
         framing = ("Transfer-Encoding: chunked\r\n" if self._chunked else "") + self._connection_line()
         head = response.head(status, headers, framing, self._connection.date)
@@ -118,13 +118,13 @@ class ServerExchange:
         self._pending_bytes += len(data)
         connection = self._connection
         if self._pending_bytes + connection.unsent_bytes() > connection.limits.stream_buffer_bytes:
-            log.warning("stream overran its buffer", peer=self.request.peer.address)
+            log.warning("stream buffer exceeded", peer=self.request.peer.address)
             connection.cut()
         elif len(self._pending) == 1:
             connection.flush_soon(self)
 
     def flush(self) -> None:
-        """Send what is pending as one chunk. Called by the server once a loop turn."""
+        """Send pending bytes as one chunk. Called by the server at the end of a loop turn."""
         frame = self._frame(b"")
         if frame:
             self._connection.send(frame)
@@ -166,7 +166,7 @@ class ServerExchange:
         if self._state == ENDED:
             return
         self._end_unsent()
-        self._on_close = self._task = None  # It was the handler that went, not the client.
+        self._on_close = self._task = None  # The handler ended the exchange, not the client.
         self._connection.cut()
 
     def on_close(self, callback: Callable[[], None]) -> None:
