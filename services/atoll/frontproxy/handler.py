@@ -36,6 +36,7 @@ from atoll.frontproxy.route_table import Routes, RouteTable
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.retry import MAX_KEY_FETCHES, retry_when_authenticated
 from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.call.requestinfo import WILDCARD, RequestInfo, parse
 from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
@@ -53,8 +54,6 @@ from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 log = structlog.get_logger()
 
-#: ServiceAccountIssuers whose keys one request may wait for.
-MAX_KEY_FETCHES = 2
 #: The proxy's name in `Via`, and how often a request may pass it: mappings can form a loop.
 PSEUDONYM = "atoll-front-proxy"
 MAX_PASSES = 4
@@ -139,19 +138,10 @@ class ProxyHandler:
                 location = routes.locator.find(snapshot, request.workspace) if request.workspace else None
                 self._route(request, routes, location, snapshot)
         except AuthenticationPending as error:
-            if key_fetches:
-                exchange.spawn(self._serve_after_keys(exchange, error, key_fetches - 1))
-            else:
+            if not retry_when_authenticated(exchange, error, key_fetches, self._serve):
                 self._fail(exchange, info, Unauthorized(), began_s)
         except Exception as error:
             self._fail(exchange, info, error, began_s)
-
-    async def _serve_after_keys(
-        self, exchange: StreamingExchange, error: AuthenticationPending, key_fetches: int
-    ) -> None:
-        """Serve a request after the keys of its token's issuer were fetched."""
-        await error.complete()
-        self._serve(exchange, key_fetches)
 
     def _mapped(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> ProxyRequest:
         """Choose the mapping of a request, and find the workspace it names. Raises ApiError."""

@@ -74,7 +74,7 @@ class ProxyFiles(msgspec.Struct, frozen=True):
     shards_ca: bytes
     trusted: ClientCAs
     mappings: MappingTable
-    #: ClientCAs of mounts; empty: the system's.
+    #: Authorities of mounts; empty: the system's.
     mounts_ca: bytes = b""
 
 

@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.retry import MAX_KEY_FETCHES, retry_when_authenticated
 from atoll.machinery.apiserver.authentication.routing import token_cluster
 from atoll.machinery.apiserver.authorization.attributes import (
     Attributes,
@@ -39,9 +40,6 @@ from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.machinery.wire.exchange import Exchange, HttpRequest
-
-#: Issuers whose keys one request may wait for: the caller's, and that of a token it has reviewed.
-MAX_KEY_WAITS = 2
 
 
 class Destination(Protocol):
@@ -141,7 +139,7 @@ class RequestPipeline:
         self._observer, self._doors = observer, doors
 
     def __call__(self, exchange: Exchange) -> None:
-        self._serve(exchange, MAX_KEY_WAITS)
+        self._serve(exchange, MAX_KEY_FETCHES)
 
     # BodyPolicy
 
@@ -164,7 +162,7 @@ class RequestPipeline:
         """Whether the body may exceed the limit of objects: every one that is relayed may."""
         return True
 
-    def _serve(self, exchange: Exchange, settles: int) -> None:
+    def _serve(self, exchange: Exchange, fetches: int) -> None:
         http = exchange.request
         audit_id = http.header("audit-id")[:64] or new_uid()
         request = Request(exchange, audit_id, _UNPARSED, self._observer, time.monotonic(), warnings=[])
@@ -186,20 +184,15 @@ class RequestPipeline:
                     check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
                 self._doors.route(request.info).serve(request, snapshot)
         except AuthenticationPending as error:
-            if settles:
-                exchange.spawn(self._once_settled(exchange, error, settles - 1))
-            elif request.decision is None:
+            if retry_when_authenticated(exchange, error, fetches, self._serve):
+                return
+            if request.decision is None:
                 fail(request, Unauthorized())
             else:
                 # The caller is known: it asked about somebody else's token.
                 fail(request, ServiceUnavailable(str(error)))
         except Exception as error:
             fail(request, error)
-
-    async def _once_settled(self, exchange: Exchange, error: AuthenticationPending, settles: int) -> None:
-        """Serve a request whose token could not be judged before keys of its issuer were fetched."""
-        await error.complete()
-        self._serve(exchange, settles)
 
     def _resolve(self, request: Request, snapshot: Snapshot) -> Reply | None:
         """Find the cluster; gives the answer to a path that leads to another shard, or to what cannot be used."""
