@@ -1,4 +1,4 @@
-"""Laws of ownership: whatever managers do in whatever order, these hold."""
+"""Laws of field ownership that hold for any writes of managers in any order."""
 
 from __future__ import annotations
 

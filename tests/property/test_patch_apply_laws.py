@@ -1,4 +1,4 @@
-"""Laws of apply: what force, letting go and order mean, whatever managers did before."""
+"""Laws of server-side apply: force, release of fields and order, after any earlier writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of any bytes give a value or a DecodeError, and what is written by an encoder is read back."""
+"""Any bytes decode to a value or a DecodeError, and encoded values decode to themselves."""
 
 from __future__ import annotations
 

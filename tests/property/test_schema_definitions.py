@@ -1,4 +1,4 @@
-"""Definitions of any JSON at all are judged, defaulted, warned of and made into kinds without an exception."""
+"""Definitions of any JSON are validated, defaulted, warned of and made into kinds without an exception."""
 
 from __future__ import annotations
 

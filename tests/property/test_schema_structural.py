@@ -1,4 +1,4 @@
-"""Whatever the schema and the object: trimming is idempotent, and the fast answer and the full validate agree."""
+"""For any schema and object: pruning is idempotent, and fast and full validation agree."""
 
 from __future__ import annotations
 

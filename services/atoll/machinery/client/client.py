@@ -2,7 +2,7 @@
 
 Used by plug-ins, tests, benchmarks and third parties; goes on to `wire.client`. Errors are the server's own classes
 (`meta.status`), rebuilt from the Status it sent. Objects are open JSON. Invariant: a request is sent again only where
-the server said that it did nothing (429 and 503 with a time to come back), a bounded number of times.
+the server did nothing (429 and 503 with Retry-After), a bounded number of times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from atoll.machinery.wire.pending_response import ClientLimits
 USER_AGENT = "atoll"
 JSON, MERGE, APPLY = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"
 WILDCARD = "*"
-#: A watch that is silent longer than this is taken for dead; servers send bookmarks every minute.
+#: A watch without events for longer counts as broken; servers send bookmarks every minute.
 WATCH_IDLE_S = 150.0
 RETRIES, MAX_RETRY_AFTER_S = 5, 10.0
 _decode = msgspec.json.Decoder().decode
@@ -35,7 +35,7 @@ _decode_event = msgspec.json.Decoder(WatchEvent).decode
 
 
 class Client:
-    """A client of one server, looking at one logical cluster. Use as an async context manager, or `close`.
+    """A client of one logical cluster of one server. Use as an async context manager, or `close`.
 
     `cluster` is a name, a path or `*`; empty takes that of the target's URL. `manager` is the field manager of writes.
     `retries` is how often a server that says when to come back is asked again. Must be made inside a running event
@@ -65,13 +65,13 @@ class Client:
         return cls(Kubeconfig.load(path).target(context), cluster, manager=manager)
 
     def cluster(self, cluster: str) -> Client:
-        """The same connections, looking at another path, name or `*`. Ends with this client."""
+        """Return a client of another path, name or `*` over the same connections. It closes with this client."""
         return Client(self.target, cluster, http=self._http, manager=self._manager, retries=self._retries)
 
     def view(self, url: str, cluster: str = WILDCARD) -> Client:
-        """What stands below another URL, as a virtual workspace's status names it, with the same credentials.
+        """Return a client of another URL, such as that of a virtual workspace, with the same credentials.
 
-        Over the same connections where that is this server; otherwise it is to be closed by itself.
+        It shares the connections if the server is the same; otherwise the caller closes it.
         """
         parts = urlsplit(url)
         place = parts.hostname or self.target.host, parts.port or self.target.port
@@ -137,13 +137,13 @@ class Client:
     # --- verbs
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
-        """One object. Raises NotFound."""
+        """Return one object. Raises NotFound."""
         return await self.request("GET", resource.path(namespace, name))
 
     async def list(self, resource: Resource, namespace: str = "", **options: str) -> Object:
-        """A whole list, at one revision; `limit` makes it come in pages.
+        """Return a whole list at one revision; `limit` fetches it in pages.
 
-        Raises Expired if the list took longer than the server keeps its moment; begin again then.
+        Raises Expired if the list took longer than the server keeps its revision; begin again then.
         """
         found = await self.request("GET", resource.path(namespace), options)
         token = found["metadata"].pop("continue", "")
@@ -155,18 +155,18 @@ class Client:
         return found
 
     async def create(self, resource: Resource, obj: Object, namespace: str = "") -> Object:
-        """A new object, as it was stored. `namespace` defaults to the object's own. Raises AlreadyExists."""
+        """Create an object and return it as stored. `namespace` defaults to the object's own. Raises AlreadyExists."""
         namespace = namespace or obj["metadata"].get("namespace", "")
         return await self.request("POST", resource.path(namespace), self._owned(), obj)
 
     async def update(self, resource: Resource, obj: Object, subresource: str = "") -> Object:
-        """Replace an object; with a resourceVersion in it, only if it still stands there. Raises Conflict."""
+        """Replace an object; with a resourceVersion in it, only if it is still current. Raises Conflict."""
         return await self.request("PUT", _path_of(resource, obj, subresource), self._owned(), obj)
 
     async def patch(
         self, resource: Resource, name: str, patch: Object, namespace: str = "", subresource: str = ""
     ) -> Object:
-        """A merge patch: null removes, objects merge, all else replaces. Raises NotFound, Conflict."""
+        """Apply a merge patch: null removes, objects merge, any other value replaces. Raises NotFound, Conflict."""
         path = resource.path(namespace, name, subresource)
         return await self.request("PATCH", path, self._owned(), patch, MERGE)
 
@@ -181,7 +181,7 @@ class Client:
         return await self.request("PATCH", _path_of(resource, obj, subresource), query, obj, APPLY)
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", **options: str) -> Object:
-        """Delete an object; gives the Status, or the object where finalizers still hold it. Raises NotFound."""
+        """Delete an object; return the Status, or the object while finalizers hold it. Raises NotFound."""
         return await self.request("DELETE", resource.path(namespace, name), options)
 
     # --- watching
@@ -230,7 +230,7 @@ async def _events(stream: ClientStream) -> AsyncGenerator[WatchEvent, None]:
 
 
 def _come_back_s(response: ClientResponse) -> float | None:
-    """Seconds after which the server wants to be asked again; None if it gave an answer."""
+    """Return the seconds of Retry-After; None if the reply is final."""
     after = response.header("retry-after")
     if response.status not in {429, 503} or not after.isdigit():
         return None
@@ -238,7 +238,7 @@ def _come_back_s(response: ClientResponse) -> float | None:
 
 
 def _error(status: int, body: bytes) -> ApiError:
-    """The error of an answer; one that is no Status keeps its code and the start of its text."""
+    """Return the error of a reply; without a Status it has the code and the start of the text."""
     try:
         found = _decode(body)
     except msgspec.DecodeError:

@@ -3,7 +3,7 @@
 One task: open a watch that begins with the state, take the annotated bookmark as the end of it, follow; on any end or
 error begin again from the last revision, or from state when that is gone. Third parties and controllers outside a
 shard feed a `control.queue.WorkQueue` from its handler. Invariant: after any interruption the handler has seen, for
-each object, the way from what it saw last to what is (deletions included); states between may be left out.
+each object, a change from its last state to the current one (deletions included); states between may be skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLUSTER = "kcp.io/cluster"
 BASE_DELAY_S, MAX_DELAY_S = 0.2, 30.0
 
 Key = tuple[str, str, str]
-#: Called with the old object (None: new) and the new one (None: gone). Must not block; what it raises ends `run`.
+#: Called with the old object (None: new) and the new one (None: gone). Must not block; an exception ends `run`.
 Handler = Callable[[Object | None, Object | None], None]
 
 
@@ -39,9 +39,9 @@ def key_of(obj: Object) -> Key:
 
 
 class Informer:
-    """State of one resource in what the client looks at (a cluster, or `*`), as a dict by key.
+    """The state of one resource in the cluster of the client (or `*`), as a dict by key.
 
-    `objects` is whole once `synced` is set; treat what is in it as read-only. `options` go into every watch
+    `objects` is complete once `synced` is set; its values are read-only. `options` go into every watch
     (labelSelector, fieldSelector). Memory: every object, decoded.
     """
 
@@ -53,7 +53,7 @@ class Informer:
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
         self._revision = ""
-        #: Keys met since the state began to arrive; None once it is complete.
+        #: Keys received since the state began to arrive; None once it is complete.
         self._seen: set[Key] | None = None
         self._failures = 0
 
@@ -64,7 +64,7 @@ class Informer:
             try:
                 await self._follow()
             except ApiError as error:
-                # The revision is gone from the log: only the state tells what happened since.
+                # The revision was compacted: only the state shows the changes since.
                 if error.code == 410:
                     self._revision = ""
                 wait_s, reason = float(error.details.retry_after_s), error.message
@@ -108,7 +108,7 @@ class Informer:
         if self._seen is None:
             self._revision = metadata["resourceVersion"]
         else:
-            # The state comes in no order of revisions: none of them may be resumed from before it is complete.
+            # The state is not ordered by revision: a watch must not resume from it before it is complete.
             self._seen.add(key)
 
     def _bookmark(self, metadata: Object) -> None:
@@ -120,12 +120,12 @@ class Informer:
             self.synced.set()
 
     def _sweep(self, seen: set[Key]) -> None:
-        """The state is complete: what was known and not met again is gone."""
+        """Remove objects that the complete state does not contain."""
         for key in [key for key in self.objects if key not in seen]:
             self._forget(key)
 
     def _forget(self, key: Key, last: Object | None = None) -> None:
-        """Drop an object. One that was never seen here had no handler call, and gets none now."""
+        """Drop an object. An unknown one had no handler call and gets none now."""
         old = self.objects.pop(key, None)
         if old is not None:
             self._handler(last or old, None)

@@ -2,7 +2,7 @@
 
 Plug-ins and `Client.from_kubeconfig` read through here. Several files behave as kubectl's do: the first to define a
 cluster, user, context or the current context wins, a change goes into the file that has the entry, and new entries go
-into the first. Invariant: what is not changed is kept, and a file is replaced in one step or not at all.
+into the first. Invariant: unchanged parts are kept, and a file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _File:
         self.raw[f"{kind}s"] = items
 
     def save(self) -> None:
-        """Through a link to what it names; the mode is always 0600, as tokens are inside."""
+        """Write through symbolic links; the mode is always 0600, since the file contains tokens."""
         path = self.path.resolve()
         text = yaml.safe_dump(self.raw, sort_keys=False)
         descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

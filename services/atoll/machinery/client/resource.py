@@ -1,4 +1,4 @@
-"""What requests speak about, and where it stands in the URL space.
+"""Resources of requests and their URL paths.
 
 `Client` and `Informer` take a `Resource` in every call. Invariant: every part of a path is quoted, so that a name
 never becomes another path.
@@ -23,7 +23,7 @@ class Resource(msgspec.Struct, frozen=True):
     identity: str = ""
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Its path below a cluster; an empty namespace means all of them, an empty name the collection."""
+        """Return its path below a cluster; an empty namespace means all namespaces, an empty name the collection."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]

@@ -1,7 +1,7 @@
-"""Where a kubeconfig context points and with what: address, TLS context, credentials as headers.
+"""The target of a kubeconfig context: address, TLS context, credentials as headers.
 
-Made by `Kubeconfig.target`, used by `Client`. Credentials are read once. What this client cannot do (credential
-programs, proxies) is refused by name: a request never goes out with less identity than the context asked for.
+Made by `Kubeconfig.target`, used by `Client`. Credentials are read once. Unsupported settings (credential
+programs, proxies) are errors: a request is never sent with fewer credentials than the context declares.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNSUPPORTED_OF_USER = ("exec", "auth-provider", "username", "password")
 
 
 class KubeconfigError(Exception):
-    """What is wrong with a kubeconfig, in one sentence."""
+    """An invalid kubeconfig. The text is one sentence."""
 
 
 class Entry(NamedTuple):
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """An API server as one user sees it. `path` is the URL's; `tls` None means plain text."""
+    """An API server with the credentials of one user. `path` is the URL's; `tls` None means plain text."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def split_workspace(path: str) -> tuple[str, str]:
-    """A URL path as what stands before `/clusters/` and the workspace behind it (empty if there is none)."""
+    """Split a URL path into the part before `/clusters/` and the workspace after it (empty if there is none)."""
     prefix, found, rest = path.partition(CLUSTERS)
     return (prefix, rest.strip("/")) if found else (path.rstrip("/"), "")
 
@@ -125,7 +125,7 @@ def _headers(user: Entry) -> Headers:
     for key in _UNSUPPORTED_OF_USER:
         if value.get(key):
             raise KubeconfigError(f"user {user.name!r} has {key}, which is not supported here")
-    # Kubernetes lets the token file win, as it is the one that is renewed.
+    # The token file wins, as in Kubernetes, since it is renewed.
     token = user.file("tokenFile").decode().strip() if value.get("tokenFile") else str(value.get("token") or "")
     headers = [("authorization", f"Bearer {token}")] if token else []
     return (*headers, *_impersonation(value))
@@ -150,7 +150,7 @@ def _impersonation(value: Mapping[str, object]) -> Headers:
 def _tls(cluster: Entry, user: Entry | None) -> ssl.SSLContext:
     authority = cluster.data("certificate-authority")
     try:
-        # Without an authority those of the system count; with one, it alone does.
+        # Without an authority the system's are trusted; with one, only it.
         context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
     except (ssl.SSLError, UnicodeDecodeError) as error:
         raise KubeconfigError(f"certificate-authority of cluster {cluster.name!r} is no PEM: {error}") from error
@@ -167,7 +167,7 @@ def _load_certificate(context: ssl.SSLContext, user: Entry) -> None:
     certificate, key = user.data("client-certificate"), user.data("client-key")
     if not certificate and not key:
         return
-    # `ssl` takes a key only from a file; this one is private and gone at once.
+    # `ssl` loads a key only from a file; this one is private and deleted at once.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pair.pem"
         path.touch(mode=0o600)

@@ -1,8 +1,8 @@
 """Conditions in `status`: kcp's kind (with severity, sorted) and Kubernetes' metav1 kind.
 
-Controllers and the builders of bootstrap objects call these and put the result into an object's status. A
-condition that says nothing new keeps its lastTransitionTime, so writing it again is a no-op for the store.
-Lists given are never changed; times are RFC 3339 texts that the caller took from the shard's clock.
+Controllers and the builders of bootstrap objects call these and put the result into an object's status. An
+unchanged condition keeps its lastTransitionTime, so writing it again is a no-op for the store. Lists in arguments
+are never modified; times are RFC 3339 texts of the shard's clock.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ READY = "Ready"
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 ERROR, WARNING, INFO = "Error", "Warning", "Info"
 
-#: How loud a False condition is in a summary; a severity nobody gave counts as an error.
+#: Rank of a False condition in a summary; a missing severity counts as an error.
 _LOUDNESS = {INFO: 0, WARNING: 1, ERROR: 2, "": 2}
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """What a controller has to say. `severity` belongs to kcp's conditions and to status False only."""
+    """A condition without its time. `severity` is for kcp's conditions with status False only."""
 
     type: str
     status: str
@@ -32,18 +32,18 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def find(conditions: Iterable[Object], type_: str) -> Object | None:
-    """The condition of this type, or None."""
+    """Return the condition of this type, or None."""
     return next((condition for condition in conditions if condition.get("type") == type_), None)
 
 
 def is_true(conditions: Iterable[Object], type_: str) -> bool:
-    """Whether the condition is there and True."""
+    """Whether the condition exists and is True."""
     condition = find(conditions, type_)
     return condition is not None and condition.get("status") == TRUE
 
 
 def remove(conditions: Iterable[Object], type_: str) -> list[Object]:
-    """The conditions without the one of this type."""
+    """Return the conditions without that of this type."""
     return [condition for condition in conditions if condition.get("type") != type_]
 
 
@@ -51,10 +51,10 @@ def remove(conditions: Iterable[Object], type_: str) -> list[Object]:
 
 
 def set_condition(conditions: Sequence[Object], new: Condition, now: str) -> list[Object]:
-    """The conditions with `new` in place of its type's present one, sorted as kcp sorts them.
+    """Return the conditions with `new` in place of the one of its type, sorted as kcp sorts them.
 
-    lastTransitionTime stays when status, severity, reason and message are what they were, and is `now` after
-    any other change (unlike metav1's, where only a change of status counts).
+    lastTransitionTime stays when status, severity, reason and message are unchanged, and is `now` after any
+    change (unlike metav1's, where only a change of status counts).
     """
     old = find(conditions, new.type)
     said = _kcp_condition(new)
@@ -69,10 +69,10 @@ def ordered(conditions: Iterable[Object]) -> list[Object]:
 
 
 def set_summary(conditions: Sequence[Object], of: Sequence[str], now: str) -> list[Object]:
-    """The conditions with Ready set to what the types in `of` say together.
+    """Return the conditions with Ready set to the summary of the types in `of`.
 
     Absent ones are left out; with none present Ready is left as it is. Any False one makes it False, with the
-    reason, severity and message of the loudest (the first in `of` among equals); else any Unknown makes it
+    reason, severity and message of the most severe (the first in `of` among equals); else any Unknown makes it
     Unknown.
     """
     present = [found for type_ in of if (found := find(conditions, type_)) is not None]
@@ -110,9 +110,9 @@ def _kcp_condition(new: Condition) -> Object:
 def set_status_condition(
     conditions: Sequence[Object], new: Condition, now: str, observed_generation: int | None = None
 ) -> list[Object]:
-    """The conditions with `new` in the place where its type stands, or at the end.
+    """Return the conditions with `new` in place of the one of its type, or at the end.
 
-    lastTransitionTime moves to `now` only when the status changes. observedGeneration is written when given.
+    lastTransitionTime becomes `now` only when the status changes. observedGeneration is written if not None.
     """
     old = find(conditions, new.type)
     changed = old is None or old.get("status") != new.status

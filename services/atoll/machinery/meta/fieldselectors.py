@@ -1,8 +1,7 @@
-"""Field selectors: `metadata.name=x,status.phase!=Active`, parsed once a request.
+"""Field selectors: `metadata.name=x,status.phase!=Active`, parsed once for each request.
 
-Verb handlers parse the query text with the labels that the kind supports, then ask for each object; an
-object's fields are computed for the labels named here only. The canonical text (`str`) is what caches and
-cursors are shared by.
+Verb handlers parse the query text with the labels that the kind supports, then match each object;
+only the fields that the selector names are computed. The canonical text (`str`) is the key of caches and cursors.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ESCAPE = re.compile(r"[\\,=]")
 
 
 class Term(msgspec.Struct, frozen=True, order=True):
-    """One condition on one field; `equal` False means `!=`. A field that is absent is the empty text."""
+    """One condition on one field; `equal` False means `!=`. An absent field is the empty text."""
 
     name: str
     value: str
@@ -34,7 +33,7 @@ class Term(msgspec.Struct, frozen=True, order=True):
 
 
 class FieldSelector:
-    """All its terms together; without any it matches everything. Immutable, equal by canonical text."""
+    """A conjunction of terms; without terms it matches every object. Immutable, equal by canonical text."""
 
     __slots__ = ("_text", "names", "terms")
 
@@ -56,11 +55,11 @@ class FieldSelector:
         return True
 
     def pinned(self, name: str) -> str:
-        """The value that this field must have exactly, empty where the selector leaves it open."""
+        """Return the value that the selector requires of this field, empty if it requires none."""
         return next((term.value for term in self.terms if term.equal and term.name == name), "")
 
     def pinned_name(self) -> str:
-        """The one name that can match (`metadata.name=x`), else empty; a list of it is a get to RBAC."""
+        """Return the only name that can match (`metadata.name=x`), else empty; RBAC treats such a list as a get."""
         return self.pinned(NAME)
 
     def __str__(self) -> str:
@@ -77,7 +76,7 @@ class FieldSelector:
 
 
 def parse_field_selector(text: str, names: Collection[str] | None = None) -> FieldSelector:
-    """The selector that a `fieldSelector` parameter spells.
+    """Parse a `fieldSelector` parameter.
 
     `names` are all field labels that the kind supports; None leaves them to the caller. Raises SelectorError
     for bad syntax, a label not among names, or a selector too large.

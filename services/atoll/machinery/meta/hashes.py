@@ -1,7 +1,7 @@
 """Names and labels that kcp derives by hashing, byte for byte as kcp derives them.
 
 Workspace scheduling, API bindings, lifecycle and the permission claim labeller call these; the results are
-stored in objects that kcp's own clients select by, so a changed digit here is a lost object there.
+stored in labels that kcp's own clients select by, so a changed digit would lose objects.
 Pure functions: the same input gives the same text on every shard and in every version.
 """
 
@@ -34,8 +34,8 @@ _BINDING_HASH_SIZE = 5
 _BINDING_EXPORT_SIZE = 247
 _TOKEN_SIZE = 32
 
-# Shards and exports are few and asked for with every workspace, and long division is not cheap in Python:
-# their hashes are kept, in bounded caches.
+# Shards and exports are few but needed for every workspace, and long division is slow in Python: their hashes are
+# cached, with bounds.
 
 
 def _in_base(data: bytes, base: int) -> str:
@@ -79,8 +79,8 @@ def random_cluster_name(random_bytes: Callable[[int], bytes] = secrets.token_byt
 def cluster_name_of(parent: str, uid: str, shard: str) -> str:
     """The logical cluster behind a Workspace, by its cluster and uid and the first shard it is on.
 
-    It looks like kcp's random names. Nobody finds another Workspace with the same one, so that a shard which names a
-    cluster shows by the name alone that it is its to name.
+    It looks like kcp's random names. No other Workspace has the same one, so the name alone proves that a shard may
+    create the cluster.
     """
     return b36_padded(sha224(f"{parent}/{uid}/{shard}"))[:_CLUSTER_NAME_SIZE]
 
@@ -114,12 +114,12 @@ def root_path_label(path: str) -> tuple[str, str]:
 
 
 def awaited_workspace_label(cluster: str, name: str) -> tuple[str, str]:
-    """On an APIBinding whose export is not there: the Workspace that leads nowhere yet, or somewhere else later."""
+    """Label key and value on an APIBinding without its export: the Workspace that may lead to the export later."""
     return AWAITED_WORKSPACE_LABEL, hashlib.sha224(f"{cluster}/{name}".encode()).hexdigest()
 
 
 def awaited_path_label(path: str) -> tuple[str, str]:
-    """Label key and value on an APIBinding to an export below a path that leads nowhere yet."""
+    """Label key and value on an APIBinding to an export below a path that does not exist yet."""
     return AWAITED_PATH_LABEL, hashlib.sha224(path.encode()).hexdigest()
 
 

@@ -1,9 +1,9 @@
 """JSONPath as kubectl and printer columns write it, compiled once and kept in a bounded cache.
 
 Tables read cells with `first`, field selectors of custom resources and label selector paths of scale do so too,
-and the checks of definitions call `compile_path` to know whether a path can be read. Understood are fields
+and validation of definitions calls `compile_path` to check a path. Supported are fields
 (`.a`, `['a.b']`, `.a\\.b`), indexes and slices (`[0]`, `[-1]`, `[1:3]`), `[*]` and `.*`, `..a`, unions (`[0,2]`)
-and filters (`[?(@.type=="Ready")]`). A path never raises while it reads: what is not there is not found.
+and filters (`[?(@.type=="Ready")]`). Invariant: reading never raises; missing values are skipped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import lru_cache
 from typing import Any
 
 CACHE_SIZE = 4096
-#: Longer paths, and filters nested deeper, are refused; nobody writes them by hand.
+#: Longer paths, and filters nested deeper, are errors.
 MAX_SIZE, MAX_FILTERS = 4096, 8
 
 Step = Callable[[list[Any]], list[Any]]
 
 
 class JsonPathError(ValueError):
-    """The path cannot be understood; the text says where."""
+    """The path is malformed or unsupported; the text says where."""
 
 
 class Path:
@@ -35,7 +35,7 @@ class Path:
         self._steps = steps
 
     def find(self, obj: Any) -> list[Any]:
-        """Every value that the path leads to, in document order; empty if there is none."""
+        """Return every value at the path, in document order; empty if there is none."""
         found = [obj]
         for step in self._steps:
             found = step(found)
@@ -56,7 +56,7 @@ def compile_path(text: str) -> Path:
 
 
 def first(text: str, obj: Any) -> Any:
-    """The first value that a path leads to; None if there is none, or if the path cannot be understood."""
+    """Return the first value at a path; None if there is none, or if the path is invalid."""
     try:
         path = compile_path(text)
     except JsonPathError:
@@ -87,7 +87,7 @@ def _slice(part: slice) -> Step:
 
 
 def _index(index: int) -> Step:
-    # A slice of one, because an index out of range finds nothing.
+    # A slice of one item, because an index out of range has no result.
     return _slice(slice(index, index + 1 if index != -1 else None))
 
 
@@ -155,7 +155,7 @@ _ESCAPE = re.compile(r"\\(.)")
 
 
 class _Parser:
-    """Reads one path from left to right; every method leaves the position behind what it read."""
+    """Parses one path from left to right; every method advances the position past its input."""
 
     def __init__(self, text: str) -> None:
         self.text = text

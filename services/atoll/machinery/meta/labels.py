@@ -1,7 +1,7 @@
-"""Syntax of names, label keys and label values, with the texts by which Kubernetes refuses them.
+"""Syntax of names, label keys and label values, with the error texts of Kubernetes.
 
-Metadata checks, selectors and CRD checks call these; every function gives the list of what is wrong, empty
-for good text. Lengths count UTF-8 bytes, whatever word the text uses for them.
+Metadata checks, selectors and CRD checks call these; every function returns the list of errors, empty for
+valid text. Lengths count UTF-8 bytes, although the texts say characters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A dictionary with a bound: what was used longest ago goes first.
+"""A dictionary with a bound that evicts the least recently used entry.
 
 Authentication, authorization, catalogues and look-ups keep their caches in it. Not thread-safe; each event loop owns
 its own.
@@ -18,7 +18,7 @@ def _one(value: object) -> int:
 
 
 class LruCache(Generic[K, V]):
-    """At most `limit` units of weight (one an entry by default), but always the entry put last."""
+    """Holds at most `limit` units of weight (one for each entry by default), but always the newest entry."""
 
     def __init__(self, limit: int, weight: Callable[[V], int] = _one) -> None:
         self._limit = limit
@@ -44,13 +44,13 @@ class LruCache(Generic[K, V]):
             self.drop(next(iter(self._entries)))
 
     def drop(self, key: K) -> None:
-        """Forget a key; nothing happens if it is absent."""
+        """Remove a key, if present."""
         value = self._entries.pop(key, None)
         if value is not None:
             self._total -= self._weight(value)
 
     def values(self) -> list[V]:
-        """All values, that of the entry used longest ago first."""
+        """Return all values, the least recently used first."""
         return list(self._entries.values())
 
     def clear(self) -> None:

@@ -1,7 +1,7 @@
 """Names of the system: logical clusters, workspace paths, resource types, object keys.
 
-Everybody who stores, routes, publishes or authorizes uses these values; a key is a typed tuple from the
-moment the URL was parsed, never a joined string, so no prefix can cross a cluster or an identity.
+Storage, routing, publishing and authorization use these values. Invariant: a key is a typed tuple from the parsed URL
+on, never a joined string, so no prefix can cross a cluster or an identity.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ResourceType(msgspec.Struct, frozen=True, order=True):
 
 
 class ObjectKey(msgspec.Struct, frozen=True, order=True):
-    """Where one object lives. `namespace` is empty for cluster-scoped kinds."""
+    """The key of one object. `namespace` is empty for cluster-scoped kinds."""
 
     type: ResourceType
     cluster: str

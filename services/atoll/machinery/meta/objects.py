@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 HOLE_SIZE = 16
 _HOLE_LEAD = b'"resourceVersion":"'
-# Drawn once a process and never shown, so that no client can write the same digits elsewhere in an object.
+# Random for each process and secret, so that no client can write the same digits into an object.
 _TOKEN = "".join(secrets.choice("0123456789") for _ in range(HOLE_SIZE))
 _MARK = _HOLE_LEAD + _TOKEN.encode() + b'"'
 _ZEROES = b"0" * HOLE_SIZE
@@ -47,7 +47,7 @@ def splice(data: bytes, hole: int, revision: int) -> bytes:
 
 
 def fresh(obj: Object) -> Object:
-    """A deep copy, but for `metadata.managedFields`, which nobody modifies in place and which is most of an object."""
+    """Return a deep copy, except for `metadata.managedFields`: it is large and never modified in place."""
     metadata = obj["metadata"]
     entries = metadata.get("managedFields")
     if not entries:
@@ -63,6 +63,6 @@ def _copied(obj: Object) -> Object:
 
 
 def decode(data: bytes) -> Object:
-    """Decode stored bytes. They were checked on the way in, so errors here are the store's."""
+    """Decode stored bytes. They were valid when stored, so an error is a defect of the store."""
     value: Object = msgspec.json.decode(data)
     return value

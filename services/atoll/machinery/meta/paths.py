@@ -1,4 +1,4 @@
-"""Workspace paths: joining, splitting, walking up, and what people may write for one.
+"""Workspace paths: joining, splitting, parents, and the forms that users may write.
 
 The path index, workspace scheduling, type resolution and the command line call these. A path is colon
 separated workspace names below a root cluster name (`root:acme:web`); `system:...` is one name without a
@@ -53,7 +53,7 @@ def ancestors(path: str) -> Iterator[str]:
 
 
 def canonical(text: str) -> str:
-    """The colon separated path that a person's spelling means.
+    """Return the canonical, colon separated form of a path that a user wrote.
 
     `/` counts as a separator, one leading separator says that the path is absolute, one trailing separator
     is dropped (`:root:acme`, `root/acme/`). Raises ValueError for what is no path.

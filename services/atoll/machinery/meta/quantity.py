@@ -17,10 +17,10 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIX = {exponent: suffix for suffix, exponent in _BINARY.items()}
 
-#: Kubernetes keeps no digit below a billionth and rounds up what has one.
+#: Kubernetes rounds up to billionths.
 _SMALLEST_EXPONENT = -9
 _LARGEST_BINARY = 60
-#: Longer texts are refused: a quantity is a number somebody wrote.
+#: Longer texts are errors.
 MAX_SIZE = 64
 #: Digits enough for any text of MAX_SIZE with any exponent that is accepted.
 _EXACT = Context(prec=1_200, Emax=999_999, Emin=-999_999)
@@ -29,7 +29,7 @@ BINARY, DECIMAL, EXPONENT = "Ki", "k", "e"
 
 
 def parse(value: str | int | float) -> Decimal:
-    """The exact value of a quantity. Raises ValueError for what is none."""
+    """Parse the exact value of a quantity. Raises ValueError."""
     number, _ = _read(value)
     return number
 

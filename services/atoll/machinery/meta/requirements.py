@@ -1,7 +1,7 @@
 """One requirement of a label selector: checked, normalized, and turned into a test on labels.
 
 `selectors` builds these from query text and from LabelSelector objects. Errors carry Kubernetes' texts; the
-bounds on selectors stand here because every form of them must keep them.
+bounds on selectors are here because they apply to every form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from atoll.machinery.meta import labels as syntax
 from atoll.machinery.meta.status import BadRequest
 
-#: Kubernetes bounds neither; a selector is judged against every object of a list, so we do.
+#: Kubernetes has no such bounds; here they limit the work, since a selector is matched against every object of a list.
 MAX_TEXT_SIZE = 65_536
 MAX_TERMS = 1_024
 
@@ -31,7 +31,7 @@ Test = Callable[[Mapping[str, str]], bool]
 
 
 class SelectorError(BadRequest):
-    """A selector nobody can follow: 400 with the text that Kubernetes gives."""
+    """An invalid selector: 400 with the text of Kubernetes."""
 
 
 class Requirement(msgspec.Struct, frozen=True, order=True):
@@ -69,7 +69,7 @@ def new_requirement(key: str, operator: str, values: Collection[str] = ()) -> Re
 
 
 def too_large(what: str) -> SelectorError:
-    """The refusal of a selector beyond the bounds; `what` is `label` or `field`."""
+    """Return the error of a selector beyond the bounds; `what` is `label` or `field`."""
     return SelectorError(f"{what} selector is too large: limit is {MAX_TERMS} terms and {MAX_TEXT_SIZE} bytes")
 
 
@@ -100,7 +100,7 @@ def _integer(text: str) -> int | None:
 
 
 def never(labels: Mapping[str, str]) -> bool:
-    """Selects nothing."""
+    """Match no object."""
     return False
 
 
@@ -109,7 +109,7 @@ def _always(labels: Mapping[str, str]) -> bool:
 
 
 def all_of(tests: Sequence[Test]) -> Test:
-    """Selects what every test selects; without tests everything."""
+    """Combine tests: match objects that all of them match; without tests every object."""
     if not tests:
         return _always
     if len(tests) == 1:

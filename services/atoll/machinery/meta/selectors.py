@@ -1,8 +1,8 @@
-"""Label and field selectors: parsed once a request, then asked for each object.
+"""Label selectors: parsed once for each request, then matched against each object.
 
 Verb handlers parse query text, controllers and webhooks compile LabelSelector objects; lists, watches and
 continue tokens use the result. Two selectors with the same canonical text (`str`) select the same objects,
-so the text is what caches and cursors are shared by. Text and terms are bounded before anything is parsed.
+so the text is the key of caches and cursors. Text and terms are bounded before parsing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class LabelSelector:
-    """All its requirements together; without any everything matches. Immutable, equal by canonical text."""
+    """A conjunction of requirements; without any it matches every object. Immutable, equal by canonical text."""
 
     __slots__ = ("_text", "matches", "matches_nothing", "requirements")
 
@@ -58,7 +58,7 @@ class LabelSelector:
     def __init__(self, requirements: Iterable[Requirement] = (), *, matches_nothing: bool = False) -> None:
         self.requirements: tuple[Requirement, ...] = tuple(sorted(set(requirements)))
         self.matches_nothing = matches_nothing
-        # No requirement prints a space first, so nobody can write this text and share its cache entries.
+        # No requirement prints a leading space, so no other selector has this text.
         self._text = " nothing" if matches_nothing else ",".join(map(str, self.requirements))
         self.matches = never if matches_nothing else all_of([test_of(each) for each in self.requirements])
 
@@ -67,7 +67,7 @@ class LabelSelector:
         return not self.requirements and not self.matches_nothing
 
     def exact(self) -> dict[str, str]:
-        """The labels that every selected object must carry with exactly this value."""
+        """Return the labels that the selector requires with exactly these values."""
         return {each.key: each.values[0] for each in self.requirements if each.operator == EQUALS}
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ _OBJECT_OPERATORS = {"In": IN, "NotIn": NOT_IN, "Exists": EXISTS, "DoesNotExist"
 
 
 def compile_label_selector(selector: Object | None) -> LabelSelector:
-    """A metav1 LabelSelector (matchLabels, matchExpressions) as a selector.
+    """Compile a metav1 LabelSelector (matchLabels, matchExpressions).
 
     None selects nothing and `{}` everything, as in Kubernetes. Raises SelectorError where a requirement is
     not valid, its operator unknown, or there are more than MAX_TERMS of them.
@@ -122,7 +122,7 @@ def _terms(labels: Mapping[str, str], expressions: Sequence[Object]) -> int:
 
 
 def validate_label_selector(selector: Object, field: str) -> list[FieldError]:
-    """Every problem of a metav1 LabelSelector that stands in field `field` of an object."""
+    """Validate a metav1 LabelSelector in field `field` of an object."""
     errors = _label_errors(selector.get("matchLabels") or {}, f"{field}.matchLabels")
     expressions = selector.get("matchExpressions") or []
     if _terms(selector.get("matchLabels") or {}, expressions) > MAX_TERMS:
@@ -175,7 +175,7 @@ _END = ""
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """The selector that a `labelSelector` parameter spells. Raises SelectorError, also for one too large."""
+    """Parse a `labelSelector` parameter. Raises SelectorError, also for one beyond the bounds."""
     if len(text) > MAX_TEXT_SIZE or text.count(",") >= MAX_TERMS:
         raise too_large("label")
     return LabelSelector(_LabelParser(text).requirements())
@@ -213,7 +213,7 @@ class _LabelParser:
             raise SelectorError(f"found '{key}', expected: identifier")
         if errors := syntax.label_key_errors(key):
             raise SelectorError(f"<nil>: Invalid value: {quoted(key)}: {'; '.join(errors)}")
-        # `!key` ends its requirement, as `key` alone does; what follows is the caller's to judge.
+        # `!key` ends its requirement, as `key` alone does; the caller checks the next token.
         if absent or self._peek() in (_END, ","):
             return Requirement(key, ABSENT if absent else EXISTS)
         sign = self._next()
@@ -232,7 +232,7 @@ class _LabelParser:
         return token
 
     def _value_list(self) -> set[str]:
-        """`(a,b)`; a missing value before, between or behind commas is the empty one."""
+        """Parse `(a,b)`; a missing value before, between or after commas is the empty one."""
         if (token := self._next()) != "(":
             raise SelectorError(f"found '{token}' expected: '('")
         values: set[str] = set()

@@ -1,7 +1,7 @@
-"""Errors as Kubernetes tells them: one class a reason, one encoding to a `v1` Status.
+"""Errors of the Kubernetes API: one class for each reason, one encoding to a `v1` Status.
 
-Handlers raise these; the pipeline alone turns them into replies; the client rebuilds the same class from
-the reason it reads. Codes, reasons and message patterns are Kubernetes' (clients branch on them).
+Handlers raise these; only the pipeline turns them into replies; the client rebuilds the same class from
+the reason. Codes, reasons and message patterns are Kubernetes' (clients branch on them).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from atoll.machinery.meta.objects import Object
 
-#: Messages quote what they refuse, and that may be megabytes: longer texts are cut.
+#: Messages quote invalid values, which may have megabytes: longer texts are truncated.
 MAX_MESSAGE_SIZE = 16 * 1024
 
 
@@ -36,7 +36,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApiError(Exception):
-    """An answer other than success. Subclasses fix code and reason."""
+    """An error reply. Subclasses fix code and reason."""
 
     code = 500
     reason = "InternalError"
@@ -192,7 +192,7 @@ _BY_REASON: dict[str, type[ApiError]] = {
 
 
 def from_status(status: Object) -> ApiError:
-    """Rebuild the error a server sent; an unknown reason gives a plain ApiError with its code."""
+    """Rebuild the error that a server sent; an unknown reason becomes a plain ApiError with its code."""
     raw = status.get("details") or {}
     causes = tuple(
         Cause(c.get("reason", ""), c.get("message", ""), c.get("field", "")) for c in raw.get("causes") or ()
@@ -213,12 +213,12 @@ def from_status(status: Object) -> ApiError:
     return error
 
 
-#: Field errors told in one Status; an object with more is told of these first.
+#: Maximum of field errors in one Status; further errors are omitted.
 MAX_FIELD_ERRORS = 256
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One problem with one field of an object.
+    """One error of one field of an object.
 
     `type` is the cause's reason (FieldValueInvalid, FieldValueRequired, ...); `detail` is the text behind the
     field, e.g. `Invalid value: "x": must be a label`.

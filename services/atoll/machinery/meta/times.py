@@ -1,7 +1,7 @@
-"""Moments and durations as Kubernetes writes them: RFC 3339 in UTC, and ages such as `2m3s`.
+"""Timestamps as Kubernetes writes them, RFC 3339 in UTC, and ages such as `2m3s`.
 
-Verb handlers stamp objects with these, tables print ages, the protobuf decoder turns seconds into text.
-Moments are seconds since 1970 as float or as (seconds, nanoseconds); what cannot be read gives None.
+Verb handlers set timestamps with these, tables print ages, the protobuf decoder formats seconds. Times are seconds
+since 1970 as float or as (seconds, nanoseconds); a malformed text gives None.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atoll.machinery.meta.durations import human_duration
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
 _MINUTE, _HOUR = 60, 3_600
-# From year 1 to year 9999, what four digits can say.
+# The years 1 to 9999, which have four digits.
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -28,18 +28,18 @@ def _second(seconds: int) -> str:
 
 
 def now() -> str:
-    """The present as `2006-01-02T15:04:05Z`, as metadata carries it. Written anew once a second."""
+    """Return the current time as `2006-01-02T15:04:05Z`, as in metadata. Formatted once a second."""
     return _second(int(time.time()))
 
 
 def now_micro() -> str:
-    """The present as `2006-01-02T15:04:05.000000Z`, as Leases and Events carry it."""
+    """Return the current time as `2006-01-02T15:04:05.000000Z`, as in Leases and Events."""
     nanoseconds = time.time_ns()
     return format_micro_time(nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
 
 
 def format_time(seconds: int) -> str:
-    """Seconds since 1970 as `2006-01-02T15:04:05Z`. Raises ValueError outside the years 1 to 9999."""
+    """Format seconds since 1970 as `2006-01-02T15:04:05Z`. Raises ValueError outside the years 1 to 9999."""
     if not _FIRST <= seconds <= _LAST:
         raise ValueError(f"{seconds} seconds lie outside the years 1 to 9999")
     moment = _EPOCH + timedelta(seconds=seconds)
@@ -47,14 +47,14 @@ def format_time(seconds: int) -> str:
 
 
 def format_micro_time(seconds: int, nanoseconds: int = 0) -> str:
-    """Like `format_time` with six digits of the second; nanoseconds are cut, not rounded."""
+    """Like `format_time` with six digits of the second; nanoseconds are truncated, not rounded."""
     if not 0 <= nanoseconds < 1_000_000_000:
         raise ValueError(f"{nanoseconds} nanoseconds are no part of a second")
     return f"{format_time(seconds)[:-1]}.{nanoseconds // 1000:06d}Z"
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds since 1970 of an RFC 3339 text, or None for anything else."""
+    """Parse an RFC 3339 text to seconds since 1970; None for any other text."""
     match = _MOMENT.match(text)
     if match is None:
         return None
@@ -75,6 +75,6 @@ def _offset_s(zone: str) -> int:
 
 
 def age(timestamp: object, now_s: float) -> str:
-    """How long ago an RFC 3339 timestamp was, `<unknown>` where there is none."""
+    """Format the age of an RFC 3339 timestamp, `<unknown>` where there is none."""
     then = parse_time(timestamp) if isinstance(timestamp, str) else None
     return "<unknown>" if then is None else human_duration(now_s - then)

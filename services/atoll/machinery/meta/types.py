@@ -1,4 +1,4 @@
-"""The types that parts of several layers name: one home, so that a type is spelled once.
+"""Type aliases of several layers, so that each is defined once.
 
 Storage, admission, authorization, controllers and kcp's own packages import from here. A type that only one module
 needs stays in that module.

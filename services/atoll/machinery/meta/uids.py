@@ -1,4 +1,4 @@
-"""Random UUIDs as text, for objects, tokens and requests that bring no identity of their own.
+"""Random UUIDs as text, for objects, tokens and requests.
 
 Every request and every created object needs one, so this is several times cheaper than the standard library's
 object, with the same bits from the same source.

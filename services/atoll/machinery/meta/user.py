@@ -1,4 +1,4 @@
-"""Who asks: the identity that authentication gives and authorization, admission and audit read."""
+"""The user of a request: authentication makes it; authorization, admission and audit read it."""
 
 from __future__ import annotations
 

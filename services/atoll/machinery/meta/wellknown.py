@@ -1,6 +1,6 @@
 """Well-known keys: annotations, labels, finalizers and names that several packages read or write.
 
-Each stands here once. Keys that one module alone knows stay in that module.
+Each is defined here once. A key of a single module stays in that module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OWNER = "experimental.tenancy.kcp.io/owner"
 REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
 REPLICATE = "internal.kcp.io/replicate"
 LOCKS = "internal.apis.kcp.io/resource-bindings"
-#: On a Workspace whose LogicalCluster lies on another shard: the newest revision of it that this shard told of.
+#: On a Workspace whose LogicalCluster lies on another shard: its newest revision that this shard announced.
 CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
 #: Label on Workspaces and LogicalClusters that mirrors status.phase.
 PHASE = "tenancy.kcp.io/phase"

@@ -1,6 +1,6 @@
-"""Equality of JSON values, used wherever a patch decides whether something changed.
+"""Equality of JSON values, which decides whether a patch changes a value.
 
-Python holds True equal to 1, JSON does not; a flag turned into a number must not pass for a no-op.
+In Python True equals 1, in JSON it does not: a boolean that becomes a number is a change.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from atoll.machinery.meta.objects import encode_json
 
 
 def same(a: object, b: object) -> bool:
-    """Whether two JSON values are equal. Numbers compare by value (1 and 1.0), never with booleans."""
+    """Whether two JSON values are equal. Booleans never equal numbers.
+
+    The numbers 1 and 1.0 are equal; containers are compared by their encoding, in which they differ.
+    """
     if a is b:
         return True
     if a != b:
         return False
     kind = type(a)
     if kind is dict or kind is list:
-        # Equal to Python already, so only booleans hidden among numbers can still tell them apart.
+        # They are equal in Python: only booleans in place of numbers can still differ.
         return encode_json(a) == encode_json(b)
     return kind is type(b) or (kind is not bool and type(b) is not bool)

@@ -1,4 +1,4 @@
-"""Apply across change: from client-side apply, between versions of a kind, and when a schema changes."""
+"""Server-side apply across migrations: from client-side apply, between versions of a kind, after a schema change."""
 
 from __future__ import annotations
 

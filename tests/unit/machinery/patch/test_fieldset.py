@@ -1,4 +1,4 @@
-"""Field sets: FieldsV1 in and out, and the operations on sets, on cases one can check by eye."""
+"""Field sets: decoding and encoding of FieldsV1, and the operations on sets, on small cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity of list items: the same item has the same path element, however many have come by before."""
+"""Identity of list items: the same item always has the same path element, cached or not."""
 
 from __future__ import annotations
 

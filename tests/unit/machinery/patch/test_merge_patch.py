@@ -1,4 +1,4 @@
-"""JSON merge patch: the examples of RFC 7386 and what Kubernetes needs of it."""
+"""JSON merge patch: the examples of RFC 7386 and the requirements of Kubernetes."""
 
 from __future__ import annotations
 

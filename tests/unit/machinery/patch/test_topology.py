@@ -1,4 +1,4 @@
-"""How schemas say that things merge."""
+"""How schemas declare the merge of their parts."""
 
 from __future__ import annotations
 

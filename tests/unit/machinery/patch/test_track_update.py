@@ -1,4 +1,4 @@
-"""Ownership on create, update and the patches that are not apply."""
+"""Field tracking of create, update and the patches other than apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition may say, in Kubernetes' words."""
+"""Validation of CustomResourceDefinitions, with Kubernetes' texts."""
 
 from __future__ import annotations
 

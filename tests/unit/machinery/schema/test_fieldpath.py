@@ -1,4 +1,4 @@
-"""Field paths of rules: which lead somewhere, and how errors write them."""
+"""Field paths of rules: which are valid, and how errors write them."""
 
 from __future__ import annotations
 

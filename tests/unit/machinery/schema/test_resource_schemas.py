@@ -1,4 +1,4 @@
-"""What an APIResourceSchema may say."""
+"""Validation of APIResourceSchemas."""
 
 from __future__ import annotations
 

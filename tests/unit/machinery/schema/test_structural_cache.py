@@ -1,4 +1,4 @@
-"""What schemas of definitions keep in memory: their JSON, and compiled only those lately used."""
+"""Memory of schemas of definitions: their JSON, and the compiled form of those used recently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Violations, in the words of Kubernetes' validator."""
+"""Violations, with the texts of Kubernetes' validator."""
 
 from __future__ import annotations
 
