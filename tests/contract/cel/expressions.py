@@ -1,9 +1,9 @@
-"""Draws random expressions that use everything Kubernetes' environment has, most of them well typed.
+"""Random expressions that use all of Kubernetes' environment, most of them well typed.
 
-`Expressions(rng).any()` gives the text of one; what it may name is in VARIABLES, values for that in `bindings`, limits
-in LIMITS. Everything follows from the source of randomness, so a case is known by its number. An expression is grown
-from PRODUCTIONS: a template for each type of result, with a hole for each expression within; `{bool|x=int}` is a hole
-in which `x` is a variable of the type int.
+`Expressions(rng).any()` returns the text of one; VARIABLES lists the names that it may use, `bindings` their values,
+LIMITS their size limits. The source of randomness determines everything, so a seed identifies a case. An expression
+grows from PRODUCTIONS: templates for each result type, with a hole for each expression within; `{bool|x=int}` is a hole
+in which `x` is a variable of type int.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import re
 from typing import Any, Final
 
-#: How often a hole gets an expression of another type, for the checker to complain of or for dyn to find out.
+#: The probability that a hole gets an expression of another type, for the checker or for dyn to detect.
 _WRONG: Final = 0.01
 _HOLE = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 
@@ -34,7 +34,7 @@ VARIABLES: Final = {
     "mss": "map(string, string)",
     "d": "dyn",
 }
-#: Sizes the estimate knows: `s`, the items of `ls` and the map have limits, the others have none.
+#: Sizes for the estimate: `s`, the items of `ls` and the map have limits, the others have none.
 LIMITS: Final = {"s": (0, 40), "ls": (0, 8), "ls.@items": (1, 12), "li": (2, 6), "msi": (0, 5), "msi.@keys": (1, 9)}
 
 _LITERALS: Final = {
@@ -224,7 +224,7 @@ def _productions() -> dict[str, list[str]]:
             ),
             *("{map(one)}.transformMap(x, v, {int|x=string,v=int})",),
         ],
-        # Folds over maps take one entry, for their order is nobody's.
+        # Loops over maps take one entry, because the order of entries is undefined.
         "map(one)": ["{'a': {int}}", "{{string}: {int}}", "{}", "{?'a': {optional}}", "mso"],
         "optional": [
             *(
@@ -282,13 +282,13 @@ class Expressions:
         self._names = 0
 
     def any(self) -> str:
-        """An expression of some type: of bool as rules are, half of the time."""
+        """Return an expression of some type: of bool, as rules are, half of the time."""
         rng = self._rng
         kind = "bool" if rng.random() < 0.5 else rng.choice(tuple(PRODUCTIONS))
         return self.of(kind, rng.choice((1, 2, 2, 3, 3, 4)))
 
     def of(self, kind: str, depth: int, scope: dict[str, str] | None = None) -> str:
-        """An expression of a type, `depth` productions deep at most."""
+        """Return an expression of a type, at most `depth` productions deep."""
         rng, scope = self._rng, scope or {}
         if rng.random() < _WRONG:
             kind = rng.choice(tuple(PRODUCTIONS))
@@ -305,7 +305,7 @@ class Expressions:
         return f"({text})" if " " in text and not text.startswith(("'", "(", "[")) else text
 
     def _renamed(self, template: str) -> str:
-        """The template with its own names for what it binds, so that scopes nest."""
+        """Return the template with fresh names for its variables, so that scopes nest."""
         if "x" not in template or ("|x=" not in template and "(x," not in template):
             return template
         self._names += 1

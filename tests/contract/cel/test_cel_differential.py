@@ -1,7 +1,7 @@
-"""Atoll's CEL against Google's in C++, on what both know: thousands of expressions, grown from a seed.
+"""Atoll's CEL against Google's C++ implementation, on their common subset: thousands of expressions from a seed.
 
-Well-typed expressions for the most part, some with a hole of a wrong type. Both must refuse, fail, or give the same
-value of the same type. Messages and costs are compared elsewhere, with the implementation that Kubernetes runs.
+Most expressions are well typed, some have a hole of a wrong type. Both must reject, fail, or return the same value of
+the same type. Messages and costs are compared elsewhere, with the implementation in Kubernetes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _TEMPLATES = {
 
 
 def _grown(rng: random.Random, kind: str, depth: int) -> str:
-    """An expression of a type. At the bottom only what has no holes."""
+    """Return an expression of a type. At depth 0 only templates without holes are used."""
     if rng.random() < 0.01:
         kind = rng.choice(list(_TEMPLATES))
     templates = _TEMPLATES[kind]
@@ -130,7 +130,7 @@ def _our_answer(text: str) -> Any:
     try:
         program = _ours().compile(text)
     except ProgramError:
-        # Kubernetes converts literals when it plans, whether they are reached or not.
+        # Kubernetes converts literals at planning time, whether they are evaluated or not.
         return "planned"
     except CompileError:
         return "refused"
@@ -150,9 +150,9 @@ def _their_answer(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A form in which both are the same; the type is part of it."""
+    """Return a form in which equal values of both are equal; the type is part of it."""
     if type(value).__module__.startswith("cel_expr_python") and hasattr(value, "value"):
-        # Items of their collections come wrapped.
+        # Items of its collections are wrapped.
         value = value.value()
     if isinstance(value, float):
         return ("double", "nan" if math.isnan(value) else value)

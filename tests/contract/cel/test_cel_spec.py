@@ -1,6 +1,4 @@
-"""The conformance tests of CEL: what passes, passes; what is left out is listed with its reason, and the list may only
-shrink.
-"""
+"""The conformance tests of CEL. Exclusions are listed with their reasons, and the list may only shrink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluating expressions with all of Kubernetes' libraries, and holding the outcome against a row of a table."""
+"""Evaluation of expressions with all of Kubernetes' libraries, and comparison with a row of a table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from atoll.machinery.cel.sizes import SizeEstimate
 from atoll.machinery.cel.types import Type
 from atoll.machinery.cel.values import type_of
 
-#: The least and the most that the checker expects an expression to cost.
+#: The range of the static estimate.
 Expected = tuple[int, int]
 
 
 class Sizes:
-    """Sizes of data by path (`s`, `l.@items`), as a schema with limits would tell them."""
+    """Sizes of data by path (`s`, `l.@items`), as the limits of a schema."""
 
     def __init__(self, by_path: Mapping[str, Expected]) -> None:
         self._by_path = by_path
@@ -40,12 +40,12 @@ def _base() -> Environment:
 
 
 def compile_expression(text: str, variables: Mapping[str, Type] | None = None) -> Program:
-    """The program of an expression. Raises CompileError."""
+    """Return the program of an expression. Raises CompileError."""
     return (_base().extend(variables) if variables else _base()).compile(text)
 
 
 def check_value(expression: str, value: Any, cost: int, estimate: Expected) -> None:
-    """The expression has this value, costs so much and was expected to."""
+    """Check that the expression has this value, run-time cost and estimate."""
     program = compile_expression(expression)
     budget = Budget()
     found = program.evaluate({}, budget)
@@ -55,7 +55,7 @@ def check_value(expression: str, value: Any, cost: int, estimate: Expected) -> N
 
 
 def check_error(expression: str, message: str, cost: int, estimate: Expected) -> None:
-    """The expression has no value, for this reason, and costs so much until then."""
+    """Check that the evaluation fails with this message, at this run-time cost and estimate."""
     program = compile_expression(expression)
     budget = Budget()
     with pytest.raises(EvaluationError) as caught:
@@ -65,7 +65,7 @@ def check_error(expression: str, message: str, cost: int, estimate: Expected) ->
 
 
 def check_issue(expression: str, message: str) -> None:
-    """The expression does not pass the checker; this is the first of its complaints."""
+    """Check that the expression is rejected with this first issue."""
     with pytest.raises(CompileError) as caught:
         compile_expression(expression)
     assert caught.value.issues[0].message == message

@@ -1,7 +1,7 @@
 """The conformance tests of the Common Expression Language, run against Atoll's CEL.
 
-The files come with the Go module cel.dev/expr, which the go command fetches; nothing of them is kept here. `run`
-gives None for a case that passes, and otherwise what went wrong.
+The files are in the Go module cel.dev/expr, which the go command fetches; none of them is in this repository. `run`
+returns None for a case that passes, and otherwise the problem.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Case:
 
 @cache
 def testdata() -> Path:
-    """The folder of the files. Skips on a machine without Go."""
+    """Return the folder of the files. Skips on a machine without Go."""
     done = subprocess.run(
         [go(), "mod", "download", "-json", MODULE], capture_output=True, text=True, timeout=300, check=True
     )
@@ -67,12 +67,12 @@ def testdata() -> Path:
 
 
 def files() -> list[str]:
-    """The names of the files without their ending."""
+    """Return the names of the files without their extension."""
     return sorted(path.stem for path in testdata().glob("*.textproto"))
 
 
 def cases(file: str) -> Iterator[Case]:
-    """The cases of a file; of equal names the later get a number."""
+    """Yield the cases of a file; repeated names get a number."""
     seen: dict[str, int] = {}
     document = parse((testdata() / f"{file}.textproto").read_text())
     for section in document.get("section", []):
@@ -83,7 +83,7 @@ def cases(file: str) -> Iterator[Case]:
 
 
 def run(case: Case) -> str | None:
-    """What is wrong; None when the case passes."""
+    """Return the problem; None if the case passes."""
     try:
         return _run(case.test)
     except _Unsupported as error:
@@ -105,7 +105,7 @@ def _run(test: Message) -> str | None:
     try:
         program = environment.compile(_text(test, "expr"))
     except CompileError as error:
-        # An error told sooner is an error told.
+        # An error at compile time counts as the error of the case.
         return None if fails else f"does not compile: {error.args[0].splitlines()[0]}"
     wanted_type = _deduced(test)
     if wanted_type is not None and wanted_type != program.type:
@@ -205,7 +205,7 @@ def _value(message: Message) -> Any:
 
 
 def _object(kind: str, value: Any) -> Any:
-    """Of messages only the two that CEL has types for."""
+    """Return the value of a message: only the two with a CEL type are supported."""
     of = value.get("@type", [""])[0] if kind == "object_value" else kind
     if of in ("google.protobuf.Timestamp", "google.protobuf.Duration"):
         nanos = int(value.get("seconds", ["0"])[0]) * SECOND + int(value.get("nanos", ["0"])[0])

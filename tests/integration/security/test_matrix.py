@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +10,9 @@ import pytest
 
 from harness.clients.api import Api
 from harness.servers.shard_process import ShardProcess
+from integration.security import matrix
 
-_HERE = Path(__file__).parent
 _SERVICES = Path(__file__).parents[3] / "services"
-_spec = importlib.util.spec_from_file_location("security_matrix", _HERE / "matrix.py")
-assert _spec is not None and _spec.loader is not None
-matrix = importlib.util.module_from_spec(_spec)
-sys.modules["security_matrix"] = matrix
-_spec.loader.exec_module(matrix)
 
 USERS = "nobody-token,nobody,u-nobody\nalice-token,alice,u-alice\nhelper-token,helper,u-helper\n"
 #: Places where nobody of the matrix has anything to look for, whatever he may do in his workspace.

@@ -9,6 +9,7 @@ threads may share it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from atoll.machinery.cel.bounds import replace_pause
 from atoll.machinery.cel.checker.checker import check
@@ -127,7 +128,16 @@ def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> 
             costs[name] = (cost, *costs.get(name, ()))
         for name, estimate in library.estimates.items():
             estimates[name] = (estimate, *estimates.get(name, ()))
-    return Tables(names, functions, macros, objects, costs, estimates, container, homogeneous)
+    return Tables(
+        names=names,
+        functions=functions,
+        macros=macros,
+        objects=objects,
+        costs=costs,
+        estimates=estimates,
+        container=container,
+        homogeneous=homogeneous,
+    )
 
 
 def _merge(before: tuple[Overload, ...], added: tuple[Overload, ...]) -> tuple[Overload, ...]:
@@ -148,6 +158,4 @@ def _with_names(base: Tables, variables: Mapping[str, Type], types: Sequence[Typ
         _add_type(names, objects, of)
     for name, of in variables.items():
         names[name] = Declaration(name, of)
-    return Tables(
-        names, base.functions, base.macros, objects, base.costs, base.estimates, base.container, base.homogeneous
-    )
+    return replace(base, names=names, objects=objects)

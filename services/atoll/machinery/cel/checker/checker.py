@@ -15,7 +15,7 @@ from atoll.machinery.cel.bounds import yield_to_loop
 from atoll.machinery.cel.checker.scope import Declaration, Scope, Tables
 from atoll.machinery.cel.checker.unification import Bindings, most_general, signature
 from atoll.machinery.cel.errors import Issue
-from atoll.machinery.cel.functions import Overload
+from atoll.machinery.cel.functions import Function, Overload
 from atoll.machinery.cel.syntax.ast import (
     Call,
     Comprehension,
@@ -167,8 +167,8 @@ class _Checker:
         self.check(field)
         return self.bindings.resolve(self._field(expr, operand, field.value, True))
 
-    def _resolve(self, expr: Call, function: tuple[str, tuple[Overload, ...]], argument_types: list[Type]) -> Type:
-        expr.function, overloads = function
+    def _resolve(self, expr: Call, function: Function, argument_types: list[Type]) -> Type:
+        expr.function, overloads = function.name, function.overloads
         if expr.function in _LOGICAL:
             return self._logical(expr, overloads, argument_types)
         member = expr.target is not None
@@ -337,11 +337,11 @@ class _Checker:
                 return found
         return None
 
-    def _function(self, name: str) -> tuple[str, tuple[Overload, ...]] | None:
+    def _function(self, name: str) -> Function | None:
         for candidate in self.tables.candidates(name):
             found = self.tables.functions.get(candidate)
             if found is not None:
-                return candidate, found
+                return Function(candidate, found)
         return None
 
     def _variable(self) -> Type:

@@ -7,7 +7,7 @@ the error `no such key: <name>`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from atoll.machinery.cel.compiler.activation import ABSORBED, COST, Activation, Eval
 from atoll.machinery.cel.compiler.code import Code
@@ -28,7 +28,7 @@ def variable(slot: int) -> Code:
     def run(activation: Activation) -> Any:
         return activation[slot]
 
-    return Code(run, 1, True, 1, slot=slot)
+    return Code(run, 1, attribute=True, base=1, slot=slot)
 
 
 def field_of(of: Type, name: str) -> Field | None:
@@ -38,7 +38,7 @@ def field_of(of: Type, name: str) -> Field | None:
 
 def as_attribute(code: Code) -> Code:
     """Return the code as the start of a path; cel-go charges for that step of a call or a literal."""
-    return code if code.attribute else Code(code.run, code.cost + 1, True, 1)
+    return code if code.attribute else Code(code.run, code.cost + 1, attribute=True, base=1)
 
 
 def select(operand: Code, of: Type, name: str) -> Code:
@@ -48,14 +48,16 @@ def select(operand: Code, of: Type, name: str) -> Code:
         field = field_of(of, name)
         key = name if field is None or field.name is None else field.name
         return _select_key(operand, key, name, None if field is None else field.convert)
-    return Code(_select_dyn(operand.run, name, _optional_convert(of, name)), operand.cost, True, operand.base)
+    return Code(
+        _select_dyn(operand.run, name, _optional_key(of, name)), operand.cost, attribute=True, base=operand.base
+    )
 
 
 def _select_key(operand: Code, key: str, name: str, convert: Convert) -> Code:
     cost, base = operand.cost + 1, operand.base
     keys = (*operand.keys, key)
     if operand.slot >= 0 and convert is None and key == name and len(keys) <= 3:
-        return Code(_path(operand.slot, keys), cost, True, base, slot=operand.slot, keys=keys)
+        return Code(_path(operand.slot, keys), cost, attribute=True, base=base, slot=operand.slot, keys=keys)
     inner = _step_from(operand, 1)
 
     def run(activation: Activation) -> Any:
@@ -73,7 +75,7 @@ def _select_key(operand: Code, key: str, name: str, convert: Convert) -> Code:
             raise NoSuchKey(name) from None
         return None if value is None else convert(value)  # type: ignore[misc]
 
-    return Code(run if convert is None else run_converted, cost, True, base)
+    return Code(run if convert is None else run_converted, cost, attribute=True, base=base)
 
 
 def _path(slot: int, keys: tuple[str, ...]) -> Eval:
@@ -136,16 +138,23 @@ def _step_from(code: Code, cost: int) -> Eval:
     return run
 
 
-def _optional_convert(of: Type, name: str) -> tuple[str, Convert]:
+class _Key(NamedTuple):
+    """The key of a field in JSON, and the conversion of its values."""
+
+    name: str
+    convert: Convert
+
+
+def _optional_key(of: Type, name: str) -> _Key:
     """Return key and conversion of a field of the object in an optional."""
     inner = of.parameters[0] if is_optional(of) else of
     field = field_of(inner, name)
     if field is None:
-        return name, None
-    return field.name or name, field.convert
+        return _Key(name, None)
+    return _Key(field.name or name, field.convert)
 
 
-def _select_dyn(inner: Eval, name: str, field: tuple[str, Convert]) -> Eval:
+def _select_dyn(inner: Eval, name: str, field: _Key) -> Eval:
     """Select from a value of unknown type; from an optional the result is an optional. Charges itself."""
     key, convert = field
 
@@ -182,7 +191,7 @@ def _find_optional(activation: Activation, value: Any, key: Any, convert: Conver
 def optional_select(operand: Code, of: Type, name: str) -> Code:
     """`operand.?name`."""
     operand = as_attribute(operand)
-    key, convert = _optional_convert(of, name)
+    key, convert = _optional_key(of, name)
     inner = operand.run
 
     def run(activation: Activation) -> Any:
@@ -193,7 +202,7 @@ def optional_select(operand: Code, of: Type, name: str) -> Code:
             raise EvaluationError("unsupported index type 'string' in list")
         return _find_optional(activation, value, key, convert)
 
-    return Code(run, operand.cost, True, operand.base)
+    return Code(run, operand.cost, attribute=True, base=operand.base)
 
 
 def has(operand: Code, of: Type, name: str) -> Code:
@@ -213,8 +222,8 @@ def has(operand: Code, of: Type, name: str) -> Code:
             # A null in a nullable field has no fields.
             return isinstance(value, dict) and key in value
 
-        return Code(run_typed, operand.cost, True)
-    key, _ = _optional_convert(of, name)
+        return Code(run_typed, operand.cost, attribute=True)
+    key, _ = _optional_key(of, name)
 
     def run(activation: Activation) -> Any:
         value = inner(activation)
@@ -227,19 +236,18 @@ def has(operand: Code, of: Type, name: str) -> Code:
             raise EvaluationError("unsupported index type 'string' in list")
         return isinstance(value, dict) and key in value
 
-    return Code(run, operand.inner_cost, True)
+    return Code(run, operand.inner_cost, attribute=True)
 
 
-def index(operand: Code, at: Code, types: tuple[Type, Type]) -> Code:
+def index(operand: Code, of: Type, at: Code, key_type: Type) -> Code:
     """Return the code of `operand[at]`, with the static types of both."""
     operand = as_attribute(operand)
     cost = operand.cost + at.inner_cost
-    of, key_type = types
     if is_optional(of) or of.kind not in (Kind.LIST, Kind.MAP):
-        return Code(_index_dyn(operand.run, at.run), cost, True, operand.base)
+        return Code(_index_dyn(operand.run, at.run), cost, attribute=True, base=operand.base)
     found = _step_from(operand, at.inner_cost + 1)
     run = _index_list(found, at) if of.kind is Kind.LIST else _index_map(found, at, key_type)
-    return Code(run, cost + 1, True, operand.base)
+    return Code(run, cost + 1, attribute=True, base=operand.base)
 
 
 def _index_list(items: Eval, at: Code) -> Eval:
@@ -296,4 +304,4 @@ def optional_index(operand: Code, at: Code) -> Code:
             value = value.value
         return _find_optional(activation, value, key(activation), None)
 
-    return Code(run, operand.cost + at.inner_cost, True, operand.base)
+    return Code(run, operand.cost + at.inner_cost, attribute=True, base=operand.base)

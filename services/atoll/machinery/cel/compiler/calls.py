@@ -7,7 +7,7 @@ charged as cel-go charges it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from atoll.machinery.cel.compiler.activation import ABSORBED, COST, LIMIT, Activation, Eval, charge_copies, check_budget
 from atoll.machinery.cel.compiler.code import Code
@@ -148,14 +148,22 @@ def list_code(items: Sequence[Code], optional: frozenset[int], cost: int) -> Cod
     return Code(run, cost)
 
 
-def map_code(entries: Sequence[tuple[Code, Code, bool]], cost: int) -> Code:
+class EntryCode(NamedTuple):
+    """The code of one entry of a map or a struct."""
+
+    key: Code
+    value: Code
+    optional: bool
+
+
+def map_code(entries: Sequence[EntryCode], cost: int) -> Code:
     """Return `{k: v, ?k: v}`.
 
     The last value of a repeated key stays, as in cel-go (the specification makes it an error).
     """
-    parts = [part for key, value, _ in entries for part in (key, value)]
+    parts = [part for entry in entries for part in (entry.key, entry.value)]
     values = evaluate_in_order(parts)
-    marked = [optional for _, _, optional in entries]
+    marked = [entry.optional for entry in entries]
 
     def run(activation: Activation) -> Any:
         result: dict[Any, Any] = {}

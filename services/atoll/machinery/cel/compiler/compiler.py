@@ -16,7 +16,7 @@ from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.checker.scope import Tables
 from atoll.machinery.cel.compiler import access, comprehensions, operators
 from atoll.machinery.cel.compiler.activation import FIRST, Activation
-from atoll.machinery.cel.compiler.calls import call_code, list_code, map_code, or_value
+from atoll.machinery.cel.compiler.calls import EntryCode, call_code, list_code, map_code, or_value
 from atoll.machinery.cel.compiler.code import Code, constant
 from atoll.machinery.cel.compiler.error_costs import first_operand
 from atoll.machinery.cel.cost.runtime_cost import LIST_COST, MAP_COST, STRUCT_COST, price
@@ -81,16 +81,16 @@ class Compiler:
         return constant(expr.value)
 
     def ident(self, expr: Ident) -> Code:
-        named = self.checked.names[expr.id]
-        if named.is_global:
+        declaration = self.checked.names[expr.id]
+        if declaration.is_global:
             return self._global(expr.id)
         return next(make() for name, make in reversed(self.locals) if name == expr.name)
 
     def _global(self, id: int) -> Code:
-        named = self.checked.names[id]
-        if named.constant:
-            return constant(named.value)
-        return access.variable(self.globals[named.name])
+        declaration = self.checked.names[id]
+        if declaration.constant:
+            return constant(declaration.value)
+        return access.variable(self.globals[declaration.name])
 
     def select(self, expr: Select) -> Code:
         if expr.id in self.checked.names:
@@ -173,8 +173,8 @@ class Compiler:
 
     def index(self, expr: Call) -> Code:
         operand, at = (self.compile(argument) for argument in expr.arguments)
-        types = (self.type(expr.arguments[0]), self.type(expr.arguments[1]))
-        return access.index(operand, at, types)
+        of, key_type = (self.type(argument) for argument in expr.arguments)
+        return access.index(operand, of, at, key_type)
 
     def optional_index(self, expr: Call) -> Code:
         operand, at = (self.compile(argument) for argument in expr.arguments)
@@ -196,9 +196,9 @@ class Compiler:
         entries = []
         for entry in expr.entries:
             assert entry.key is not None
-            entries.append((self.compile(entry.key), self.compile(entry.value), entry.optional))
+            entries.append(EntryCode(self.compile(entry.key), self.compile(entry.value), entry.optional))
         code = map_code(entries, MAP_COST)
-        return _constant_of_constants(code, all(key.is_constant and value.is_constant for key, value, _ in entries))
+        return _constant_of_constants(code, all(entry.key.is_constant and entry.value.is_constant for entry in entries))
 
     def struct(self, expr: StructExpr) -> Code:
         of = self.tables.objects.get(self.type(expr).name)
@@ -207,7 +207,7 @@ class Compiler:
         for entry in expr.entries:
             field = fields.get(entry.field)
             name = entry.field if field is None or field.name is None else field.name
-            entries.append((constant(name), self.compile(entry.value), entry.optional))
+            entries.append(EntryCode(constant(name), self.compile(entry.value), entry.optional))
         return map_code(entries, STRUCT_COST)
 
     # --- comprehensions
@@ -313,7 +313,8 @@ def _constant_of_constants(code: Code, is_constant: bool) -> Code:
 
 def _variables(checked: CheckedExpr) -> list[str]:
     """Return the variables of the environment that the expression uses, each once."""
-    return list(dict.fromkeys(named.name for named in checked.names.values() if not named.constant and named.is_global))
+    declarations = checked.names.values()
+    return list(dict.fromkeys(each.name for each in declarations if each.is_global and not each.constant))
 
 
 _COMPILERS: Final[dict[type[Expr], Callable[[Compiler, Any], Code]]] = {

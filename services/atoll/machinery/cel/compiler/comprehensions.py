@@ -219,7 +219,7 @@ def bound_variable(slot: int, value: Code) -> Code:
             found = activation[slot] = make(activation)
         return found
 
-    return Code(run, 1, True, 1)
+    return Code(run, 1, attribute=True, base=1)
 
 
 def count(loop: Loop, predicate: Code) -> Code:

@@ -92,7 +92,7 @@ def conditional(condition: Code, if_true: Code, if_false: Code) -> Code:
             return no(activation)
         raise NoSuchOverload
 
-    return Code(run, condition.cost, True)
+    return Code(run, condition.cost, attribute=True)
 
 
 def negation(operand: Eval) -> Eval:

@@ -102,16 +102,16 @@ class _Estimator:
     def ident(self, expr: Ident) -> CostEstimate:
         local = self._local(expr.name)
         self.paths[expr.id] = (expr.name,) if local is None else local.path
-        named = self.checked.names.get(expr.id)
-        if named is not None and named.constant:
-            self.paths[expr.id] = (named.name,)
+        declaration = self.checked.names.get(expr.id)
+        if declaration is not None and declaration.constant:
+            self.paths[expr.id] = (declaration.name,)
         return _ONE
 
     def select(self, expr: Select) -> CostEstimate:
-        named = self.checked.names.get(expr.id)
-        if named is not None:
+        declaration = self.checked.names.get(expr.id)
+        if declaration is not None:
             # To the checker a dotted name is one variable.
-            self.paths[expr.id] = (named.name,)
+            self.paths[expr.id] = (declaration.name,)
             return _ONE
         cost = self.cost(expr.operand)
         if expr.test:
@@ -141,7 +141,7 @@ class _Estimator:
             return self._optional_select(expr, costs)
         if not overloads:
             return _ZERO
-        return total.plus(self._overloads(expr, overloads, (target, nodes), costs))
+        return total.plus(self._overloads(expr, overloads, target, nodes, costs))
 
     def _optional_select(self, expr: Call, costs: list[CostEstimate]) -> CostEstimate:
         size = self._size(expr)
@@ -153,11 +153,11 @@ class _Estimator:
         self,
         expr: Call,
         overloads: Sequence[Overload],
-        operands: tuple[_Node | None, list[_Node]],
+        target: _Node | None,
+        nodes: list[_Node],
         costs: list[CostEstimate],
     ) -> CostEstimate:
         """Return the range over all overloads that the call may resolve to."""
-        target, nodes = operands
         cost = CostEstimate(MAX, 0)
         size: SizeEstimate | None = None
         for overload in overloads:

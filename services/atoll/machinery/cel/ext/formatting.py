@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from atoll.machinery.cel.bounds import check_text, yield_to_loop
 from atoll.machinery.cel.errors import EvaluationError
@@ -25,17 +25,25 @@ _MAX_PRECISION: Final = 1000
 _WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def clauses(template: str) -> list[tuple[str, str, int | None]]:
-    """Return the format as (preceding text, verb, precision); the last has no verb. Raises EvaluationError."""
-    found: list[tuple[str, str, int | None]] = []
+class _Clause(NamedTuple):
+    """One clause of a format and the text before it. The last one has no verb."""
+
+    text: str
+    verb: str = ""
+    precision: int | None = None
+
+
+def _clauses(template: str) -> list[_Clause]:
+    """Split a format into its clauses. Raises EvaluationError."""
+    clauses: list[_Clause] = []
     front: list[str] = []
     at = 0
     while True:
         percent = template.find("%", at)
         if percent < 0:
             front.append(template[at:])
-            found.append(("".join(front), "", None))
-            return found
+            clauses.append(_Clause("".join(front)))
+            return clauses
         front.append(template[at:percent])
         at = percent + 1
         if template[at : at + 1] == "%":
@@ -47,7 +55,7 @@ def clauses(template: str) -> list[tuple[str, str, int | None]]:
         precision, at = _precision(template, at)
         if at >= len(template):
             raise EvaluationError("could not parse formatting clause: unexpected end of string")
-        found.append(("".join(front), template[at], precision))
+        clauses.append(_Clause("".join(front), template[at], precision))
         front, at = [], at + 1
 
 
@@ -64,7 +72,7 @@ def format_text(template: str, arguments: Sequence[Any]) -> str:
     """Return the format with its clauses filled. Raises EvaluationError for invalid clauses and arguments."""
     parts: list[str] = []
     size = 0
-    for index, (front, verb, precision) in enumerate(clauses(template)):
+    for index, (front, verb, precision) in enumerate(_clauses(template)):
         parts.append(front)
         if not verb:
             break
@@ -230,10 +238,10 @@ def check_format(template: str, types: Sequence[Type]) -> tuple[int | None, str]
     None if the format is valid; the index is None if the format itself is invalid.
     """
     try:
-        found = clauses(template)
+        clauses = _clauses(template)
     except EvaluationError as error:
         return None, str(error)
-    for index, (_, verb, _) in enumerate(found[:-1]):
+    for index, (_, verb, _) in enumerate(clauses[:-1]):
         if verb not in _CLAUSES:
             return None, f'could not parse formatting clause: unrecognized formatting clause "{verb}"'
         if index >= len(types):
@@ -242,6 +250,6 @@ def check_format(template: str, types: Sequence[Type]) -> tuple[int | None, str]
         if types[index].kind is not Kind.DYN and types[index].kind not in kinds:
             name = runtime_name(types[index])
             return index, f"error during formatting: {message}, was given {name}"
-    if len(types) > len(found) - 1:
-        return None, f"too many arguments supplied to string.format (expected {len(found) - 1}, got {len(types)})"
+    if len(types) > len(clauses) - 1:
+        return None, f"too many arguments supplied to string.format (expected {len(clauses) - 1}, got {len(types)})"
     return None

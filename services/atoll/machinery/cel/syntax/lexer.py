@@ -1,4 +1,4 @@
-"""Source text to tokens, and the values of string literals.
+"""Source text to tokens.
 
 Called by the parser only. Invariant: text that starts no token becomes an issue in the words of cel-go's lexer, and
 lexing continues after it.
@@ -47,20 +47,6 @@ _TOKEN: Final = re.compile(
 )
 _UNFINISHED: Final = re.compile(rf"""(?:"(?:{_ESCAPE}|[^\\"\n\r])*|'(?:{_ESCAPE}|[^\\'\n\r])*)""")
 _KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
-_SIMPLE: Final = {
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    "\\": "\\",
-    "'": "'",
-    '"': '"',
-    "`": "`",
-    "?": "?",
-}
 
 
 class Token(NamedTuple):
@@ -103,70 +89,3 @@ def _skip_unreadable(text: str, at: int, bad: list[tuple[int, str]]) -> int:
     shown = text[at:stop].replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     bad.append((at, f"token recognition error at: '{shown}'"))
     return stop
-
-
-def string_value(literal: str) -> str:
-    """Return the value of a STRING token. Raises ValueError for an invalid escape."""
-    body, raw = _body(literal)
-    return body if raw else _unescape(body)
-
-
-def bytes_value(literal: str) -> bytes:
-    """Return the value of a BYTES token (with its `b`): escapes are bytes, other characters UTF-8."""
-    body, raw = _body(literal[1:])
-    if raw or "\\" not in body:
-        return body.encode()
-    parts: list[bytes] = []
-    at = 0
-    while at < len(body):
-        slash = body.find("\\", at)
-        if slash < 0:
-            parts.append(body[at:].encode())
-            break
-        parts.append(body[at:slash].encode())
-        code, at = _escape(body, slash + 1, True)
-        parts.append(bytes([code]))
-    return b"".join(parts)
-
-
-def _body(literal: str) -> tuple[str, bool]:
-    raw = literal[0] in "rR"
-    if raw:
-        literal = literal[1:]
-    if literal[:3] in ('"""', "'''") and len(literal) >= 6:
-        return literal[3:-3].replace("\r\n", "\n").replace("\r", "\n"), raw
-    return literal[1:-1], raw
-
-
-def _unescape(body: str) -> str:
-    if "\\" not in body:
-        return body
-    parts: list[str] = []
-    at = 0
-    while at < len(body):
-        slash = body.find("\\", at)
-        if slash < 0:
-            parts.append(body[at:])
-            break
-        parts.append(body[at:slash])
-        code, at = _escape(body, slash + 1, False)
-        parts.append(chr(code))
-    return "".join(parts)
-
-
-def _escape(body: str, at: int, is_bytes: bool) -> tuple[int, int]:
-    """Return the code point after a backslash and the offset after it."""
-    letter = body[at]
-    if letter in _SIMPLE:
-        return ord(_SIMPLE[letter]), at + 1
-    if letter in "xX":
-        return int(body[at + 1 : at + 3], 16), at + 3
-    if letter in "uU":
-        width = 4 if letter == "u" else 8
-        code = int(body[at + 1 : at + 1 + width], 16)
-        if is_bytes:
-            raise ValueError("unable to unescape string")
-        if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-            raise ValueError("invalid unicode code point")
-        return code, at + 1 + width
-    return int(body[at : at + 3], 8), at + 3

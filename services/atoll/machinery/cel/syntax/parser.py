@@ -7,7 +7,7 @@ in cel-go (250), the text by 100,000 code points; && and || become balanced tree
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from atoll.machinery.cel.errors import CompileError, Issue
 from atoll.machinery.cel.syntax import lexer
@@ -15,7 +15,7 @@ from atoll.machinery.cel.syntax.ast import Call, Entry, Expr, Ident, ListExpr, L
 from atoll.machinery.cel.syntax.cursor import RELATIONS, Cursor, ParseError
 from atoll.machinery.cel.syntax.expansion import Expander, Macro, MacroError
 from atoll.machinery.cel.syntax.lexer import Token
-from atoll.machinery.cel.values import INT_MAX, INT_MIN, UINT_MAX, UInt
+from atoll.machinery.cel.syntax.literals import READERS
 
 MAX_DEPTH: Final = 250
 MAX_SIZE: Final = 100_000
@@ -325,7 +325,7 @@ class _Parser(Cursor):
         if token.kind == "-" and self.tokens[self.at + 1].kind in (lexer.INT, lexer.FLOAT):
             self.at += 1
             sign, token = "-", self.tokens[self.at]
-        reader = _LITERALS.get(token.kind)
+        reader = READERS.get(token.kind)
         if reader is None:
             self.expect_operand()
             return self._unary()
@@ -351,39 +351,3 @@ class _Parser(Cursor):
             if expanded is not None:
                 return expanded
         return Call(self.expander.id(), offset, function, arguments, target)
-
-
-def _int(text: str) -> int:
-    digits = text.lstrip("-")
-    value = int(digits, 16) if digits.startswith("0x") else int(digits)
-    value = -value if text.startswith("-") else value
-    if not INT_MIN <= value <= INT_MAX:
-        raise ValueError("invalid int literal")
-    return value
-
-
-def _uint(text: str) -> UInt:
-    digits = text[:-1]
-    value = int(digits, 16) if digits.startswith("0x") else int(digits)
-    if value > UINT_MAX:
-        raise ValueError("invalid uint literal")
-    return UInt(value)
-
-
-def _double(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError("invalid double literal")
-    return value
-
-
-_LITERALS: Final[dict[str, Any]] = {
-    lexer.INT: _int,
-    lexer.UINT: _uint,
-    lexer.FLOAT: _double,
-    lexer.STRING: lexer.string_value,
-    lexer.BYTES: lexer.bytes_value,
-    "true": lambda text: True,
-    "false": lambda text: False,
-    "null": lambda text: None,
-}

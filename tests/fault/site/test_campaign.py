@@ -1,0 +1,107 @@
+"""A site under one fault after the other, two at a time, by a seed: nothing acknowledged is lost, all ends alike."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from fault.scenarios.campaign import replay_command, seed_of_run
+from harness.clients.api import configmap, eventually
+from harness.clients.site_operations import MAPS, down, frozen, grown, made, served
+from harness.clients.site_workspaces import WORKSPACES, gone, ready, workspace
+from harness.oracles.site_convergence import converged
+from harness.servers.site import Site, SiteProcess
+
+_THIS = "tests/fault/site/test_campaign.py"
+ROUNDS = 25
+Fault = Callable[[SiteProcess], AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def wiped(nats: SiteProcess) -> Iterator[None]:
+    """NATS dies and loses its store."""
+    with down(nats):
+        nats.delete_store()  # type: ignore[attr-defined]
+        yield
+
+
+class Campaign:
+    """A site, what was acknowledged in it, and the dice."""
+
+    def __init__(self, site: Site, seed: int) -> None:
+        self.site, self._dice = site, random.Random(seed)
+        tree = grown(site)
+        #: Where it writes: paths with their shard and cluster.
+        self.places = {tree.org: ("shard-1", tree.clusters[tree.org]), tree.team: ("shard-2", tree.clusters[tree.team])}
+        path, cluster = made(site, tree.team, "root")
+        self.places[path] = ("root", cluster)
+        self._written: dict[tuple[str, str], str] = {}
+        self._number = 0
+        self.told: list[str] = []
+
+    def round(self) -> None:
+        """Two faults, writes wherever somebody answers, and everything back."""
+        processes = self._dice.sample(self.site.processes, 2)
+        with contextlib.ExitStack() as faults:
+            for process in processes:
+                fault = self._fault(process)
+                self.told.append(f"{fault.__name__} {process.name}")
+                faults.enter_context(fault(process))
+            broken = {process.name for process in processes}
+            for path, (shard, cluster) in self.places.items():
+                if shard not in broken:
+                    self._write(path, shard, cluster)
+        self._check()
+
+    def _fault(self, process: SiteProcess) -> Fault:
+        faults: list[Fault] = [down, frozen, wiped] if process is self.site.nats else [down, frozen]
+        return self._dice.choice(faults)
+
+    def _write(self, path: str, shard: str, cluster: str) -> None:
+        """Objects, and a child that others hear of; sometimes one goes again."""
+        api = self.site.shards[shard].api(cluster)
+        with contextlib.closing(api):
+            for _ in range(self._dice.randint(1, 8)):
+                self._number += 1
+                name = f"m{self._number}"
+                api.post(MAPS, configmap(name, {"n": str(self._number)}))
+                self._written[path, name] = str(self._number)
+            child = workspace(api, name=f"c{self._number}", selector={"name": shard})
+            ready(api, child)
+            if self._dice.random() < 0.5:
+                api.delete(f"{WORKSPACES}/{child}")
+                gone(api, child)
+
+    def _check(self) -> None:
+        """Everybody knows everything, and what was acknowledged is where it was."""
+        converged(self.site)
+        for path in self.places:
+            served(self.site, path)
+            api = self.site.proxy.api(path)
+            with contextlib.closing(api):
+                items = eventually(lambda api=api: api.get(MAPS).json["items"])
+            found = {item["metadata"]["name"]: (item.get("data") or {}).get("n") for item in items}
+            wanted = {name: number for (at, name), number in self._written.items() if at == path}
+            assert wanted.items() <= found.items()
+
+
+def campaign(directory: Path, seed: int, rounds: int) -> None:
+    with Site(directory, shards=3) as site:
+        made = Campaign(site, seed)
+        try:
+            for _ in range(rounds):
+                made.round()
+        except BaseException as failure:
+            failure.add_note(f"{'; '.join(made.told)}\nrun again: {replay_command(seed, _THIS)}")
+            raise
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_site_survives_many_faults_two_at_a_time(tmp_path: Path) -> None:
+    campaign(tmp_path, seed_of_run(20267), ROUNDS)

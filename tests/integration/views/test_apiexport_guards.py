@@ -1,0 +1,205 @@
+"""Guards of the apiexport view that the matrix cannot see: each taken out, which a trial here must miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.clients.api import Api, configmap, workspace_under
+from harness.clients.exports import (
+    BINDINGS,
+    EXPORTS,
+    accepted,
+    an_object,
+    bind,
+    claim,
+    cluster_of,
+    make_export,
+    objects_path,
+    schema,
+)
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
+from integration.exports import test_maximal_permission_policy as policy
+from integration.views import test_apiexport as views
+
+USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\n'
+#: Whether what the guard keeps out comes in; with provider and consumer.
+Trial = Callable[[Api, Api], bool]
+CIRCLES, SQUARES = schema("circles"), schema("squares", "else.example.com")
+WIDE = "/*/api/v1/configmaps"
+
+
+def _claiming(provider: Api, consumer: Api) -> Api:
+    make_export(provider, "shapes", CIRCLES, claims=[claim("configmaps")])
+    bind(consumer, provider.cluster, "shapes", [accepted(claim("configmaps"))])
+    return views.view_of(provider)
+
+
+def a_watch_goes_on_without_the_right_to_the_content(provider: Api, consumer: Api) -> bool:
+    view = _claiming(provider, consumer)
+    name = views.grant(provider, "worker")
+    with view.watch(f"/*{objects_path(CIRCLES, namespace='')}?watch=1") as events:
+        provider.delete(f"{views.RBAC}/clusterrolebindings/{name}")
+        consumer.post(objects_path(CIRCLES), an_object(CIRCLES, "late"))
+        return _is_told(events)
+
+
+def a_watch_goes_on_without_the_claim(provider: Api, consumer: Api) -> bool:
+    view = _claiming(provider, consumer)
+    views.grant(provider, "worker")
+    with view.watch(f"/{cluster_of(consumer)}/api/v1/configmaps?watch=1&labelSelector=late") as events:
+        rejected = [accepted(claim("configmaps"), "Rejected")]
+        consumer.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": rejected}})
+        consumer.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": [accepted(claim("configmaps"))]}})
+        consumer.post("/api/v1/namespaces/default/configmaps", configmap("late", labels={"late": "yes"}))
+        return _is_told(events)
+
+
+def a_claimed_kind_is_reached_without_its_policy(provider: Api, consumer: Api) -> bool:
+    other = consumer.at(workspace_under(consumer, type_="universal"))
+    made = make_export(other, "elsewhere", SQUARES, maximalPermissionPolicy={"local": {}})
+    wanted = claim("squares", "else.example.com", identity=made["status"]["identityHash"])
+    make_export(provider, "shapes", CIRCLES, claims=[wanted])
+    views.grant(provider, "worker")
+    answer = views.view_of(provider).get(f"/*{objects_path(SQUARES, namespace='')}", expect=0)
+    return answer.code == 200
+
+
+def a_bound_kind_is_reached_without_its_policy(provider: Api, consumer: Api) -> bool:
+    make_export(provider, "shapes", CIRCLES, maximalPermissionPolicy={"local": {}})
+    bind(consumer, provider.cluster, "shapes")
+    alice = policy.administers(consumer, "alice-token")
+    return alice.get(objects_path(CIRCLES), expect=0).code == 200
+
+
+def a_kind_of_another_identity_is_reached(provider: Api, consumer: Api) -> bool:
+    homes = [consumer.at(workspace_under(consumer, type_="universal")) for _ in range(2)]
+    made = [make_export(home, "elsewhere", SQUARES) for home in homes]
+    wanted = claim("squares", "else.example.com", identity=made[0]["status"]["identityHash"])
+    make_export(provider, "shapes", CIRCLES, claims=[wanted])
+    views.grant(provider, "worker")
+    bind(consumer, homes[1].cluster, "elsewhere")
+    bind(consumer, provider.cluster, "shapes", [accepted(wanted)])
+    url = f"/{cluster_of(consumer)}{objects_path(SQUARES)}"
+    return views.view_of(provider).post(url, an_object(SQUARES, "a"), expect=0).code == 201
+
+
+def a_stranger_hears_whether_an_export_is_there(provider: Api, consumer: Api) -> bool:
+    make_export(provider, "shapes", CIRCLES)
+    codes = {views.view_of(provider, name).get("/*/apis", expect=0).code for name in ("shapes", "unheard-of")}
+    return codes != {403}
+
+
+def an_inactive_workspace_is_reached(provider: Api, consumer: Api) -> bool:
+    view = _claiming(provider, consumer)
+    views.grant(provider, "worker")
+    cluster = cluster_of(consumer)
+    inactive = {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}}
+    Api(consumer.shard, cluster, "shard-admin").patch("/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", inactive)
+    return view.get(f"/{cluster}/api/v1/configmaps", expect=0).code == 200
+
+
+def an_export_that_is_gone_is_served(provider: Api, consumer: Api) -> bool:
+    view = _claiming(provider, consumer)
+    views.grant(provider, "worker")
+    view.get(WIDE)
+    provider.delete(f"{EXPORTS}/shapes")
+    return view.get(WIDE, expect=0).code == 200
+
+
+def _is_told(events: object) -> bool:
+    """Whether a watch, which ought to have ended, goes on to tell of something."""
+    line = events._response.readline()  # type: ignore[attr-defined]
+    return bool(line)
+
+
+GUARDS: dict[str, tuple[Trial, str]] = {
+    "the end with the right to the content": (
+        a_watch_goes_on_without_the_right_to_the_content,
+        """
+import atoll.machinery.apiserver.serving.open_watches as openwatches
+openwatches.OpenWatches._judge_relying = lambda self, cluster: None
+""",
+    ),
+    "the end with the claim": (
+        a_watch_goes_on_without_the_claim,
+        """
+import atoll.machinery.apiserver.serving.open_watches as openwatches
+openwatches.OpenWatches._end = lambda self, snapshot, watches: None
+""",
+    ),
+    "the policy of a claimed kind": (
+        a_claimed_kind_is_reached_without_its_policy,
+        """
+import atoll.machinery.apiserver.authorization.authorizer as authorizer
+authorizer.Authorizer.permits = lambda self, snapshot, attributes, cluster, export: True
+""",
+    ),
+    "the policy of a bound kind": (
+        a_bound_kind_is_reached_without_its_policy,
+        """
+import atoll.machinery.apiserver.authorization.chain as chain
+chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "04-maxpermissionpolicy" else (name, step)
+                    for name, step in chain.STEPS)
+""",
+    ),
+    "the identity of a kind": (
+        a_kind_of_another_identity_is_reached,
+        """
+import atoll.virtualworkspaces.apiexport as apiexport
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+plain = apiexport.ExportView._kind_in
+def there(self, view, cluster, offered):
+    if offered is None:
+        return plain(self, view, cluster, offered)
+    found = self._catalogs.of(view, cluster).find(offered.group, offered.version, offered.plural)
+    return Catalog([found] if found is not None else [])
+apiexport.ExportView._kind_in = there
+""",
+    ),
+    "who opens a view": (
+        a_stranger_hears_whether_an_export_is_there,
+        """
+import atoll.virtualworkspaces.apiexport as apiexport
+apiexport.ExportView.opens = lambda self, view, user, own: True
+""",
+    ),
+    "the gate": (
+        an_inactive_workspace_is_reached,
+        """
+import atoll.machinery.apiserver.serving.pipeline as pipeline
+pipeline.check_gate = lambda *arguments: None
+""",
+    ),
+    "what an offer is made of": (
+        an_export_that_is_gone_is_served,
+        """
+import atoll.virtualworkspaces.export_catalog as offers
+plain = offers.ExportCatalogs.of
+def of(self, view, key):
+    kept = self._kept.get(key)
+    return kept.offer if kept is not None else plain(self, view, key)
+offers.ExportCatalogs.of = of
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_trial_of_the_view_lets_nothing_in(provider: Api, consumer: Api, guard: str) -> None:
+    trial, _ = GUARDS[guard]
+    assert not trial(provider, consumer)
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_without_its_guard_a_trial_of_the_view_does(tmp_path: Path, guard: str) -> None:
+    trial, code = GUARDS[guard]
+    (tmp_path / "tokens.csv").write_text(USERS)
+    flags = ("--token-auth-file", str(tmp_path / "tokens.csv"))
+    with ShardProcess(tmp_path, *flags, environment=patched(tmp_path, code)) as shard:
+        root = Api(shard, "root")
+        provider, consumer = (root.at(workspace_under(root, type_="universal")) for _ in range(2))
+        assert trial(provider, consumer), f"without {guard} nothing was different"

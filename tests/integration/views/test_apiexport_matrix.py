@@ -1,0 +1,134 @@
+"""The apiexport view in every state of consent; and each guard taken out, to see that the matrix tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.clients.api import Api
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
+from integration.views import apiexport_matrix as matrix
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[matrix.Town]:
+    directory = tmp_path_factory.mktemp("matrix")
+    (directory / "tokens.csv").write_text(matrix.USERS)
+    with ShardProcess(directory, "--token-auth-file", str(directory / "tokens.csv")) as shard:
+        yield matrix.Town(Api(shard, "root"))
+
+
+def test_the_matrix_is_large(town: matrix.Town) -> None:
+    cells = list(matrix.cells())
+    assert len(cells) > 2000
+    assert 100 < sum(map(matrix.allowed, cells)) < len(cells) // 2
+
+
+@pytest.mark.parametrize("caller", matrix.CALLERS)
+def test_everybody_reaches_what_was_consented_to_and_nothing_else(town: matrix.Town, caller: str) -> None:
+    assert list(matrix.mistakes(town, (caller,))) == []
+
+
+#: Each a guard, the state of a workspace in which that is seen, and the Python that takes it out of a shard's process.
+#: Whoever holds all of the content misses it, or who holds nothing.
+GUARDS = {
+    "the consent of a workspace": (
+        "unbound",
+        """
+import atoll.virtualworkspaces.export_request as passage
+from atoll.virtualworkspaces.accepted_claims import AcceptedClaims
+passage.ExportRequest._consent = lambda self, view, offer, verb: AcceptedClaims(frozenset(), {}, ())
+""",
+    ),
+    "what a workspace binds and grants": (
+        "rejected",
+        """
+import atoll.virtualworkspaces.accepted_claims as consents
+consents.AcceptedClaims.allows = lambda self, verb, name, claimed, subresource="": True
+""",
+    ),
+    "the content of the export": (
+        "accepted",
+        """
+import atoll.virtualworkspaces.export_request as passage
+passage.Sources.may_reach_content = lambda self, view, user, export, verb: True
+""",
+    ),
+    "the answer to a claim": (
+        "rejected",
+        """
+import atoll.machinery.kcp.apis.permission_claims as claims
+claims.effective = lambda export, binding: claims.granted(claims.exported(export), claims._requested(binding))
+""",
+    ),
+    "the verbs of a claim": (
+        "reading",
+        """
+import atoll.machinery.kcp.apis.permission_claims as claims
+claims.Claim.allows = lambda self, verb: True
+""",
+    ),
+    "labels, for one object": (
+        "accepted",
+        """
+import atoll.machinery.apiserver.call.call as call
+import atoll.machinery.apiserver.rest.get as get
+import atoll.machinery.apiserver.rest.write as write
+get.look_up = write.look_up = lambda call, view, name: view.get(call.key(name))
+""",
+    ),
+    "labels, in lists": (
+        "accepted",
+        """
+import atoll.machinery.apiserver.rest.list as listing
+plain = listing.selection
+listing.selection = lambda kind, options, shown=None: plain(kind, options)
+""",
+    ),
+    "labels, in watches": (
+        "accepted",
+        """
+import atoll.machinery.apiserver.rest.watch as watch
+plain = watch.selection
+watch.selection = lambda kind, options, shown=None: plain(kind, options)
+""",
+    ),
+    "the selector of what is written": (
+        "accepted",
+        """
+import atoll.virtualworkspaces.export_request as passage
+passage.ExportRequest._keep_selected = lambda self, claim, obj, *, is_new: None
+""",
+    ),
+    "the bindings of others": (
+        "bound",
+        """
+import atoll.virtualworkspaces.export_request as passage
+plain = passage.ExportRequest.labels
+def labels(self, view, offer):
+    return None if self._name == passage.BINDINGS else plain(self, view, offer)
+passage.ExportRequest.labels = labels
+""",
+    ),
+    "subresources": (
+        "bound",
+        """
+import atoll.virtualworkspaces.export_catalog as offers
+offers._served = lambda kind: kind
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_guard_of_the_view_that_is_taken_out_is_missed(tmp_path: Path, guard: str) -> None:
+    (tmp_path / "tokens.csv").write_text(matrix.USERS)
+    state, code = GUARDS[guard]
+    flags = ("--token-auth-file", str(tmp_path / "tokens.csv"))
+    with ShardProcess(tmp_path, *flags, environment=patched(tmp_path, code)) as shard:
+        town = matrix.Town(Api(shard, "root"), (matrix.state_of(state),))
+        who = "stranger" if guard == "the content of the export" else "owner"
+        assert next(matrix.mistakes(town, (who,)), ""), f"without {guard} nothing was different"

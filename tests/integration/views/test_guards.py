@@ -1,0 +1,163 @@
+"""The guards of virtual workspaces taken out one by one: the trials in the files beside this one must miss each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.clients.api import Api, workspace_under
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
+from harness.servers.third_party_view import Certificates
+from harness.servers.virtual_workspaces import OfThirdParty
+from integration.views import test_replication as replication
+from integration.views import test_schemas as schemas
+from integration.views import test_third_party as thirdparty
+
+USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\n'
+Trial = Callable[[Api, Api], None]
+
+GUARDS: dict[str, tuple[Trial, str]] = {
+    "who opens the schemas of a consumer": (
+        schemas.test_who_may_not_get_the_bindings_gets_nothing,
+        """
+import atoll.virtualworkspaces.bound_schemas as boundschemas
+boundschemas.BoundSchemas.opens = lambda self, view, user, own: True
+""",
+    ),
+    "which schemas are shown": (
+        schemas.test_it_shows_what_is_bound_and_nothing_else_of_the_provider,
+        """
+import atoll.virtualworkspaces.bound_schemas as boundschemas
+from msgspec.structs import replace
+plain = boundschemas.bound_by
+boundschemas.bound_by = lambda bindings: replace(plain(bindings), matches=lambda cluster, value: True)
+""",
+    ),
+    "schemas are not written through the view": (
+        schemas.test_it_is_read_only_and_says_so,
+        """
+import atoll.virtualworkspaces.bound_schemas as boundschemas
+boundschemas.shown = lambda kind: kind
+boundschemas.READ_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+""",
+    ),
+    "another cluster's schemas": (
+        schemas.test_another_cluster_is_not_reached_through_it,
+        """
+import atoll.virtualworkspaces.bound_schemas as boundschemas
+plain = boundschemas.BoundSchemas.show
+def show(self, request, snapshot, own):
+    request.cluster = own[0]
+    return plain(self, request, snapshot, own)
+boundschemas.BoundSchemas.show = show
+""",
+    ),
+    "content of the export": (
+        replication.test_the_view_asks_for_content_and_for_a_binding,
+        """
+import atoll.virtualworkspaces.replication as replication
+from atoll.machinery.apiserver.authorization.attributes import Decision
+replication.Replication._may = lambda self, view, user, offer, verb: Decision(True)
+""",
+    ),
+    "a binding that holds the resource": (
+        replication.test_the_view_asks_for_content_and_for_a_binding,
+        """
+import atoll.virtualworkspaces.replication as replication
+replication.Replication._is_bound = lambda self, view, cluster, offer: True
+""",
+    ),
+    "cached objects are not written": (
+        replication.test_it_is_read_only_in_verbs_discovery_and_openapi,
+        """
+import atoll.virtualworkspaces.replication as replication
+replication.shown = lambda kind: kind
+""",
+    ),
+    "the end of watches": (
+        replication.test_an_open_watch_ends_with_the_binding,
+        """
+import atoll.machinery.apiserver.serving.open_watches as openwatches
+openwatches.OpenWatches._judge = openwatches.OpenWatches._judge_relying = lambda self, cluster: None
+""",
+    ),
+    "circles of forwards": (
+        replication.test_a_circle_of_forwards_ends,
+        """
+import atoll.shard.forwarding.virtual_resources as virtualresources
+virtualresources.MAX_HOPS = 9
+""",
+    ),
+    "who may offer a resource": (
+        replication.test_who_may_not_list_a_resource_does_not_offer_it,
+        """
+import atoll.shard.admission.cachedresources as cachedresources
+plain = cachedresources.CachedResourceReferences.__init__
+cachedresources.CachedResourceReferences.__init__ = (
+    lambda self, catalogs, may: plain(self, catalogs, lambda view, asked: True))
+""",
+    ),
+    "offers of one workspace": (
+        replication.test_nobody_gives_away_what_another_workspace_caches,
+        """
+import atoll.machinery.kcp.apis.cachedresources as cachedresources
+from atoll.machinery.meta.conditions import TRUE, Condition
+cachedresources._slice_condition = lambda reference, there: Condition(cachedresources.RESOURCE_VALID, TRUE)
+""",
+    ),
+}
+
+
+def token_file(directory: Path) -> tuple[str, str]:
+    (directory / "tokens.csv").write_text(USERS)
+    return "--token-auth-file", str(directory / "tokens.csv")
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for here does not come: that is how a missing guard shows."""
+    monkeypatch.setattr("harness.clients.api.TIMEOUT_S", 10.0)
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_view_without_its_guard_is_found_out(tmp_path: Path, guard: str) -> None:
+    trial, code = GUARDS[guard]
+    with ShardProcess(tmp_path, *token_file(tmp_path), environment=patched(tmp_path, code)) as shard:
+        admin = Api(shard, "root")
+        made = [admin.at(workspace_under(admin, type_="universal")) for _ in range(2)]
+        with pytest.raises((AssertionError, OSError)):
+            trial(made[0], made[1])
+
+
+THIRD_PARTYS: dict[str, tuple[Callable[[OfThirdParty], None], str]] = {
+    "who may read": (
+        thirdparty.test_who_may_not_read_it_in_the_workspace_does_not_even_from_the_shard,
+        """
+import atoll.virtualworkspace_sdk.reviews as reviews
+from atoll.machinery.apiserver.authorization.attributes import Decision
+reviews.Reviews.decide = lambda self, asked: Decision(True)
+""",
+    ),
+    "who says who asks": (
+        thirdparty.test_nobody_but_a_shard_says_who_asks,
+        """
+import atoll.machinery.apiserver.authentication.authenticator as authenticator
+authenticator.Authenticator._forwarded = (
+    lambda self, request, certificate, sent, cluster: self._headers.user(request.headers, sent))
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("guard", THIRD_PARTYS)
+def test_a_third_partys_view_without_its_guard_is_found_out(tmp_path: Path, guard: str) -> None:
+    trial, code = THIRD_PARTYS[guard]
+    certificates = Certificates(tmp_path / "certificates")
+    with ShardProcess(tmp_path / "shard", *certificates.shard_flags, *token_file(tmp_path)) as shard:
+        third = OfThirdParty(Api(shard, "root"), certificates, tmp_path / "view", patched(tmp_path, code))
+        with pytest.raises((AssertionError, OSError)):
+            trial(third)
+        third.view.stop()
