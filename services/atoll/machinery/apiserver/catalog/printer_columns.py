@@ -11,11 +11,7 @@ from atoll.machinery.meta.durations import human_duration
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.times import parse_time
-<<<<<<< HEAD
 from atoll.machinery.schema.fielderrors import format_number
-=======
-from atoll.machinery.schema.fielderrors import number
->>>>>>> f6f9123 (Changes of four commits that the last one had undone are back)
 
 #: Go escapes these in JSON.
 _ESCAPED = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
