@@ -11,11 +11,11 @@ from harness.models.native_write import create
 
 def native_objects(folder: Path) -> list[tuple[Kind, Object]]:
     """Every document of a built-in kind."""
-    found = []
+    found, kinds = [], {(kind.group, kind.kind): kind for kind in registry.NATIVE}
     for path in sorted(folder.rglob("*.yaml")):
         for document in documents(path):
             group, _, _ = str(document.get("apiVersion", "")).rpartition("/")
-            if kind := registry.native_kind_named(group, str(document.get("kind"))):
+            if kind := kinds.get((group, str(document.get("kind")))):
                 found.append((kind, document))
     return found
 

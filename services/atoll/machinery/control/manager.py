@@ -258,9 +258,7 @@ class Manager:
         for controller in self._watching(entry.key.type):
             self._add_keys(controller.name, controller.keys, entry, entry.revision)
 
-    def _add_keys(
-        self, name: str, keys: Callable[[LogEntry], Iterable[Hashable]], entry: LogEntry, revision: int
-    ) -> None:
+    def _add_keys(self, name: str, keys: KeysOf, entry: LogEntry, revision: int) -> None:
         try:
             for key in keys(entry):
                 self._queues[name].add(key, revision, self._batch_delays_s[name])

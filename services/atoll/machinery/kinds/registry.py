@@ -66,19 +66,9 @@ NATIVE: tuple[Kind, ...] = (
     LEASES,
 )
 
-#: Groups of the built-in kinds, best first; the core group, which is not part of `/apis`, comes before all.
-GROUPS: tuple[str, ...] = tuple(dict.fromkeys(kind.group for kind in NATIVE))
-
-_Kinds = Mapping[tuple[str, str], Kind]
-_BY_RESOURCE: _Kinds = MappingProxyType({(kind.group, kind.plural): kind for kind in NATIVE})
-_BY_KIND: _Kinds = MappingProxyType({(kind.group, kind.kind): kind for kind in NATIVE})
+_BY_RESOURCE: Mapping[tuple[str, str], Kind] = MappingProxyType({(kind.group, kind.plural): kind for kind in NATIVE})
 
 
 def native_kind(group: str, plural: str) -> Kind | None:
     """Return the built-in kind of a resource, or None. Each is served in v1 only."""
     return _BY_RESOURCE.get((group, plural))
-
-
-def native_kind_named(group: str, kind: str) -> Kind | None:
-    """The built-in kind of a group by its CamelCase name, or None."""
-    return _BY_KIND.get((group, kind))

@@ -1,4 +1,4 @@
-"""What other shards publish becomes keys of the controllers that ask for it; a restart repeats and never skips."""
+"""Changes of replicas become keys of the controllers that watch them; a restart repeats work and never skips any."""
 
 from __future__ import annotations
 
